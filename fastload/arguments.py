@@ -1,7 +1,6 @@
 """Arguments that torch's ``DataLoader`` does not have: a record for each feature, and its checks.
 
-In: fields of a :class:`~fastload.spec.Spec` (:func:`fastload.spec.part`). Out: frozen records of what a feature reads.
-No module of a feature is imported as long as the feature is not asked for.
+Each is made by :func:`fastload.spec.part`. No module of a feature is imported as long as the feature is not asked for.
 """
 
 from __future__ import annotations
@@ -299,8 +298,7 @@ class FusingArguments:
 def check_plain(part: Callable[[type[Any]], Any]) -> None:
     """Check the arguments of a loader without features: see :func:`fastload.engine.features.check`.
 
-    Args:
-        part: returns the loader's arguments of a kind.
+    ``part`` returns the loader's arguments of a kind.
 
     Raises:
         ConfigError: one of them is out of its range, or cannot be combined with another.
@@ -322,11 +320,7 @@ def by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any
 
 
 def check_count(name: str, count: Any) -> int:
-    """Return a number of things.
-
-    Raises:
-        ConfigError: it is no integer of at least 1.
-    """
+    """Return a number of things, or raise a ConfigError if it is no integer of at least 1."""
     number = as_integer(count)
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ConfigError(f"{name} must be an integer of at least 1, got {name}={count!r}")
@@ -340,11 +334,7 @@ def check_number(name: str, number: Any) -> None:
 
 
 def check_paths(name: str, paths: object) -> tuple[str | int, ...]:
-    """Check paths into a batch.
-
-    Raises:
-        ConfigError: these are not keys and places.
-    """
+    """Return paths into a batch, or raise a ConfigError if these are not keys and places."""
     if isinstance(paths, str) or not isinstance(paths, Collection):
         raise ConfigError(f"{name} must be a collection of keys or places, as ('lengths',), got {name}={paths!r}")
     for path in paths:

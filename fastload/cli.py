@@ -1,8 +1,7 @@
 """The ``fastload`` command.
 
-In: the command line. Out: an exit status: 0; 1 for an error, reported in one line; 2 for a command that is not
-understood. ``fastload run`` replaces its process by the command it is given, so that status, signals, standard input
-and output are that command's.
+The exit status is 0; 1 for an error, reported in one line; 2 for a command that is not understood. ``fastload run``
+replaces its process by the command it is given, so that status, signals, standard input and output are that command's.
 
 Environment variables, set for the processes it starts:
 
@@ -167,16 +166,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     for name, words in OPTIONS.items():
         optional: dict[str, Any] = {"nargs": "?", "const": "true"} if name in FLAGS else {}
-        group.add_argument(_option(name), metavar="X", help=words, **optional)
+        group.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=words, **optional)
     parser.add_argument(
         "--report",
         action="store_true",
         help="at the end of each process, print a line for each loader that was iterated (as FASTLOAD_REPORT=1 does)",
     )
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _refuse(parser: argparse.ArgumentParser, kind: str, word: str, known: list[str], alike: float) -> NoReturn:
@@ -229,11 +224,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_default_arguments() -> None:
-    """Check the arguments in FASTLOAD_LOADER, so that no script is started with wrong ones.
-
-    Raises:
-        ConfigError: there is no such argument, or no loader can have such a value.
-    """
+    """Check the arguments in FASTLOAD_LOADER, so that no script is started with wrong ones."""
     from .run.defaults import VARIABLE
 
     if os.environ.get(VARIABLE):
@@ -266,11 +257,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _program(command: list[str], verb: str = "run") -> list[str]:
-    """Return the words to execute for the command of ``fastload run`` or ``fastload profile``.
-
-    Raises:
-        UsageError: there is no command, or no such script or program.
-    """
+    """Return the words to execute for the command of ``fastload run`` or ``fastload profile``."""
     if not command or command in (["--"], ["-m"]):
         raise UsageError(f"a script, -m MODULE or -- PROGRAM is missing; see fastload {verb} --help")
     if command[0] == "--":

@@ -28,7 +28,6 @@ from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .base.retry import Retry
-    from .engine.inspection import Inspection
     from .engine.state import States
     from .engine.statistics import Statistics
     from .run.defaults import Defaults
@@ -260,10 +259,10 @@ class DataLoader(compat.TorchDataLoader[T]):
         else:
             check_plain(functools.partial(part, spec))
 
-    def _inspection(self) -> Inspection:
-        from .engine.inspection import Inspection
+    def _facts(self) -> list[tuple[str, str]]:
+        from .engine.facts import facts_of
 
-        return Inspection(self, self._epochs, self._kept)
+        return facts_of(spec_of(self), self._kept)
 
     def _states(self) -> States:
         from .engine.state import States
@@ -312,7 +311,10 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             ConfigError: ``batch_transform`` is not one of ``fastload.transforms``, or there was no batch yet.
         """
-        return self._inspection().batch_params(self.batch_transform)
+        from .transforms.batches import params_of
+
+        last = self._epochs.last
+        return params_of(self.batch_transform, None if last is None else last.draws)
 
     def statistics(self) -> Statistics:
         """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
@@ -330,11 +332,13 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def explain(self) -> str:
         """Return a text that says how this loader works with its dataset and arguments, and why."""
-        return self._inspection().as_text()
+        return "\n".join(f"{name:<12}{words}" for name, words in self._facts())
 
     def _repr_html_(self) -> str:
         """Return what ``explain()`` says, for a notebook."""
-        return self._inspection().as_html()
+        from .base.console import as_html, labelled
+
+        return as_html(labelled(self._facts()))
 
     def close(self) -> None:
         """Stop all workers of this loader now, and free resident data.

@@ -1,8 +1,7 @@
 """Lets a listener observe the engine. Without one it costs a check for each task, below 0.1 µs.
 
-In: what the engine does, as it does it. Out: calls of the listener, which may be set at any time: for what begins
-after that. A listener never changes what is loaded. Times are in nanoseconds of ``time.perf_counter_ns``, which
-all processes of a machine share on Linux.
+A listener may be set at any time: for what begins after that. It never changes what is loaded. Times are in nanoseconds
+of ``time.perf_counter_ns``, which all processes of a machine share on Linux.
 """
 
 from __future__ import annotations

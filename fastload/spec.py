@@ -1,7 +1,6 @@
 """How a loader's arguments and dataset are served, and why: made once for each iteration, and never changed.
 
-In: the attributes of a :class:`fastload.DataLoader`. Out: a frozen :class:`Spec`. The builder of the
-stages takes it; each feature takes the part that it reads (:func:`part`).
+The builder of the stages takes the whole :class:`Spec`; each feature takes the part that it reads (:func:`part`).
 """
 
 from __future__ import annotations

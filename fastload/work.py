@@ -168,10 +168,6 @@ class WorkItem(NamedTuple):
 def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
     """Cut a batch into chunks of nearly equal size, none above ``chunk_size`` unless there would be too many.
 
-    Args:
-        num_rows: samples of the batch; at least 1.
-        chunk_size: samples of a chunk; at least 1.
-
     Returns:
         (start, stop) row pairs that cover 0..num_rows in order; at most ``MAX_CHUNKS``.
     """
@@ -182,15 +178,11 @@ def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
 
 
 def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None, *, awaited: bool = False) -> int:
-    """Choose how many samples a task has.
+    """Choose how many samples a task has, of a batch of ``num_rows``.
 
-    Args:
-        num_rows: samples of the batch.
-        num_workers: who share them.
-        sample_ns: measured cost of a sample, in nanoseconds; None before the first measurement.
-        awaited: whether the user waits for the batch, as for the first one: all workers share it then.
-
-    Without a measurement a batch is cut into sixteen, or two for each worker, so that all finish the first together.
+    ``sample_ns``: what a sample costs. Without a measurement a batch is cut into sixteen, or two for each worker, so
+    that all finish the first together. ``awaited``: the user waits for the batch, as for the first one: all workers
+    share it then.
     """
     if sample_ns is None:
         return max(1, num_rows // max(32 if awaited else 16, 2 * num_workers))

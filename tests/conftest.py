@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PET_LOG_DIR", str(folder / "torchrun"))
 
 
-_SLOW_AS_A_WHOLE = ("libraries", "examples/parallelism", "workers/test_ray_faults.py", "transforms/test_inductor.py")
+_SLOW_AS_A_WHOLE = ("libraries", "workers/test_ray_faults.py", "transforms/test_inductor.py")
 """Those that do not say so in a line of their own: ``pytestmark = pytest.mark.slow``."""
 
 

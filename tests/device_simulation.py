@@ -153,10 +153,11 @@ class SimulatedStreams:
     """See ``fastload.device.streams.Streams``.
 
     Args:
-        without: names of methods that do nothing: mistakes of the one who forgets to call them.
+        without: a method's name and a stream's, for which it does nothing: the mistake of one who forgets to call it.
     """
 
     def __init__(self, *without: str) -> None:
+        self._without = without
         self.host = Clock()
         self.copies = Stream("copy", self.host)
         self.transforms = Stream("transform", self.host)
@@ -166,9 +167,6 @@ class SimulatedStreams:
         self._block_of: dict[int, Block] = {}
         self._host_memory: dict[int, Memory] = {}
         self.num_blocks = 0
-        for name in without:
-            assert callable(getattr(self, name))
-            setattr(self, name, lambda *_: None)
 
     def begin(self) -> SimulatedStreams:
         return self
@@ -179,22 +177,13 @@ class SimulatedStreams:
     def holds(self, leaf: Tensor) -> bool:
         return id(leaf) in self._block_of
 
-    def compute_stream(self) -> Stream:
-        return self.compute
-
     @contextlib.contextmanager
-    def _on(self, stream: Stream) -> Iterator[None]:
+    def on(self, stream: Stream) -> Iterator[None]:
         before, self._current = self._current, stream
         try:
             yield
         finally:
             self._current = before
-
-    def copying(self) -> contextlib.AbstractContextManager[None]:
-        return self._on(self.copies)
-
-    def transforming(self) -> contextlib.AbstractContextManager[None]:
-        return self._on(self.transforms)
 
     def to_device(self, leaf: Tensor) -> Tensor:
         assert self._current is self.copies
@@ -281,26 +270,16 @@ class SimulatedStreams:
             weakref.finalize(place, self._block_of.pop, id(place))
         return found
 
-    def mark_copies(self) -> Event:
-        return Event(self.copies)
+    def mark(self, stream: Stream) -> Event:
+        return Event(stream)
 
-    def mark_transforms(self) -> Event:
-        return Event(self.transforms)
+    def wait(self, stream: Stream, event: Event) -> None:
+        if self._without != ("wait", stream.name):
+            stream.wait(event)
 
-    def mark_compute(self, stream: Stream | None = None) -> Event:
-        return Event(stream or self.compute)
-
-    def transforms_wait(self, event: Event) -> None:
-        self.transforms.wait(event)
-
-    def compute_waits(self, event: Event) -> None:
-        self.compute.wait(event)
-
-    def used_by_transforms(self, leaf: Tensor) -> None:
-        self._block_of[id(leaf)].users.append(self.transforms)
-
-    def used_by_compute(self, leaf: Tensor) -> None:
-        self._block_of[id(leaf)].users.append(self.compute)
+    def note_use(self, leaf: Tensor, stream: Stream) -> None:
+        if self._without != ("note_use", stream.name):
+            self._block_of[id(leaf)].users.append(stream)
 
     def kernel(self, leaf: Tensor, then: Callable[[Tensor], Any] = lambda _: None) -> None:
         """Queue work of the user's on a tensor, which it does not keep alive."""

@@ -6,11 +6,23 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from torchvision import datasets
 
 from fastload.fusion import FusedDataset
 from fastload.fusion.dataset import Loaded
 from fastload.fusion.stages import draws_of
 from fastload.pack.dataset import PackedImages
+
+
+class InMemory(datasets.CIFAR10):
+    """CIFAR-10 as it is in memory, of random pixels; the targets are the indices."""
+
+    def __init__(self, transform: Any, count: int = 24) -> None:
+        datasets.VisionDataset.__init__(self, transform=transform)
+        noise = np.random.default_rng(0)
+        self.train = True
+        self.data = noise.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        self.targets = list(range(count))
 
 
 def params_of(one: FusedDataset, indices: Any, ids: Any, epoch: int) -> list[Any]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.data import Dataset
+from kit.datasets import Noisy
 
 import fastload
 
@@ -26,23 +24,9 @@ GLOBAL_BATCH = 8
 EPOCHS = 3
 
 
-class Noisy(Dataset[torch.Tensor]):
-    """Samples with augmentation from all three global generators."""
-
-    def __init__(self, length: int = LENGTH) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
-        return torch.tensor([index, *drawn], dtype=torch.float64)
-
-
 def make_loader(kind: str, rank: int, world_size: int, num_workers: int, **options: Any) -> fastload.DataLoader[Any]:
     """Return the loader of a rank; the global batch is the same for every number of ranks."""
-    dataset = Noisy()
+    dataset = Noisy(LENGTH)
     if kind == "global batches":
         batches = fastload.DistributedBatchSampler(
             dataset, GLOBAL_BATCH, seed=7, tail="pad", rank=rank, world_size=world_size

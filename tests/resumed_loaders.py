@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
+import kit.datasets
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import IterableDataset
 
 import fastload
 
 LENGTH = 26
 
 
-class Noisy(Dataset[torch.Tensor]):
-    """A number, and draws of all three global generators."""
+class Noisy(kit.datasets.Noisy):
+    """A number, and draws."""
 
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
-        return torch.tensor([index, *drawn], dtype=torch.float64)
+    def __init__(self) -> None:
+        super().__init__(LENGTH)
 
 
 class Count(IterableDataset[torch.Tensor]):

@@ -36,65 +36,20 @@ MAY_IMPORT_LATER = {
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
+# fmt: off
 PURE = [
-    "profiling.trace",
-    "profiling.schema",
-    "profiling.formatting",
-    "profiling.dominant",
-    "profiling.bounds",
-    "profiling.perfetto",
-    "profiling.compare",
-    "profiling.workers",
-    "profiling.blame",
-    "profiling.verdict",
-    "errors",
-    "run.defaults",
-    "keys.seeding",
-    "workers.on_error",
-    "pack.listing",
-    "pack.encoding",
-    "pack.description",
-    "keys.philox",
-    "keys.rng",
-    "sampling.order",
-    "sampling.permuting",
-    "sampling.distributed",
-    "sampling.distributed_orders",
-    "sampling.samplers",
-    "sampling.epochs",
-    "work",
-    "stages",
-    "buffers.layout",
-    "tables.arrow",
-    "tables.hugging_face",
-    "transforms.draws",
-    "transforms.base",
-    "device.batch_keys",
-    "engine.stall",
-    "base.nesting",
-    "fusion.recognition",
-    "fusion.sources",
-    "fusion.stages",
-    "fusion.plan",
-    "verification.hashing",
-    "verification.plan",
-    "verification.report",
-    "tune.settings",
-    "tune.search",
-    "tune.report",
+    "profiling.trace", "profiling.schema", "profiling.formatting", "profiling.dominant",
+    "profiling.bounds", "profiling.perfetto", "profiling.compare", "profiling.workers", "profiling.blame",
+    "profiling.verdict", "errors", "run.defaults", "keys.seeding", "workers.on_error", "pack.listing", "pack.encoding",
+    "pack.description", "keys.philox", "keys.rng", "sampling.order", "sampling.permuting", "sampling.distributed",
+    "sampling.distributed_orders", "sampling.samplers", "sampling.epochs", "work", "stages", "buffers.layout",
+    "tables.arrow", "tables.hugging_face", "transforms.draws", "transforms.base", "device.batch_keys", "engine.stall",
+    "base.nesting", "fusion.recognition", "fusion.sources", "fusion.stages", "fusion.plan", "verification.hashing",
+    "verification.plan", "verification.report", "tune.settings", "tune.search", "tune.report",
 ]
-IMPURE = {
-    "asyncio",
-    "concurrent",
-    "multiprocessing",
-    "queue",
-    "select",
-    "signal",
-    "socket",
-    "subprocess",
-    "threading",
-    "time",
-}
+# fmt: on
+IMPURE = {"asyncio", "concurrent", "multiprocessing", "queue", "select", "signal", "socket", "subprocess"}
+IMPURE |= {"threading", "time"}
 
 
 def modules() -> dict[str, Path]:
@@ -112,16 +67,21 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@functools.cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
+
+
 class _Imports(ast.NodeVisitor):
     """Collects what a module imports, at its top level and inside of functions."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str) -> None:
         self.top: set[str] = set()
         self.inner: set[str] = set()
         self._depth = 0
         package = name.split(".")
-        self._package = package if path.name == "__init__.py" else package[:-1]
-        self.visit(ast.parse(path.read_text(encoding="utf-8")))
+        self._package = package if MODULES[name].name == "__init__.py" else package[:-1]
+        self.visit(tree_of(name))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._depth += 1
@@ -150,7 +110,7 @@ class _Imports(ast.NodeVisitor):
 
 @functools.cache
 def imports_of(name: str) -> _Imports:
-    return _Imports(name, MODULES[name])
+    return _Imports(name)
 
 
 def ours(names: set[str]) -> set[str]:
@@ -184,8 +144,8 @@ def test_no_module_comes_in_by_the_packages_own_door():
 
 def test_every_public_method_has_a_docstring_or_inherits_one():
     classes: dict[str, list[ast.ClassDef]] = {}
-    for path in MODULES.values():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for module in MODULES:
+        for node in tree_of(module).body:
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append(node)
 
@@ -208,7 +168,7 @@ def test_every_public_method_has_a_docstring_or_inherits_one():
 def bound_in(name: str) -> set[str]:
     """Return the names that a module binds, in its classes and functions too."""
     found = set()
-    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(name)):
         match node:
             case ast.FunctionDef(name=one) | ast.ClassDef(name=one) | ast.Name(id=one, ctx=ast.Store()):
                 found.add(one)
@@ -276,70 +236,30 @@ def test_what_every_process_runs_imports_only_the_standard_library(name):
         )
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
-
-
-@pytest.mark.interpreter
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
-        "import fastload",
-        "import fastload.cli",
-        "import fastload.errors",
-        "import sys; sys.argv = ['fastload', '--help']; import fastload.cli; fastload.cli.main()",
-        "import sys; sys.argv = ['fastload', 'run', '--help']; import fastload.cli; fastload.cli.main()",
-        "import sys; sys.argv = ['fastload', 'pack', '--help']; import fastload.cli; fastload.cli.main()",
-        "import sys; sys.argv = ['fastload', '--version']; import fastload.cli; fastload.cli.main()",
-        "import sys; sys.argv = ['fastload']; import fastload.cli; fastload.cli.main()",
-    ],
-)
-def test_the_command_line_does_not_import_torch(code):
-    watch = (
-        "import atexit, sys; heavy = {'torch', 'numpy', 'rich', 'pyarrow', 'PIL'}\n"
-        "atexit.register(lambda: print('heavy:', heavy & set(sys.modules)))\n"
-    )
-    done = python(watch + code)
-    assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", ["num_workers=1", "num_workers=1, worker_method='thread'"])
-def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import fastload, torch\n"
-            f"iterator = iter(fastload.DataLoader(torch.arange(100), {arguments}))\n"
-            "next(iterator)\n"
-            "torch.kept = iterator  # a module that goes after this one",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.slow
-def test_objects_that_a_script_holds_when_it_ends_end_without_a_word():
-    code = (
-        "import torch, fastload, fastload.profiling.clocks\n"
-        "clocks = fastload.profiling.clocks.ThreadClocks()\n"
+        # torch is a module that goes after this one.
+        "torch.kept = iterator = iter(fastload.DataLoader(range(100), num_workers=1)); next(iterator)",
+        "torch.kept = iter(fastload.DataLoader(range(9), num_workers=1, worker_method='thread')); next(torch.kept)",
+        "import fastload.profiling.clocks; clocks = fastload.profiling.clocks.ThreadClocks()\n"
         "names = fastload.share(['a', 'b'])\n"
-        "batches = iter(fastload.prefetch([torch.ones(2)] * 4, 'cpu'))\n"
-        "next(batches)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        "batches = iter(fastload.prefetch([torch.ones(2)] * 4, 'cpu')); next(batches)",
+    ],
+    ids=["processes", "threads", "others"],
+)
+def test_objects_that_a_script_holds_when_it_ends_end_without_a_word(code):
+    done = subprocess.run([sys.executable, "-c", f"import fastload, torch\n{code}"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def names_read_at_the_end(path: Path) -> list[str]:
+def names_read_at_the_end(module: str) -> list[str]:
     """Return which names of a module its finalizers, and the methods of their classes that these call, may read.
 
     They may where they ask first whether the interpreter ends.
     """
-    tree, found = ast.parse(path.read_text(encoding="utf-8")), []
+    tree, found = tree_of(module), []
     imports = [alias for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
     names = {(alias.asname or alias.name).split(".")[0] for alias in imports}
     names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -374,7 +294,7 @@ def names_read_at_the_end(path: Path) -> list[str]:
 
 
 def test_finalizers_read_no_names_of_a_module_that_may_be_gone():
-    found = {name: read for name, path in MODULES.items() if (read := names_read_at_the_end(path))}
+    found = {name: read for name in MODULES if (read := names_read_at_the_end(name))}
     assert found == {}
 
 

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import hashlib
 import platform
-import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -21,42 +20,6 @@ from fastload import native
 
 HERE, ARM, MAC = release.TARGETS
 assert (HERE.processor, ARM.processor, MAC.processor) == ("x86_64", "aarch64", "arm64")
-
-
-def command(number: int, *fields: int, text: str = "") -> bytes:
-    """Return a load command of a Mach-O file: numbers of 32 bits, and a text behind them."""
-    body = struct.pack(f"<{len(fields)}I", *fields) + text.encode() + b"\0" * (8 - len(text) % 8 if text else 0)
-    return struct.pack("<2I", number, 8 + len(body)) + body
-
-
-VERSIONS = {"of build": command(0x32, 1, 11 << 16 | 3 << 8, 26 << 16, 0), "of old": command(0x24, 11 << 16 | 3 << 8, 0)}
-
-
-def mach(version: bytes, *others: bytes) -> bytes:
-    """Return a library for macOS with two symbols, of which it defines one."""
-    commands = [version, command(0xC, 24, 2, 0, 0, text="/usr/lib/libSystem.B.dylib"), *others]
-    strings = b"\0_fastload_abi\0_memcpy\0"
-    where = 32 + sum(map(len, commands)) + 24
-    symbols = struct.pack("<I2BHQ", 1, 0x0F, 1, 0, 64) + struct.pack("<I2BHQ", 15, 0x01, 0, 0, 0)
-    commands.append(command(0x2, where, 2, where + len(symbols), len(strings)))
-    header = struct.pack("<8I", 0xFEEDFACF, 0x0100000C, 0, 6, len(commands), sum(map(len, commands)), 0, 0)
-    return header + b"".join(commands) + symbols + strings
-
-
-@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
-def test_a_library_of_macos_says_what_it_needs(version: bytes) -> None:
-    found = read(mach(version, command(0xD, 24, 2, 0, 0, text="_fastload.so"), command(0x1D, 0, 0)))
-    assert found == Library(
-        system="macos",
-        processor="arm64",
-        needs=frozenset({"/usr/lib/libSystem.B.dylib"}),
-        versions=frozenset(),
-        least=(11, 3),
-        exports=frozenset({"fastload_abi"}),
-        name="_fastload.so",
-        is_signed=True,
-    )
-    assert not read(mach(version)).is_signed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the library here is not one of Linux")
@@ -77,10 +40,8 @@ def test_the_library_of_this_machine_says_what_it_needs() -> None:
     [
         (b"MZ\x90\0" * 20, "neither a 64-bit ELF file nor a 64-bit Mach-O file: it begins with 4d 5a"),
         (b"", "neither a 64-bit ELF file"),
-        (mach(VERSIONS["of build"])[:40], "cut off or damaged"),
         (b"\x7fELF\x02\x01" + bytes(30), "cut off or damaged"),
         (b"\x7fELF\x02\x01" + bytes(58), "names no library"),
-        (mach(command(0x2A, 0, 0)), "does not say for which macOS"),
     ],
 )
 def test_what_is_no_such_library_is_refused(data: bytes, words: str) -> None:

@@ -68,9 +68,8 @@ print(json.dumps([
 """
 
 
-@pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What an unmodified script finds under ``fastload run``."""
+@pytest.mark.interpreter
+def test_an_unmodified_script_loads_with_our_class_which_is_imported_with_the_first_loader(script: Script) -> None:
     text = """
     import sys
     facts = {"before": "fastload" in sys.modules, "loaded": load(), "after": "fastload" in sys.modules}
@@ -79,25 +78,11 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     facts["loader"] = [sorted(vars(module.__loader__)), module.__loader__ is module.__spec__.loader]
     print(json.dumps(facts))
     """
-    folder = tmp_path_factory.mktemp("facts")
-    (folder / "train.py").write_text(LOAD + textwrap.dedent(text))
-    found: dict[str, Any] = json.loads(fastload_run("train.py", cwd=folder))
-    return found
-
-
-@pytest.mark.interpreter
-def test_an_unmodified_script_loads_with_our_class(facts: dict[str, Any]) -> None:
+    script("train.py", LOAD + textwrap.dedent(text))
+    facts = json.loads(fastload_run("train.py"))
     assert facts["loaded"] == LOADED_BY_US
-
-
-@pytest.mark.slow
-def test_importing_torch_imports_fastload_only_with_the_first_loader(facts: dict[str, Any]) -> None:
     assert (facts["before"], facts["after"]) == (False, True)
-
-
-@pytest.mark.slow
-def test_once_torch_is_imported_the_import_system_is_as_plain_python_has_it(facts: dict[str, Any]) -> None:
-    # Some wait for torchdata, Accelerate and Lightning.
+    # The import system is as plain Python has it; some finders wait for torchdata, Accelerate and Lightning.
     assert not [finder for finder in facts["finders"] if "torch.utils" in finder]
     assert facts["loader"] == [["name", "path"], True]
 
@@ -212,18 +197,11 @@ def test_where_fastload_cannot_be_imported_a_warning_says_that_torchs_loader_sta
     assert "install fastload in that environment" in done.stderr
 
 
-@pytest.mark.thorough
-def test_a_run_inside_a_run_changes_the_environment_once(script: Script) -> None:
-    script("train.py", LOAD + "import os; print(json.dumps([load(), os.environ['PYTHONPATH']]))")
-    loaded, path = json.loads(fastload_run("--", *FASTLOAD, "run", "train.py"))
-    assert loaded == LOADED_BY_US
-    assert path.count("inject") == 1
-
-
 def test_the_environment_keeps_the_users_search_path_behind_ours() -> None:
     for before, after in ((None, ""), ("", ""), ("a" + os.pathsep + "b", os.pathsep + "a" + os.pathsep + "b")):
         environment = {} if before is None else {"PYTHONPATH": before}
-        cli.put_first(environment)
+        for _ in range(2):  # a run inside of a run
+            cli.put_first(environment)
         folder = Path(cli.__file__).parent / "inject"
         assert environment == {"PYTHONPATH": str(folder) + after}
 
@@ -250,14 +228,6 @@ def test_what_cannot_be_run_is_told_in_one_line_with_status_2(
     assert capsys.readouterr().err == "fastload doctor: it takes no arguments, got now\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["unknown"], ["run", "--unknown", "train.py"]])
-def test_a_command_that_is_not_understood_ends_with_status_2(arguments: list[str], capsys: Any) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
-    assert ended.value.code == 2
-    assert "usage: fastload" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
@@ -276,7 +246,9 @@ def test_a_slip_in_writing_a_command_or_an_option_is_answered_by_the_one_that_wa
     with pytest.raises(SystemExit) as ended:
         cli.main(line.split())
     assert ended.value.code == 2
-    assert hint in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert hint in said
+    assert "usage: fastload" in said
 
 
 def test_without_a_word_the_commands_are_listed_with_status_2(capsys: Any) -> None:
@@ -325,14 +297,15 @@ def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None
 def test_help_the_version_and_the_doctors_own_process_import_no_torch() -> None:
     code = """
     import contextlib, sys
+    import fastload, fastload.errors
     from fastload.cli import main
-    for arguments in (["--help"], ["--version"], ["run", "--help"]):
+    for arguments in ([], ["--help"], ["--version"], ["run", "--help"], ["pack", "--help"]):
         with contextlib.suppress(SystemExit):
             main(arguments)
     import fastload.doctor.command
-    print([name for name in ("torch", "numpy", "PIL", "rich") if name in sys.modules])
+    print([name for name in ("torch", "numpy", "PIL", "rich", "pyarrow") if name in sys.modules])
     """
-    done = execute(sys.executable, "-c", textwrap.dedent(code))
+    done = execute(sys.executable, "-W", "error", "-c", textwrap.dedent(code))
     assert done.stdout.splitlines()[-1] == "[]"
     assert "usage: fastload run" in done.stdout
 

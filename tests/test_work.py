@@ -47,10 +47,6 @@ def test_no_chunk_is_larger_than_asked_unless_there_would_be_too_many(num_rows, 
         assert largest == -(-num_rows // MAX_CHUNKS)
 
 
-def test_a_chunk_as_large_as_the_batch_is_the_batch():
-    assert chunk_bounds(7, 7) == chunk_bounds(7, 10**9) == [(0, 7)]
-
-
 costs = st.one_of(st.none(), st.floats(0, 1e12))
 
 

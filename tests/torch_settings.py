@@ -3,64 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
 
 @contextlib.contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+def _set(get: Callable[[], Any], put: Callable[[Any], None], value: Any) -> Iterator[None]:
+    before = get()
+    put(value)
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
+        put(before)
 
 
-@contextlib.contextmanager
-def default_device(device: str) -> Iterator[None]:
-    torch.set_default_device(device)
-    try:
-        yield
-    finally:
-        torch.set_default_device(None)
+def default_dtype(dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:
+    return _set(torch.get_default_dtype, torch.set_default_dtype, dtype)
 
 
-@contextlib.contextmanager
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
+def default_device(device: str) -> contextlib.AbstractContextManager[None]:
+    return _set(lambda: None, torch.set_default_device, device)
 
 
-@contextlib.contextmanager
-def threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def deterministic() -> contextlib.AbstractContextManager[None]:
+    return _set(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
 
 
-@contextlib.contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+def threads(number: int) -> contextlib.AbstractContextManager[None]:
+    return _set(torch.get_num_threads, torch.set_num_threads, number)
 
 
-@contextlib.contextmanager
-def without_mkldnn() -> Iterator[None]:
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = before
+def matmul_precision(precision: str) -> contextlib.AbstractContextManager[None]:
+    return _set(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
+
+
+def without_mkldnn() -> contextlib.AbstractContextManager[None]:
+    mkldnn: Any = torch.backends.mkldnn
+    return _set(lambda: mkldnn.enabled, lambda on: setattr(mkldnn, "enabled", on), False)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.append(str(Path(__file__).parents[1]))  # where leaving.py is
@@ -29,8 +30,8 @@ from leaving import end_process, leave, run_rank
 
 # fmt: off
 __all__ = [
-    "LIMIT", "Rank", "batch_of", "cut", "descend", "end_process", "farthest", "gradients", "joined", "leave", "options",
-    "run_rank", "seconds", "wrapped",
+    "LIMIT", "Rank", "batch_of", "count_buckets", "cut", "descend", "end_process", "farthest", "gradients", "joined",
+    "leave", "options", "run_rank", "seconds", "wrapped",
 ]
 # fmt: on
 
@@ -81,6 +82,18 @@ def joined(device: str = "auto") -> Iterator[Rank]:
 def wrapped(network: nn.Module, device: torch.device, **more: Any) -> DistributedDataParallel:
     """Return a network that is on a device in DDP, which gives it rank 0's weights. On the CPU device_ids is None."""
     return DistributedDataParallel(network, device_ids=[device.index] if device.type == "cuda" else None, **more)
+
+
+def count_buckets(model: DistributedDataParallel) -> list[int]:
+    """Return a list to which each backward pass appends the size of each bucket that it sends, in elements."""
+    sent: list[int] = []
+
+    def average(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses string annotations
+        sent.append(bucket.buffer().numel())
+        return allreduce_hook(model.process_group, bucket)  # what DDP does without a hook
+
+    model.register_comm_hook(None, average)
+    return sent
 
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:

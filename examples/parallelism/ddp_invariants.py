@@ -7,14 +7,13 @@ Missing in the notes: the average is over ranks, not samples; buffers (BatchNorm
 0's are copied to all before each forward pass; and only what goes through DDP's ``forward`` is kept equal: if a rank
 alone changes weights, or restores an optimizer, the copies differ silently.
 
-Measured (2 ranks, gloo): all of this, and the number of buckets, in tests/examples/parallelism.
+Measured (2 ranks, gloo): all of this, and the number of buckets, in tests/examples/test_parallelism_claims.py.
 """
 
 import torch
 import torch.distributed as dist
 from common import Rank, descend, joined, options, run_rank, wrapped
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -52,18 +51,6 @@ def _checksum(value: Tensor) -> Tensor:
 def wrap(network: nn.Module, rank: Rank, bucket_mb: float = 25.0) -> DistributedDataParallel:
     """Return the network in DDP, with rank 0's weights."""
     return wrapped(network.to(rank.device), rank.device, bucket_cap_mb=bucket_mb)
-
-
-def count_buckets(model: DistributedDataParallel) -> list[int]:
-    """Return a list to which each backward pass appends the size of each bucket that it sends, in elements."""
-    sent: list[int] = []
-
-    def average(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-        sent.append(bucket.buffer().numel())
-        return allreduce_hook(model.process_group, bucket)  # what DDP does without a hook
-
-    model.register_comm_hook(None, average)
-    return sent
 
 
 def make_network(seed: int) -> nn.Module:

@@ -15,10 +15,8 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import torch
-import torch.distributed as dist
-from common import joined, run_rank
+from common import count_buckets, joined, run_rank
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn import functional as F  # noqa: N812  # the usual name
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
@@ -85,13 +83,7 @@ def train(
     messages: list[int] = []
     if world_size > 1:
         model = DistributedDataParallel(network)
-
-        # DDP checks these annotations; torch's types lack the first.
-        def count(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-            messages.append(bucket.index())
-            return allreduce_hook(group, bucket)
-
-        model.register_comm_hook(dist.group.WORLD, count)
+        messages = count_buckets(model)
     # Global batches do not depend on the number of ranks, and four small ones make a large one.
     sampler = DistributedBatchSampler(data, batch_size * world_size, tail="short", rank=rank, world_size=world_size)
     optimizer = torch.optim.SGD(network.parameters(), 0.5, momentum=0.9)

@@ -1,6 +1,6 @@
 """The control groups that this process belongs to, and the processors that it may use.
 
-In: files of the system. Out: folders and numbers. Linux; elsewhere there are no groups.
+Linux; elsewhere there are no groups.
 """
 
 from __future__ import annotations

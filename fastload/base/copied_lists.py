@@ -1,7 +1,6 @@
 """Lists of a dataset that cost each worker process much memory: reading an object writes its reference count.
 
-In: a dataset. Out: its large lists, tuples and dicts, by name, with the bytes of their objects, estimated from a
-few items, so that nothing large is read.
+Their sizes are estimated from a few items, so that nothing large is read.
 """
 
 from __future__ import annotations

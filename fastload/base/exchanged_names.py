@@ -1,9 +1,9 @@
 """Exchange functions and other objects for others, in the modules that hold them under a name.
 
-In: pairs of objects. Out: while somebody needs it, each loaded module that held the first of a pair under a name, its
-own or one by ``from ... import``, holds the second there. The second does what the first does for all who need nothing
-else of it: a module that is imported meanwhile, and keeps it, loses nothing. What is held in another way, as a default
-argument or in a closure, is not exchanged.
+While somebody needs it, each loaded module that held the first of a pair under a name, its own or one by ``from ...
+import``, holds the second there. The second does what the first does for all who need nothing else of it: a module that
+is imported meanwhile, and keeps it, loses nothing. What is held in another way, as a default argument or in a closure,
+is not exchanged.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from typing import Any
 class ExchangedNames:
     """Counts who needs the second of each pair in the place of the first.
 
-    Ownership: lives as long as the process.
-
-    Args:
-        pairs: returns objects, and what takes their places; asked each time that names are exchanged, since a library
-            may have put others there.
+    ``pairs`` returns objects, and what takes their places; asked each time that names are exchanged, since a library
+    may have put others there.
     """
 
     def __init__(self, pairs: Callable[[], Iterable[tuple[Any, Any]]]) -> None:

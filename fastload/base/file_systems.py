@@ -1,7 +1,4 @@
-"""Which file system a file is on, by its device's number. Linux; elsewhere nothing is known.
-
-In: ``st_dev``, and ``/proc/self/mountinfo``. Out: kinds, as ``mount`` calls them.
-"""
+"""Which file system a file is on, by its device's number. Linux; elsewhere nothing is known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Read and replace the tensors of a batch of nested containers.
 
-In: a batch of dicts, lists, tuples, named tuples and objects. Out: its tensors, the paths of its parts, or a batch of
-the same containers with other tensors. Pure.
+Containers are dicts, lists, tuples, named tuples and the like, and keep their types. Pure.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Find objects that a dataset holds, and copy the dataset with others in their places.
 
-In: an object and a condition. Out: the objects reachable from it that meet the condition, each with its path. Followed
-are attributes, those of the user's classes too, containers, bound methods, ``functools.partial``, closures, and the
-globals that the user's functions name, of other modules too. The search ends after 20,000 objects and 100 steps from
-the first, and looks at the first 100 items of a container, and 1,000 attributes of an object: longer ones hold data.
-Classes are not asked for what an object is or holds, since their answers may load data, or raise; one that raises all
-the same is passed over.
+Followed are attributes, those of the user's classes too, containers, bound methods, ``functools.partial``, closures,
+and the globals that the user's functions name, of other modules too. The search ends after 20,000 objects and 100 steps
+from the first, and looks at the first 100 items of a container, and 1,000 attributes of an object: longer ones hold
+data. Classes are not asked for what an object is or holds, since their answers may load data, or raise; one that raises
+all the same is passed over.
 """
 
 from __future__ import annotations
@@ -86,12 +85,8 @@ def find(
 ) -> list[Found]:
     """Return the objects for which ``wanted`` is true, nearest first, once for each object that holds them.
 
-    Args:
-        root: where to begin.
-        wanted: called with each object.
-        inside: search inside of the found objects too.
-        is_library: tells of a class or function whether its code is not looked into; None: the code of libraries that
-            are known not to refer to the user's objects is not.
+    ``inside``: search inside of the found objects too. ``is_library`` tells of a class or function whether its code is
+    not looked into; None: that of libraries is not which are known not to refer to the user's objects.
     """
     is_library = is_library or _is_of_a_library
     found = []

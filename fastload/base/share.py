@@ -1,7 +1,7 @@
 """``fastload.share``: a list's values in memory that processes share, so that workers hold them once.
 
-In: a list. Out: a sequence that gives equal values, made anew at each access. A forked worker that reads an object of
-Python's writes its reference count, and the kernel copies the page; here there are no objects to write to.
+A forked worker that reads an object of Python's writes its reference count, and the kernel copies the page; here there
+are no objects to write to: values are made anew at each access.
 
 Numbers of one type lie as an array. Strings in UTF-8, bytes, or else pickles of the values lie one after the other,
 and behind them an array of the places where each ends.
@@ -75,7 +75,7 @@ class SharedSequence(Sequence[T]):
         file = file.detach() if hasattr(file, "detach") else file
         self._length = length
         self._form = form
-        self._view = memoryview(data if file is None else mmap.mmap(file, 0, access=mmap.ACCESS_READ)).toreadonly()
+        self._view = memoryview(data if file is None else _mapped(file)).toreadonly()
         self._get = _reader(self._view, length, form)
         self._file = file  # last: what fails before it leaves the descriptor to the caller
 
@@ -139,6 +139,19 @@ def _new_file() -> int:
         return os.memfd_create("fastload-share", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:  # without a name, so that nothing is left of it
         return os.dup(file.fileno())
+
+
+def _mapped(file: int) -> Any:
+    import torch
+
+    size = os.fstat(file).st_size
+    if os.name != "posix":
+        return mmap.mmap(file, size, access=mmap.ACCESS_READ)
+    # Python's mmap would keep a second descriptor of each list.
+    try:
+        return torch.from_file(f"/dev/fd/{file}", shared=True, size=size, dtype=torch.uint8, device="cpu").numpy()
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
 
 
 def _write(file: int, values: list[Any]) -> Form:

@@ -1,7 +1,5 @@
 """What Python, NumPy and torch keep for each thread, so that user code finds the same in threads that we start.
 
-In: the thread that is about to start others. Out: calls of functions in those, in the state of the first.
-
 Taken along: context variables (NumPy's error state and print options are some), a copy of decimal's context, gradients,
 inference mode, autocast, and torch's function modes, of which the default device is one. Not taken along: values of a
 ``threading.local``, torch's dispatch modes, and the current CUDA stream.

@@ -1,7 +1,7 @@
 """Finds the line of the user's code that constructs or iterates a loader.
 
-In: the call stack. Out: its innermost frame that is not of fastload, torch's loader, the standard library or an
-installed package, so that a warning points at code that the user can change.
+It is that of the innermost frame that is not of fastload, torch's loader, the standard library or an installed package,
+so that a warning points at code that the user can change.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """What a sample looks like, and how rows of samples become a batch in one buffer.
 
-In: samples, as ``dataset[i]`` gave them. Out: bytes in a buffer, and from the buffer the batch that torch's
-``default_collate`` would have made, with its types exactly.
-
-A :class:`Layout` is learnt from one sample. It is keyed on exact Python types, dtypes and shapes, and it describes
-only what ``default_collate`` stacks without surprise; for everything else :func:`learn` gives the reason, and the
-samples travel as they are and are collated by torch's own function. A sample that does not fit raises
-:class:`LayoutMismatch`; nothing is converted in silence.
+The batch is the one that torch's ``default_collate`` would have made, with its types exactly. A :class:`Layout` is
+learnt from one sample. It is keyed on exact Python types, dtypes and shapes, and it describes only what
+``default_collate`` stacks without surprise; for everything else :func:`learn` gives the reason, and the samples travel
+as they are and are collated by torch's own function. A sample that does not fit raises :class:`LayoutMismatch`; nothing
+is converted in silence.
 
 Pure: no threads, no clocks. Buffers are one-dimensional NumPy arrays of uint8.
 """
@@ -180,7 +178,6 @@ class LayoutBook:
         self.layout: Layout | None = None
         self.layouts: dict[int, Layout] = {}
         self.given_up: str | None = None
-        self.misfits = 0
         self.sample_ns: float | None = None
         self._recent = 0.0
 
@@ -213,7 +210,6 @@ class LayoutBook:
         """Take note of a batch that did not fit but is all of one layout, or of none."""
         if found is not None and found == self.layout:
             return  # it was under way when this layout was learnt
-        self.misfits += 1
         self._recent += 1
         if self._recent > self.MAX_MISFITS:
             self.given_up = "samples change their shape, type or keys too often"

@@ -1,7 +1,7 @@
 """Any result as one run of bytes: a pickle, and after it the buffers of its arrays and tensors.
 
-In: whatever the user's code gave. Out: pieces of bytes for a slot or a pipe; and from these bytes the object again,
-its tensors and arrays in the very memory that was passed in: no copy, and no file descriptor for each tensor.
+Unpacked, its tensors and arrays lie in the very memory that was passed in: no copy, and no file descriptor for each
+tensor.
 
 A tensor takes its bytes along, not its storage: a view of a large one costs what the view has, wherever its elements
 lie. A view whose elements lie far apart (a row of a column-major table, a window of many channels) arrives without the

@@ -19,13 +19,7 @@ def samples_in(
 ) -> list[Any]:
     """Return ``count`` samples from ``row`` on as they were before they were written, sharing the buffer's memory.
 
-    Args:
-        layout: of the rows.
-        buffer: has ``num_rows`` of them.
-        num_rows: of the batch.
-        row: the first one.
-        count: how many samples.
-        objects: for each object leaf the objects of these rows only.
+    ``num_rows``: of the batch; ``objects``: for each object leaf the objects of these rows only.
     """
     columns = [tensor[row : row + count] for tensor in layout.tensors(buffer, num_rows)]
     samples = []

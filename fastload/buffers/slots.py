@@ -165,10 +165,7 @@ def capacity_for(num_bytes: int) -> int:
 class MemoryFile(Memory):
     """A sparse memory file that several processes map. See NOTE [Where slots lie].
 
-    Pickles into a process that is being spawned. Linux only.
-
-    Args:
-        fd: of the file; None: a new one.
+    Pickles into a process that is being spawned. Linux only. ``fd``: of the file; None: a new one.
     """
 
     # Enough for a window of any sensible size; a worker that meets more slots maps the oldest anew.
@@ -284,9 +281,7 @@ class _Watch(weakref.ref[Any]):
 class SlotPool:
     """Slots with their memory. Not thread-safe, but for the death of leases, which may happen in any thread.
 
-    Args:
-        memory: what lies under the slots.
-        keep: free slots whose memory is kept; more are given back to the system.
+    ``keep``: free slots whose memory is kept; that of more is given back to the system.
     """
 
     def __init__(self, memory: Memory, keep: int) -> None:

@@ -1,8 +1,7 @@
 """The stall in the tracker that people already look at: callbacks for Lightning, the Trainer and Accelerate.
 
-In: the ``fastload.DataLoader`` of a training. Out: the numbers of ``loader.statistics().stall`` in whatever logger is
-configured, over ranks, and one line in words at the end. :class:`~.measure.Stall` takes them; a module for each library
-calls it. Nothing of a library is imported before its callback is asked for.
+The numbers of ``loader.statistics().stall`` go to the logger that is configured, over ranks, and a line in words comes
+at the end. Nothing of a library is imported before its callback is asked for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The random draws of a batch's transforms.
-
-In: the origin of a batch. Out: :class:`~fastload.transforms.draws.Draws`, which are the same for a sample in any batch,
-on any rank and from any worker. Pure.
-"""
+"""The random draws of a batch's transforms: the same for a sample in any batch, on any rank and from any worker."""
 
 from __future__ import annotations
 

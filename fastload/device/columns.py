@@ -4,8 +4,7 @@
 
     dataset ─> read once, in its own order ─> Columns [N, ...] of a device or the host ─rows─> batch
 
-In: what samples collate to. Out: the batches that collation would have made, of any rows. Nothing random happens here:
-a dataset that draws random numbers is refused, since each epoch would repeat what it drew once.
+A dataset that draws random numbers is refused, since each epoch would repeat what it drew once.
 """
 
 from __future__ import annotations
@@ -38,16 +37,12 @@ _SHARE_CHOSEN = 0.5
 
 
 class RowDraws(Draws):
-    """The draws of rows that are to be gathered, with what that takes.
-
-    Args:
-        draws: of their samples.
-        host_leaves: the batch's leaves from the host; None: the batch was gathered before, on the host.
-        watch: times it; None: nobody listens.
-    """
+    """The draws of rows that are to be gathered, with what that takes."""
 
     host_leaves: dict[int, Any] | None
+    """The batch's leaves from the host; None: the batch was gathered before, on the host."""
     watch: observe.Watch | None
+    """Times it; None: nobody listens."""
 
     def __init__(self, draws: Draws, host_leaves: dict[int, Any] | None, watch: observe.Watch | None) -> None:
         vars(self).update(vars(draws), host_leaves=host_leaves, watch=watch)
@@ -58,12 +53,10 @@ class TooLarge(Exception):
 
 
 class TensorColumn:
-    """A tensor for each sample, all of one shape and dtype.
+    """A tensor for each sample, all of one shape and dtype: ``values`` [N, ...], on any device.
 
-    Args:
-        values: [N, ...], on any device; [N, H, W, C] for ``channels_last``.
-        channels_last: batches are [B, C, H, W] that lie NHWC in memory, as the values do.
-        pinned: batches are made in page-locked memory, on their way to a device.
+    With ``channels_last`` they are [N, H, W, C], and batches are [B, C, H, W] in that layout. ``pinned``: batches
+    are made in page-locked memory, on their way to a device.
     """
 
     def __init__(self, values: Tensor, *, channels_last: bool = False, pinned: bool = False) -> None:
@@ -83,11 +76,7 @@ class TensorColumn:
         return taken.permute(0, 3, 1, 2) if self._channels_last else taken
 
     def put(self, start: int, leaf: Any) -> None:
-        """Store the rows of a batch.
-
-        Raises:
-            ValueError: they are no tensor, or of another shape or dtype.
-        """
+        """Store the rows of a batch; raise a ValueError if they are no tensor, or of another shape or dtype."""
         if not isinstance(leaf, Tensor):
             raise ValueError("strings, and no tensor")
         if self._channels_last:
@@ -117,11 +106,7 @@ class ListColumn:
         return self._kind([self._values[row] for row in rows.tolist()])
 
     def put(self, start: int, leaf: Any) -> None:
-        """Store the rows of a batch.
-
-        Raises:
-            ValueError: they are no strings.
-        """
+        """Store the rows of a batch; raise a ValueError if they are no strings."""
         if isinstance(leaf, Tensor):
             raise ValueError("a tensor, and no strings")
         self._values[start : start + len(leaf)] = leaf
@@ -236,12 +221,9 @@ class Place:
         self._pinned = pinned
 
     def check_room(self, num_bytes: int, num_samples: int, *, chosen: bool) -> None:
-        """Check that there is room for a dataset.
+        """Raise :class:`TooLarge` if there is no room for a dataset.
 
         ``chosen``: nobody asked for this place, so that half of what is free is to stay free.
-
-        Raises:
-            TooLarge: there is none.
         """
         free = free_on(self.device)
         if free is None:
@@ -284,27 +266,21 @@ class Place:
         return Columns(_nesting_of(example), columns, paths, length, self.device)
 
     def columns_of(self, tensors: Sequence[Tensor]) -> Columns:
-        """Return a TensorDataset's columns: its own tensors, where they are in this place already.
-
-        Raises:
-            TooLarge: there is no room.
-        """
+        """Return a TensorDataset's columns, its own tensors where they are in this place already; or raise TooLarge."""
         columns = []
-        for number, tensor in enumerate(tensors):
-            path = str(number)
+        paths = [str(number) for number in range(len(tensors))]
+        for path, tensor in zip(paths, tensors, strict=True):
             with self._room():
                 values = tensor.to(self._device_at(path))
                 if self._is_channels_last(tensor, path):
                     values = _in_nhwc(values).contiguous()
             columns.append(self._column(values, tensor, path))
-        paths = [str(number) for number in range(len(tensors))]
         return Columns(_nesting_of(list(tensors)), columns, paths, len(tensors[0]), self.device)
 
     def bytes_copied(self, tensors: Sequence[Tensor]) -> int:
         """Return how much of a TensorDataset would be copied."""
         total = 0
-        for number, tensor in enumerate(tensors):
-            path = str(number)
+        for path, tensor in zip(map(str, range(len(tensors))), tensors, strict=True):
             there = tensor.device == self._device_at(path)
             laid_out = self._is_channels_last(tensor, path) and not _in_nhwc(tensor).is_contiguous()
             # A copy in the place's own layout follows the one to its device.
@@ -345,11 +321,7 @@ def bytes_of(batch: Any) -> int:
 
 
 def check_alike(one: Any, other: Any, index: int, *, drew: bool) -> None:
-    """Check that a sample that was read twice, with other seeds, is the same, and that nothing was drawn for it.
-
-    Raises:
-        ConfigError: it is not, or something was.
-    """
+    """Raise a ConfigError if a sample that was read twice, with other seeds, is not the same, or drew something."""
     leaves, others = (dict(leaves_of(batch, _is_leaf)) for batch in (one, other))
     if leaves.keys() != others.keys() or not all(_same(leaf, others[path]) for path, leaf in leaves.items()):
         what = f"sample {index} was another when it was read again"
@@ -410,10 +382,6 @@ class ResidentData(NamedTuple):
     refused: tuple[str, ...]
     """Why not in better places."""
 
-    def is_made_from(self, others: tuple[Any, ...]) -> bool:
-        """Return whether they were made from the same objects."""
-        return all(one is other for one, other in zip(self.made_from, others, strict=True))
-
 
 def _is_leaf(value: Any) -> bool:
     """Whether a part of a collated batch is a leaf: a tensor, or the strings of all samples."""
@@ -440,9 +408,8 @@ def _same(one: Any, other: Any) -> bool:
         return bool(one == other)
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return bool(
-        ((one == other) | ((one != one) & (other != other))).all()
-    )  # a NaN is a NaN, and nothing else is not itself
+    # A NaN is a NaN, and nothing else is not itself.
+    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _not_kept(path: str, what: str) -> str:

@@ -1,7 +1,6 @@
 """One batch from the host to a device: what is copied, on which stream, and what is done with it there.
 
-In: a batch of the host. Out: the same batch with its tensors on the device, and the events behind its copy and its
-transform. Nothing here blocks, but :meth:`Backlog.make_room`.
+Nothing here blocks, but :meth:`Backlog.make_room`.
 
 NOTE [Three streams]
 Copies have a stream of their own, so that the copy of a batch does not wait for the transform of the one before. The
@@ -48,11 +47,7 @@ class Moved(NamedTuple):
 
 
 def check_kept(batch: Any, keep_on_host: Collection[Key]) -> None:
-    """Check that a batch has the parts that stay on the host.
-
-    Raises:
-        ConfigError: it has not.
-    """
+    """Raise a ConfigError if a batch has not the parts that stay on the host."""
     paths = set(paths_of(batch))
     if missing := {str(key) for key in keep_on_host} - paths:
         raise ConfigError(
@@ -107,11 +102,7 @@ class Mover:
         keep_in_children(self)
 
     def check_process(self) -> None:
-        """Check that the device can be used in this process.
-
-        Raises:
-            RuntimeError: this is a forked process.
-        """
+        """Raise a RuntimeError in a process that was forked since the device was used."""
         if self.streams is not None and self._pid != os.getpid():
             raise RuntimeError(
                 f"{self.device} was used by process {self._pid} before it was forked, and cannot be used in the forked "
@@ -119,11 +110,7 @@ class Mover:
             )
 
     def begin(self, user: object) -> Backlog:
-        """An iteration begins to use this; return what counts its batches.
-
-        Raises:
-            RuntimeError: another one does, and there are fixed places; or this is a forked process.
-        """
+        """An iteration begins to use this; return what counts its batches. With fixed places there is one at a time."""
         self.check_process()
         if self._buffers:
             if self._user is not None and self._user() not in (None, user):
@@ -135,9 +122,9 @@ class Mover:
         streams = None if self.streams is None else self.streams.begin()
         if streams is not None:
             if self._filled is not None:  # by streams that may have been others
-                streams.transforms_wait(self._filled)
+                streams.wait(streams.transforms, self._filled)
             for tensor in filter(streams.holds, self._reads):
-                streams.used_by_transforms(tensor)  # given back on any stream
+                streams.note_use(tensor, streams.transforms)  # given back on any stream
         backlog, self._idle_backlog = self._idle_backlog, None
         return (Backlog() if backlog is None else backlog).begin(streams)
 
@@ -149,18 +136,12 @@ class Mover:
         streams = backlog.streams
         if streams is not None and self._pid == os.getpid():
             if self._buffers:
-                self._filled = streams.mark_transforms()
+                self._filled = streams.mark(streams.transforms)
             backlog.streams = None
             streams.end()
 
     def move(self, batch: Any, draws: Draws | None, streams: Streams | None) -> Moved:
-        """Begin to move a batch.
-
-        Args:
-            batch: of the host.
-            draws: for the transform.
-            streams: of the iteration.
-        """
+        """Begin to move a batch of the host; ``draws`` are for the transform, ``streams`` of the iteration."""
         if streams is not None and torch.is_inference_mode_enabled():
             # What is made ahead of time may be asked for, and trained on, outside of it.
             with torch.inference_mode(False), torch.no_grad():
@@ -177,19 +158,19 @@ class Mover:
         # Other objects are moved on the compute stream: which tensors they hold, to be recorded, is not known.
         batch = map_leaves(batch, lambda leaf: leaf if copies_async(leaf) else self._object_to_device(leaf), self._kept)
         there = any(map(streams.holds, self._tensors(batch)))
-        with streams.copying(), ranges.stage("copy"):
+        with streams.on(streams.copies), ranges.stage("copy"):
             batch = map_leaves(batch, self._to_device, self._kept)
-            copied = streams.mark_copies()
+            copied = streams.mark(streams.copies)
         if not (self._transforms or there):
             return Moved(batch, copied, copied)
         if there:
-            streams.transforms_wait(streams.mark_compute())
-        streams.transforms_wait(copied)
+            streams.wait(streams.transforms, streams.mark(streams.compute))
+        streams.wait(streams.transforms, copied)
         for leaf in self._tensors(batch, recorded=True):
-            streams.used_by_transforms(leaf)
-        with streams.transforming():
+            streams.note_use(leaf, streams.transforms)
+        with streams.on(streams.transforms):
             made = self._made(batch, draws)
-            return Moved(made, copied, streams.mark_transforms())
+            return Moved(made, copied, streams.mark(streams.transforms))
 
     def _tensors(self, batch: Any, *, recorded: bool = False) -> list[Any]:
         """Return the tensors of a batch, also those inside of its other leaves; ``recorded``: see :meth:`_used`."""
@@ -249,13 +230,13 @@ class Mover:
         """Let the user's stream have a batch, or views of it, unless it is the one that has it; return that stream."""
         if self.streams is None:
             return None
-        stream = self.streams.compute_stream()
+        stream = self.streams.compute
         # `!=` of torch's streams is false beside None.
         if has_it is None or stream != has_it:
-            self.streams.compute_waits(event)
+            self.streams.wait(stream, event)
             for _, part in leaves_of(made, moves):
                 for leaf in self._used(part):
-                    self.streams.used_by_compute(leaf)
+                    self.streams.note_use(leaf, stream)
         return stream
 
 
@@ -289,12 +270,14 @@ class Backlog:
         if streams is None:
             return
         if self._given_to is not None:
-            self._events.append(streams.mark_compute(self._given_to))
+            self._events.append(streams.mark(self._given_to))
             self._given_to = None
         if self._begins:
-            streams.transforms_wait(streams.mark_compute())  # what the user has made for the transform until now
+            streams.wait(
+                streams.transforms, streams.mark(streams.compute)
+            )  # what the user has made for the transform until now
             for event in self._events:  # see NOTE [Three streams]
-                streams.transforms_wait(event)
+                streams.wait(streams.transforms, event)
             self._begins = False
 
     def has_room(self, limit: int) -> bool:

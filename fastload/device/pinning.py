@@ -1,7 +1,7 @@
 """``pin_memory=True``: batches are copied into torch's pinned memory ahead of ``next()``, by one thread.
 
-In: complete batches, in order. Out: the same, in memory of torch's pinned allocator, which the user may copy from
-asynchronously and drop at once: that allocator delays reuse until the copy is done, as it could not for our slots.
+The user may copy from it asynchronously and drop it at once: torch's allocator delays reuse until the copy is done, as
+it could not for our slots.
 """
 
 from __future__ import annotations

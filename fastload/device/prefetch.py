@@ -6,8 +6,6 @@
          ▲                │ event: copied            │ event: made                                     │
          └─ host memory free ┘                       compute stream waits for it        event: consumed ┘
 
-In: batches in order, from any iterator. Out: the same batches with their tensors on the device.
-
 NOTE [Back-pressure]
 The host queues work faster than the device does it, and memory that the device is still to read cannot be used again.
 So batch ``k`` is copied only when the device has done all work that was queued with batch ``k - (depth + 2)``: behind
@@ -174,7 +172,7 @@ class DeviceAhead:
     def _copies_so_far(self) -> torch.Event | None:
         """Return an event behind all copies that were begun; None where there are no streams."""
         streams = None if self._backlog is None else self._backlog.streams
-        return None if streams is None else streams.mark_copies()
+        return None if streams is None else streams.mark(streams.copies)
 
     def _let_go(self) -> None:
         while self._host and self._host[0][0].query():
@@ -279,11 +277,8 @@ def mover_of(
 ) -> Mover:
     """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
 
-    Args:
-        arguments: of the device stage.
-        kept: keeps it.
-        columns: resident data that batches are gathered from.
-        tail: what is done before the batch transform, for a fused dataset.
+    ``columns``: resident data that batches are gathered from; ``tail``: what is done before the batch transform, for a
+    fused dataset.
     """
     num_buffers = arguments.prefetch_to_device + 2 if arguments.fixed_buffers else 0
     transforms = (tail, arguments.batch_transform)

@@ -1,7 +1,6 @@
 """Names for parts of the training thread's time, in the traces of torch's profiler and of NVIDIA's Nsight Systems.
 
-In: the name of a stage. Out: a context manager; what runs in it is shown under ``fastload.<name>``. Where nobody
-records, it costs 0.1 µs.
+Where nobody records, a name costs 0.1 µs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _to_nvtx = os.environ.get("FASTLOAD_NVTX", "0") == "1" and hasattr(torch._C, "_n
 
 
 def stage(name: str) -> contextlib.AbstractContextManager[Any]:
-    """Return a context manager that names a stage in traces.
+    """Return a context manager; what runs in it is shown under ``fastload.<name>`` in traces.
 
     Under torch's profiler it is ``record_function``. With ``FASTLOAD_NVTX=1`` in the environment when fastload is
     imported it is a range of NVTX otherwise.

@@ -1,6 +1,6 @@
 """A device that works later than it is told to: its streams and events, and the copies to it.
 
-In: a device. Out: what the device stage asks of it. See NOTE [Three streams] in moving.py.
+See NOTE [Three streams] in moving.py.
 
 NOTE [Forked processes]
 CUDA does not work in a forked process. If such a process frees a tensor that several streams used, torch's allocator
@@ -35,8 +35,8 @@ class Streams:
         device: with an index.
     """
 
-    _copies: Any
-    _transforms: Any
+    copies: Any
+    transforms: Any
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -48,33 +48,29 @@ class Streams:
         """Return the same with a copy stream and a transform stream that no other iteration has."""
         begun = copy.copy(self)
         try:
-            begun._copies, begun._transforms = _idle.setdefault(self.device, []).pop()
+            begun.copies, begun.transforms = _idle.setdefault(self.device, []).pop()
         except IndexError:
-            begun._copies = self._module.Stream(device=self.device)
-            begun._transforms = self._module.Stream(device=self.device)
+            begun.copies = self._module.Stream(device=self.device)
+            begun.transforms = self._module.Stream(device=self.device)
         return begun
 
     def end(self) -> None:
         """Leave the two streams to the next iteration. What is queued on them is done before what that one queues."""
-        _idle[self.device].append((self._copies, self._transforms))
-        del self._copies, self._transforms
+        _idle[self.device].append((self.copies, self.transforms))
+        del self.copies, self.transforms
 
     def holds(self, leaf: Tensor) -> bool:
         """Return whether a tensor is on the device."""
         return leaf.device == self.device
 
-    def compute_stream(self) -> Any:
-        """Return the user's current stream, to be compared."""
+    @property
+    def compute(self) -> Any:
+        """The user's current stream, to be compared."""
         return self._module.current_stream(self.device)
 
-    def copying(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which work goes to the copy stream."""
-        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._copies)
-        return context
-
-    def transforming(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which work goes to the transform stream."""
-        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._transforms)
+    def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which work goes to a stream."""
+        context: contextlib.AbstractContextManager[Any] = self._module.stream(stream)
         return context
 
     def to_device(self, leaf: Tensor) -> Tensor:
@@ -104,41 +100,21 @@ class Streams:
         """Copy within the device, on the current stream."""
         place.copy_(leaf, non_blocking=True)
 
-    def mark_copies(self) -> torch.Event:
-        """Return an event behind the work of the copy stream so far."""
-        return self._mark(self._copies)
-
-    def mark_transforms(self) -> torch.Event:
-        """Return an event behind the work of the transform stream so far."""
-        return self._mark(self._transforms)
-
-    def mark_compute(self, stream: Any = None) -> torch.Event:
-        """Return an event behind the work so far of the compute stream, or of one that was it before."""
-        return self._mark(self.compute_stream() if stream is None else stream)
-
-    def _mark(self, stream: Any) -> torch.Event:
+    def mark(self, stream: Any) -> torch.Event:
+        """Return an event behind the work of a stream so far."""
         event = self._module.Event(**self._sleeping)
         event.record(stream)
         marked: torch.Event = event
         return marked
 
-    def transforms_wait(self, event: Any) -> None:
-        """Let the transform stream wait for an event."""
-        self._transforms.wait_event(event)
+    def wait(self, stream: Any, event: Any) -> None:
+        """Let a stream wait for an event."""
+        stream.wait_event(event)
 
-    def compute_waits(self, event: Any) -> None:
-        """Let the compute stream wait for an event."""
-        self.compute_stream().wait_event(event)
-
-    def used_by_transforms(self, leaf: Any) -> None:
-        """Tell the allocator that the transform stream reads a tensor, or an object's tensors, of another stream."""
+    def note_use(self, leaf: Any, stream: Any) -> None:
+        """Tell the allocator that a stream reads a tensor, or an object's tensors, of another stream."""
         for part in _strided_parts(leaf):
-            part.record_stream(self._transforms)
-
-    def used_by_compute(self, leaf: Any) -> None:
-        """Tell the allocator that the compute stream reads a tensor, or an object's tensors, of another stream."""
-        for part in _strided_parts(leaf):
-            part.record_stream(self.compute_stream())
+            part.record_stream(stream)
 
 
 _idle: dict[torch.device, list[tuple[Any, Any]]] = {}
@@ -207,11 +183,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def device_of(device: torch.device | str | int) -> torch.device:
-    """Return a device with its index.
-
-    Raises:
-        ConfigError: this is no device, or it is not there.
-    """
+    """Return a device with its index; a ConfigError if it is none, or not there."""
     try:
         found: torch.device = torch.device(device)
     except (RuntimeError, TypeError) as error:

@@ -1,7 +1,6 @@
 """From the results of a batch's chunks to the batch; and what they teach of layouts on the way.
 
-In: results, as the workers sent them, in any order. Out: the batch that torch's collation would have made, in its
-slot where its samples are all of one layout, else collated here by torch's own function.
+A batch lies in its slot where its samples are all of one layout; else torch's own function collates it here.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from ..workers.pool import Pool
 class Assembly:
     """Puts the batches of one pool of workers together.
 
-    Args:
-        pool: who made the results.
-        book: the layouts; shared with other iterations of the same loader.
-        where: end of the sentence "Caught ... " for errors of collation that happen here.
+    ``book``: shared with other iterations of the same loader. ``where``: ends the sentence "Caught ... " of errors of
+    collation that happen here.
     """
 
     def __init__(self, pool: Pool, book: LayoutBook, where: str) -> None:
@@ -98,12 +95,7 @@ class Assembly:
             self._published.add(generation)
 
     def build(self, slot: int, num_rows: int, parts: Sequence[tuple[WorkItem, Result]]) -> tuple[Any, str | None]:
-        """Make the batch; its slot is the user's, or free, afterwards.
-
-        Args:
-            slot: where it lies.
-            num_rows: its samples.
-            parts: its chunks in order, each with its result, of which none is an error.
+        """Make the batch of chunks, given in order, without an error; its slot is the user's, or free, afterwards.
 
         Returns:
             The batch; and why it has no layout, or None if it has.

@@ -32,19 +32,17 @@ from .kept import Kept
 from .window import Window
 
 if TYPE_CHECKING:
+    from ..device.columns import Columns
     from ..fusion import FusedDataset
     from ..transforms.base import Transform
     from ..workers.tables import TableRows
-    from .build_resident import Resident
 
 
 class Pipeline:
     """The stages of an iteration.
 
-    Args:
-        source: the first.
-        last: gives the batches; the source, if there is no other.
-        finish: what is still to be done with them in ``next()``; None: nothing.
+    ``last`` gives the batches: the source, if there is no other stage. ``finish``: what is still to be done with them
+    in ``next()``.
     """
 
     def __init__(self, source: Source, last: Stage, finish: Callable[[Any], Any] | None = None) -> None:
@@ -71,12 +69,7 @@ class Pipeline:
 
 
 class Builder:
-    """Builds the stages that serve a spec.
-
-    Args:
-        spec: how the loader is served.
-        kept: what earlier iterations have left.
-    """
+    """Builds the stages that serve a spec."""
 
     def __init__(self, spec: Spec, kept: Kept) -> None:
         self._spec, self._kept = spec, kept
@@ -84,10 +77,8 @@ class Builder:
     def build(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1), pin_device: str | None = None) -> Pipeline:
         """Open the source, and the stages behind it. Blocks while workers start and resident data are read.
 
-        Args:
-            epoch: the first one.
-            ranks: the rank of this process, and how many there are.
-            pin_device: torch's ``pin_memory_device`` where torch would pin batches; else None.
+        ``epoch``: the first one. ``ranks``: the rank of this process, and how many there are. ``pin_device``: torch's
+        ``pin_memory_device`` where torch would pin batches.
         """
         spec, kept = self._spec, self._kept
         # A batch transform may begin work ahead of time, and wait for it when the user asks: in place of pinning.
@@ -96,9 +87,11 @@ class Builder:
             finish = spec.batch_transform.fastload_finish  # type: ignore[union-attr]
         elif pin_device is not None and spec.pin_memory and spec.device is None:
             finish = functools.partial(compat.pin_memory, device=pin_device)
-        resident = self.resident()
-        if resident is not None:
-            source = resident.source(epoch)
+        columns = self.resident()
+        if columns is not None:
+            from .build_resident import source_of
+
+            source = source_of(columns, spec, kept, epoch)
             return Pipeline(source, source, finish)
         if spec.num_workers and not spec.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
@@ -123,13 +116,13 @@ class Builder:
             return False
         return self.resident() is None
 
-    def resident(self) -> Resident | None:
+    def resident(self) -> Columns | None:
         """Return the resident data, read now if they have not been; None if there are to be none, or have no room."""
         if self._spec.resident is None:
             return None
-        from .build_resident import resident_for
+        from .build_resident import columns_for
 
-        return resident_for(self._spec, self._kept, lambda spec, kept, epoch: Builder(spec, kept).build(epoch).source)
+        return columns_for(self._spec, self._kept, lambda spec, kept, epoch: Builder(spec, kept).build(epoch).source)
 
     def job(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1)) -> tuple[Job, Transform | None]:
         """Return what the workers do, and what the device does with their batches before they are the user's."""

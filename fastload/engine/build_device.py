@@ -29,12 +29,7 @@ def keys_of(spec: Spec, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
 def device_ahead(source: Stage, spec: Spec, kept: Kept, epoch: Epoch, tail: Transform | None) -> DeviceAhead:
     """Return the stage that takes batches to a device, or transforms them.
 
-    Args:
-        source: gives them.
-        spec: has a device, or a batch transform.
-        kept: has the mover.
-        epoch: the first one.
-        tail: what is done before the batch transform.
+    ``epoch``: the first one. ``tail``: what is done before the batch transform.
     """
     mover = mover_of(part(spec, DeviceArguments), kept, tail=tail)
     keys = keys_of(spec, epoch)(epoch.shard)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
-from torch.utils.data import BatchSampler, SequentialSampler
+from torch.utils.data import BatchSampler
 
 from ..arguments import DeviceArguments, ResidentArguments
 from ..base import compat
@@ -25,40 +25,24 @@ from .resident_source import ResidentSource
 Build: TypeAlias = Callable[[Spec, Kept, Epoch], Source]
 
 
-class Resident(NamedTuple):
-    """Resident data, which have been read."""
-
-    columns: Columns
-    spec: Spec
-    kept: Kept
-
-    def source(self, epoch: Epoch) -> Source:
-        """Return the source of them; ``epoch``: the first one."""
-        spec, samplers = self.spec, (self.spec.sampler, self.spec.batch_sampler)
-        # A sampler of the user's may look at what the loop has done with the batch before.
-        ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
-        keys, arguments = keys_of(spec, epoch), part(spec, DeviceArguments)
-        return ResidentSource(self.columns, arguments, self.kept, keys, may_look_ahead=ahead)
+def source_of(columns: Columns, spec: Spec, kept: Kept, epoch: Epoch) -> Source:
+    """Return the source of resident data; ``epoch``: the first one."""
+    # A sampler of the user's may look at what the loop has done with the batch before.
+    samplers = (spec.sampler, spec.batch_sampler)
+    ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
+    return ResidentSource(columns, part(spec, DeviceArguments), kept, keys_of(spec, epoch), may_look_ahead=ahead)
 
 
-def resident_for(spec: Spec, kept: Kept, build: Build) -> Resident | None:
+def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
     """Return the resident data, read now if they have not been; None if no place has room for them."""
-    columns = columns_of(part(spec, ResidentArguments), kept, functools.partial(_read, spec, kept, build))
-    return None if columns is None else Resident(columns, spec, kept)
+    return columns_of(part(spec, ResidentArguments), kept, functools.partial(_read, spec, kept, build))
 
 
 @contextlib.contextmanager
 def _read(
-    spec: Spec,
-    kept: Kept,
-    build: Build,
-    dataset: Any,
-    indices: Sequence[int] | None,
-    batch_size: int,
-    most_workers: int = sys.maxsize,
+    spec: Spec, kept: Kept, build: Build, dataset: Any, sampler: Any, batch_size: int, most_workers: int = sys.maxsize
 ) -> Iterator[Iterator[Any]]:
-    """Give batches of a dataset, in its own order or that of some indices; afterwards its workers have ended."""
-    sampler = SequentialSampler(dataset) if indices is None else list(indices)
+    """Give batches of a dataset, in the order of a sampler; afterwards its workers have ended."""
     batches = BatchSampler(sampler, batch_size, drop_last=False)
     num_workers = min(spec.num_workers, most_workers)
     read = served_as(

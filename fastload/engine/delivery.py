@@ -1,7 +1,7 @@
 """Keeps enough work in flight, and gives batches in order.
 
-In: index batches, one at a time, from an iterator. Out: batches, in the order of their index batches (or, with
-``in_order=False``, as they are completed). A pool of workers does the work; see workers/pool.py.
+Batches come in the order of their index batches or, with ``in_order=False``, as they are completed. A pool of workers
+makes them; see workers/pool.py.
 
 It runs only inside ``next()``: there is no thread of ours in the user's process. The window of batches under way
 covers the time between two calls. The oldest batch always owns a slot, since a slot is taken before work is submitted,
@@ -14,7 +14,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from .. import observe
@@ -26,33 +25,11 @@ from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool, overdue
 from .assembly import Assembly
 from .kept import Kept
-from .window import Turns, Window, in_warm_slots, whole_batch
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A batch under way."""
-
-    num_rows: int
-    missing: int
-    """Chunks without a result."""
-    slot: int
-    """0: it has none, since the sampler raised an error in its place."""
-    parts: list[tuple[WorkItem, Result] | None]
-    worker_id: int | None = None
-    error: BaseException | None = None
-    redo: bool = False
-    """Whether a worker must load it again and collate it, since its samples could not be sent."""
-    ended: bool = False
-    """Whether the worker's replica had ended, in place of a batch."""
+from .window import Pending, Turns, Window, in_warm_slots, whole_batch
 
 
 class _EpochUnderWay:
-    """One epoch's batches under way.
-
-    Args:
-        work: what is to be loaded.
-    """
+    """One epoch's batches under way."""
 
     def __init__(self, work: EpochWork) -> None:
         self.number = next(observe.numbers)
@@ -63,7 +40,7 @@ class _EpochUnderWay:
         self._drawn: tuple[Any, Exception | None] | None = None
         """An index batch, or what the sampler raised in its place, that is not issued yet."""
         self.first_row = work.first_row
-        self.batches: dict[int, _Pending] = {}
+        self.batches: dict[int, Pending] = {}
         self.completed: deque[int] = deque()
         """Complete batches, in the order of completion."""
         self.num_complete = 0
@@ -117,13 +94,7 @@ class _EpochUnderWay:
 
 
 class Delivery(Source):
-    """The source of batches that a pool of workers makes. See :class:`~fastload.stages.Source`.
-
-    Args:
-        pool: the workers, which it ends.
-        window: how much is under way at once.
-        kept: has the layouts and the counts.
-    """
+    """The source of batches that a pool of workers makes. See :class:`~fastload.stages.Source`."""
 
     _epoch: _EpochUnderWay
     """Set by :meth:`begin`."""
@@ -273,7 +244,7 @@ class Delivery(Source):
                     overdue(self.pool, self._items, self._window.timeout)
         return None
 
-    def _under_way(self) -> list[_Pending]:
+    def _under_way(self) -> list[Pending]:
         following = [] if self._following is None else self._following.batches.values()
         return [*self._epoch.batches.values(), *following]
 
@@ -331,7 +302,7 @@ class Delivery(Source):
             except Exception as error:
                 # At its own place, so that the batches before it are not lost.
                 epoch.num_made = batch_id + 1
-                epoch.batches[batch_id] = _Pending(0, 0, 0, [], None, error)
+                epoch.batches[batch_id] = Pending(0, 0, 0, [], None, error)
                 epoch.complete(batch_id)
                 epoch.first_row += num_rows
                 return
@@ -361,7 +332,7 @@ class Delivery(Source):
         bounds = [(0, num_rows)] if kind == Kind.BATCH else self._chunks(epoch, batch_id, num_rows)
         layout = self._assembly.generation() if kind == Kind.ROWS else 0
         slot = self.pool.slots.acquire()
-        batch = epoch.batches[batch_id] = _Pending(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
+        batch = epoch.batches[batch_id] = Pending(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
         if worker_id is not None and self._turns is not None:
             self._turns.load[worker_id] += 1
         work = epoch.work
@@ -456,7 +427,7 @@ class Delivery(Source):
         batch.parts[item.chunk_id] = (item, result)
         self._part_done(epoch, item.batch_id, batch)
 
-    def _part_done(self, epoch: _EpochUnderWay, batch_id: int, batch: _Pending) -> None:
+    def _part_done(self, epoch: _EpochUnderWay, batch_id: int, batch: Pending) -> None:
         batch.missing -= 1
         if batch.missing:
             return
@@ -496,7 +467,7 @@ class Delivery(Source):
             self._stale.pop(item.slot, None)
             self.pool.slots.release(item.slot)
 
-    def _finish(self, pending: _Pending, epoch: _EpochUnderWay) -> Batch:
+    def _finish(self, pending: Pending, epoch: _EpochUnderWay) -> Batch:
         """Turn a complete batch into what the user gets.
 
         Raises:

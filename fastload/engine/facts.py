@@ -1,7 +1,4 @@
-"""How a loader works with its dataset and arguments, and why, in words.
-
-In: a spec, and what the loader counted and keeps. Out: lines for a person. Nothing is changed.
-"""
+"""How a loader works with its dataset and arguments, and why, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from ..arguments import FusingArguments
+from ..arguments import FusingArguments, WorkerArguments
 from ..base import gil
 from ..base.copied_lists import copied_lists
 from ..base.memory import in_words
@@ -24,20 +21,15 @@ from ..work import brings_source
 from . import tables
 from .fusing import decoder_in_words, images_in_words, plan_of, why_not_split
 from .kept import Kept
-from .statistics import Statistics
+from .statistics import Statistics, statistics_of
 
 # Failed samples that are listed.
 _LISTED = 5
 
 
-def as_text(facts: list[tuple[str, str]]) -> str:
-    """Return a line for each."""
-    return "\n".join(f"{name:<12}{words}" for name, words in facts)
-
-
-def all_facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str]]:
+def facts_of(spec: Spec, kept: Kept) -> list[tuple[str, str]]:
     """Return what was decided for a spec: names and words; a name is empty where the words go on."""
-    lines = facts(spec, statistics, kept)
+    lines = facts(spec, statistics_of(part(spec, WorkerArguments), kept), kept)
     fusing = part(spec, FusingArguments)
     plan = plan_of(fusing)
     if plan is not None:

@@ -1,7 +1,6 @@
 """What a plain loader does without: the checks of features' arguments, and what workers are given for the features.
 
-In: a loader's :class:`~fastload.spec.Spec` that asks for a feature, such as ``device``, ``cache`` or ``on_error``. Out:
-an error, or the objects that serve the feature. Plain loaders do not import this module.
+Plain loaders do not import this module.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
 def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, Any]:
     """Check the arguments of a loader, its features' among them; return its ``cache`` and ``cache_size``.
 
-    Args:
-        spec: the arguments.
-        changed: returns the defaults of arguments that were changed for a script.
+    ``changed`` returns the defaults of arguments that were changed for a script.
 
     Raises:
         ConfigError: one of them is out of its range, or cannot be combined with another.

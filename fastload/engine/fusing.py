@@ -1,8 +1,6 @@
 """What ``fuse=True`` makes of a loader's dataset.
 
-In: a loader's :class:`~fastload.arguments.FusingArguments`. Out: the plan of its dataset, what loads its samples by
-that plan, and what the device does with whole batches of them. The library of C functions is used where it is there,
-Pillow and torch elsewhere: the samples are the same.
+The library of C functions is used where it is there, Pillow and torch elsewhere: the samples are the same.
 """
 
 from __future__ import annotations
@@ -73,11 +71,6 @@ def named_plan(dataset: Any) -> Plan:
 
 def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDataset | None, FusedTail | None]:
     """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
-
-    Args:
-        arguments: what the loader says of fusing.
-        kept: of the loader.
-        seed: of the samples' keys.
 
     Returns:
         None, None where the dataset loads its samples itself. The second, a transform of batches or None, is the same

@@ -1,6 +1,6 @@
 """Without workers: batches are made in ``next()``.
 
-In: index batches. Out: batches, each made when it is asked for. The user's generators are as before after each batch.
+The user's generators are as before after each batch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ from ..workers.samples import Job
 class InlineSource(Source):
     """See :class:`~fastload.stages.Source`.
 
-    Args:
-        job: what is loaded.
-        counts: where to count.
-        is_resident: see :class:`~fastload.stages.Source`.
-        repeats_interrupted: whether a batch that was interrupted is made again, since it was not asked for by the user.
+    ``repeats_interrupted``: whether a batch that was interrupted is made again, since it was not asked for by the user.
     """
 
     holds_something = False

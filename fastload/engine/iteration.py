@@ -1,7 +1,6 @@
 """What ``iter(loader)`` gives: one epoch over a loader, or with persistent workers one epoch after the other.
 
-In: a :class:`~fastload.spec.Spec`. Out: batches for the training loop. The iteration has the stages built, and is the
-only writer of where the epoch is (:class:`~fastload.sampling.epochs.Epoch`).
+It has the stages built, and is the only writer of where the epoch is (:class:`~fastload.sampling.epochs.Epoch`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,26 +30,10 @@ if TYPE_CHECKING:
     from .resuming import EpochStart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arguments:
-    """What an iteration itself reads of a spec, beside the order."""
-
-    overlap_epochs: bool
-    this_rank_only: bool
-    on_error: str
-    max_errors: int
-
-
 class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
     """See the module. torch's base draws the base seed, asks the sampler for its iterator and warns as torch does.
 
     It does not keep the loader.
-
-    Args:
-        loader: what torch's part is made from.
-        spec: how it is served in the first epoch; :meth:`_reset` reads the loader's arguments again.
-        epochs: counts the epochs.
-        kept: what is kept for the next iteration.
     """
 
     def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, kept: Kept) -> None:
@@ -84,8 +66,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._kept.iterators.add(self)
 
     def _serve(self, spec: Spec) -> Sampling:
-        self._builder = Builder(spec, self._kept)
-        self._arguments, self._sampling = part(spec, _Arguments), part(spec, Sampling)
+        self._spec, self._builder = spec, Builder(spec, self._kept)
+        self._sampling = part(spec, Sampling)
         return self._sampling
 
     def _reset(self, loader: compat.TorchDataLoader[Any], first_iter: bool = False) -> None:
@@ -136,7 +118,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._raise_sampler_error(pipeline.source)
         if start is not None:
             start.begin_replicas(pipeline.source)
-        if start is not None and not self._arguments.this_rank_only:
+        if start is not None and not self._spec.this_rank_only:
             start.compare_ranks()  # while the workers load
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
@@ -170,9 +152,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         return pipeline
 
     def _work(self, epoch: Epoch, indices: Iterator[Any], first_row: int) -> EpochWork:
-        arguments = self._arguments
         replicas = epoch.resume.workers if epoch.resume is not None else None
-        failures = None if arguments.on_error == "raise" else self._kept.counts.failures
+        failures = None if self._spec.on_error == "raise" else self._kept.counts.failures
         return EpochWork(
             index_batches=indices,
             epoch=epoch.key_epoch,
@@ -183,13 +164,13 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             paced=self._sampling.assigned or (epoch.known is None and self._sampling.order_seed is None),
             first_worker=replicas["next"] if replicas is not None else 0,
             replica_batches=replicas["batches"] if replicas is not None else (),
-            failures=None if failures is None else failures.begin(epoch.number, arguments.max_errors),
+            failures=None if failures is None else failures.begin(epoch.number, self._spec.max_errors),
         )
 
     def _upcoming(self, epoch: Epoch) -> EpochWork | None:
         """Return the next epoch, where it is certain and its workers will be there."""
         sampling, known = self._sampling, self._sampling.known
-        overlaps = self._arguments.overlap_epochs and sampling.persistent_workers
+        overlaps = self._spec.overlap_epochs and sampling.persistent_workers
         if not overlaps or known is None or sampling.order_seed is None or sampling.assigned:
             return None
         number = epoch.number + 1

@@ -1,12 +1,9 @@
-"""Reads a loader's dataset once, with the loader's own workers, into the first place that has room for it.
-
-In: a dataset, where it is to lie, and what reads it. Out: the columns, and why better places had no room. The loader
-stays as it is, and so do the user's generators.
-"""
+"""Reads a loader's dataset once, with the loader's own workers, into the first place that has room for it."""
 
 from __future__ import annotations
 
 import hashlib
+import operator
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -15,14 +12,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import SequentialSampler, TensorDataset
 
 from ..arguments import ResidentArguments
 from ..base import compat
 from ..base.memory import in_words
 from ..base.nesting import leaves_of
 from ..base.terminal_bar import TerminalBar
-from ..base.users_line import warn_at_users_line
 from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
@@ -36,23 +32,17 @@ _BATCH_BYTES = 1 << 22
 _BATCH_SAMPLES = 1024
 
 Read: TypeAlias = Callable[..., AbstractContextManager[Iterator[Any]]]
-"""Called with a dataset, indices or None for all in its own order, a batch size, and optionally the most workers; gives
-the batches, collated."""
+"""Called with a dataset, a sampler, a batch size, and optionally the most workers; gives the batches, collated."""
 
 
 def columns_of(wanted: ResidentArguments, kept: Kept, read: Read) -> Columns | None:
     """Return the resident data, read now if they have not been; None if no place has room for them."""
     known, length = kept.resident, len(wanted.dataset)
     made_from = wanted.dataset, wanted.resident, wanted.device, wanted.keep_on_host, wanted.channels_last
-    if known is not None and known.length == length and known.is_made_from(made_from):
+    if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
         return known.columns
     kept.mover = kept.resident = None  # their memory may be what is missing
-    try:
-        columns, refused = read_once(wanted, device_or_cpu(wanted.device), read)
-    except _Masked as error:
-        columns, refused = None, [str(error)]
-        if wanted.resident != "auto":
-            warn_at_users_line(f"resident={wanted.resident!r}: the dataset is loaded anew in each epoch: {error}")
+    columns, refused = read_once(wanted, device_or_cpu(wanted.device), read)
     kept.resident = ResidentData(made_from, length, columns, tuple(refused))
     return columns
 
@@ -69,12 +59,7 @@ def _places(wanted: ResidentArguments, device: torch.device) -> list[Place]:
 
 
 def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tuple[Columns | None, list[str]]:
-    """Read a loader's dataset into the place that its argument ``resident`` names.
-
-    Args:
-        wanted: see there.
-        device: where its batches go.
-        read: see there.
+    """Read a loader's dataset into the place that its argument ``resident`` names; ``device``: where its batches go.
 
     Returns:
         The data; None if no place has room. And why those before have none.
@@ -82,16 +67,14 @@ def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tu
     Raises:
         ConfigError: no place has room, and they were asked for; the dataset is random; its samples are of several
             shapes, or of other things than tensors and strings.
-        _Masked: there are masked values.
         Exception: what the dataset raises.
     """
-    places, chosen = _places(wanted, device), wanted.resident == "auto"
-    dataset = wanted.dataset
+    places, chosen, dataset = _places(wanted, device), wanted.resident == "auto", wanted.dataset
     length = len(dataset)
     if not length:
         return Columns([], [], [], 0, places[0].device), []
     whole = type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors)
-    looked_at, watched = ([[tensor[:1] for tensor in dataset.tensors]], False) if whole else _look(wanted, length, read)
+    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(wanted, length, read)
     example = looked_at[0]
     if device == places[0].device:  # else the device stage checks the batches
         check_kept(example, wanted.keep_on_host)
@@ -109,7 +92,7 @@ def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tu
             continue
         percent = -(-length // 100)  # or the bar would stand still
         batch_size = max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent))
-        _fill(wanted, columns, batch_size, read, watched=watched)
+        _fill(wanted, columns, batch_size, read)
         return columns, refused
     if not chosen:
         others = "resident='auto' takes the first place with room, and none where there is none"
@@ -117,27 +100,17 @@ def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tu
     return None, refused
 
 
-class _Masked(Exception):
-    def __init__(self) -> None:
-        super().__init__(
-            "samples have masked values (numpy.ma), of which torch makes NaN or 0.0 by what else is in a batch; give "
-            "numbers to have them resident"
-        )
-
-
 class _Watched:
-    """A dataset whose samples come with whether values are masked in them, or may be in others.
-
-    And, if ``draws``, with what was drawn from the global generators for them.
+    """A dataset whose samples come with what was drawn from the global generators for them.
 
     All else of it is the dataset's own, for a ``worker_init_fn`` that asks or changes it.
     """
 
-    def __init__(self, dataset: Any, draws: bool) -> None:
-        vars(self).update(_dataset=dataset, _draws=draws)
+    def __init__(self, dataset: Any) -> None:
+        vars(self)["_dataset"] = dataset
 
     def __reduce__(self) -> Any:
-        return _Watched, (self._dataset, self._draws)
+        return _Watched, (self._dataset,)
 
     @property  # type: ignore[misc]  # so that isinstance says what it says of the dataset
     def __class__(self) -> Any:
@@ -152,19 +125,17 @@ class _Watched:
         setattr(self._dataset, name, value)
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
-        before = _generator_states() if self._draws else ()
+        before = _generator_states()
         load_batch = compat.batch_getter(self._dataset)
         sample = self._dataset[index] if load_batch is None else load_batch([index])[0]
         # Where each generator is in the end, unless it was left alone: a dataset may seed them itself.
-        pairs = zip(before, _generator_states() if before else [], strict=True)
-        left = ",".join("" if was == now else now for was, now in pairs)
-        parts = [part for _, part in leaves_of(sample, lambda _: False)]
-        if any(isinstance(part, np.ma.MaskedArray) and not part.ndim for part in parts):
-            masked = "is"
-        else:
-            # With other numbers than these a masked value makes a batch of another data type, which is an error.
-            masked = "may be" if any(type(part) is np.float64 for part in parts) else ""
-        return {"sample": sample, "left": left, "masked": masked}  # text, which is collated on no device
+        left = ["" if was == now else now for was, now in zip(before, _generator_states(), strict=True)]
+        if any(isinstance(part, np.ma.MaskedArray) and not part.ndim for _, part in leaves_of(sample, lambda _: False)):
+            raise ConfigError(
+                f"sample {index} has a masked value (numpy.ma), which torch makes NaN or 0.0, by what else is in its "
+                "batch; give numbers to have them resident, as with .filled(0), or leave resident out"
+            )
+        return {"sample": sample, "left": ",".join(left)}  # text, which is collated on no device
 
 
 def _generator_states() -> list[str]:
@@ -173,41 +144,25 @@ def _generator_states() -> list[str]:
         return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
 
 
-def _look(wanted: ResidentArguments, length: int, read: Read) -> tuple[list[Any], bool]:
-    """Return some samples, as batches of one, after a look at whether they are the same when they are read again.
-
-    And whether values of others may be masked.
-    """
+def _look(wanted: ResidentArguments, length: int, read: Read) -> list[Any]:
+    """Return some samples, as batches of one, which are the same when they are read again with other seeds."""
     some = sorted({round(place) for place in np.linspace(0, length - 1, min(length, _READ_TWICE))})
     indices = [index for index in some for _ in range(2)]
-    found: list[Any] = []
-    first: Any = None
-    may_be_masked = False
-    with _noting(wanted), read(_Watched(wanted.dataset, True), indices, 1, 1) as batches:
-        for number, batch in enumerate(batches):
-            if "is" in batch["masked"]:
-                raise _Masked
-            may_be_masked |= "may be" in batch["masked"]
-            if number % 2 == 0:
-                first = batch
-            else:
-                drew = batch["left"] != first["left"]
-                check_alike(first["sample"], batch["sample"], indices[number], drew=drew)
-                found.append(batch["sample"])
-    return found, may_be_masked
+    with _noting(wanted), read(_Watched(wanted.dataset), indices, 1, 1) as batches:
+        found = list(batches)
+    for index, first, again in zip(some, found[::2], found[1::2], strict=True):
+        check_alike(first["sample"], again["sample"], index, drew=first["left"] != again["left"])
+    return [batch["sample"] for batch in found[::2]]
 
 
-def _fill(wanted: ResidentArguments, columns: Columns, batch_size: int, read: Read, *, watched: bool) -> None:
-    num_batches = -(-len(columns) // batch_size)
+def _fill(wanted: ResidentArguments, columns: Columns, batch_size: int, read: Read) -> None:
     start = 0
-    of_all = (_Watched(wanted.dataset, False), range(len(columns))) if watched else (wanted.dataset, None)
-    with TerminalBar() as bar, _noting(wanted), read(*of_all, batch_size) as batches:
-        bar.begin(num_batches)
+    order = SequentialSampler(wanted.dataset)
+    with TerminalBar() as bar, _noting(wanted), read(wanted.dataset, order, batch_size) as batches:
+        bar.begin(-(-len(columns) // batch_size))
         bar.describe(f"fastload: reading {len(columns):,} samples, {in_words(columns.num_bytes)}")
         for batch in batches:
-            if watched and "is" in batch["masked"]:
-                raise _Masked
-            start += columns.put(start, batch["sample"] if watched else batch)
+            start += columns.put(start, batch)
             bar.advance()
     if start != len(columns):
         raise ConfigError(f"len(dataset) is {len(columns)}, but it gave {start} samples; correct its __len__")
@@ -218,7 +173,7 @@ def _noting(wanted: ResidentArguments) -> Iterator[None]:
     """Add to errors, but for those that say so, when they came."""
     try:
         yield
-    except (ConfigError, _Masked):
+    except ConfigError:
         raise
     except Exception as error:
         error.add_note(f"while the dataset was read once, for resident={wanted.resident!r}")

@@ -4,9 +4,6 @@
 
     index batches ─> [several at once] ─rows─> gather ─> batch_transform ─> one batch after the other
 
-In: index batches and :class:`~fastload.device.columns.Columns`. Out: the batches that the loader would give without
-them, in the same order, with the same parameters of the batch transform.
-
 NOTE [Several batches at once]
 A batched transform costs a few hundred microseconds on the host, whatever it is given. Its result for a sample depends
 on nothing but the sample's key, so the transforms of this package are given as many batches at once as make that cost
@@ -55,11 +52,7 @@ class _RowBatch(NamedTuple):
 
 
 class _ListenerCalls:
-    """Tells a listener how the batches of an epoch are made.
-
-    Args:
-        listener: who listens.
-    """
+    """Tells a listener how the batches of an epoch are made."""
 
     def __init__(self, listener: observe.Listener) -> None:
         self._listener = listener
@@ -84,13 +77,8 @@ class _ListenerCalls:
 class _RowBatches(Stage):
     """What is to be gathered next, as the stage before the device.
 
-    Args:
-        work: of the epoch.
-        columns: the data.
-        keys: names the samples of each batch.
-        away: batches are made on the host, and go to a device afterwards.
-        in_pairs: a batch of an odd size is the last of those that are given at once.
-        observed: is told what is done; None: nobody listens.
+    ``away``: batches are made on the host, and go to a device afterwards. ``in_pairs``: a batch of an odd size is the
+    last of those that are given at once.
     """
 
     def __init__(
@@ -98,21 +86,16 @@ class _RowBatches(Stage):
         work: EpochWork,
         columns: Columns,
         keys: BatchKeys,
+        observed: _ListenerCalls | None,
         *,
         away: bool,
         in_pairs: bool,
-        observed: _ListenerCalls | None,
     ) -> None:
-        self._work = work
-        self._indices = work.index_batches
-        self._columns = columns
-        self._keys = keys
-        self._row = work.first_row
-        self._away = away
+        self._work, self._row = work, work.first_row
+        self._columns, self._keys, self._observed = columns, keys, observed
+        self._away, self._in_pairs = away, in_pairs
         self.at_once = 1
         """Samples that are given at once, if they are of several batches."""
-        self._in_pairs = in_pairs
-        self._observed = observed
         # What an interrupt leaves is there for the next time.
         self._indices_read: Any = None
         self._found: list[_RowBatch] = []
@@ -156,7 +139,7 @@ class _RowBatches(Stage):
 
     def _next(self) -> _RowBatch:
         if self._indices_read is None:
-            self._indices_read = next(self._indices)
+            self._indices_read = next(self._work.index_batches)
         indices = self._indices_read
         if not hasattr(indices, "__len__"):
             indices = self._indices_read = list(indices)
@@ -169,7 +152,7 @@ class _RowBatches(Stage):
         except Exception:
             self._advance(len(indices))
             raise
-        self._advance(len(indices))
+        self._advance(len(indices))  # not where an interrupt came
         return _RowBatch(rows, draws)
 
     def _advance(self, num_rows: int) -> None:
@@ -196,12 +179,8 @@ class _RowBatches(Stage):
 class ResidentSource(Source):
     """See the module, and :class:`~fastload.stages.Source`. It contains its own device stage.
 
-    Args:
-        columns: the data.
-        arguments: of the device stage.
-        kept: has the mover, and counts.
-        keys_of: returns what names the samples of an epoch, by its shard.
-        may_look_ahead: whether the sampler may be asked for more than the next batch.
+    ``keys_of`` returns what names the samples of an epoch, by its shard. ``may_look_ahead``: whether the sampler may be
+    asked for more than the next batch.
     """
 
     is_resident = takes_arrays = True
@@ -229,14 +208,13 @@ class ResidentSource(Source):
         listener = observe.listener
         self._observed = None if listener is None else _ListenerCalls(listener)
         self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
-        away = self._mover.device != self._columns.device
         self._source = _RowBatches(
             work,
             self._columns,
             self._keys_of(work.shard),
-            away=away,
+            self._observed,
+            away=self._mover.device != self._columns.device,
             in_pairs=getattr(self._arguments.batch_transform, "mixes", False),
-            observed=self._observed,
         )
         if self._bytes_at_once and self._mover.sample_bytes:
             self._source.at_once = self._bytes_at_once // self._mover.sample_bytes

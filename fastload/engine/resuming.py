@@ -1,7 +1,7 @@
 """Where an epoch begins: its index batches, its randomness and its replicas, anew or from a state.
 
-In: how a loader is served, and an epoch that begins. Out: what is to be loaded, and the generators as they
-would be if nothing had been interrupted. Nothing is loaded here, but what has to be read again.
+The generators are as they would be if nothing had been interrupted. Nothing is loaded here, but what has to be read
+again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, RandomSampler
 
 from ..base import compat_features
 from ..base.terminal_bar import TerminalBar
@@ -123,31 +123,102 @@ def _read_again(epoch: Epoch, source: Source) -> None:
 class EpochStart:
     """How an epoch begins that does not begin as most do: from a state, with replicas or other ranks, or drawn ahead.
 
-    Args:
-        sampling: what its order comes from.
-        epoch: it has begun; it is told what its randomness and its replicas are.
-        epochs: of the loader.
+    The epoch has begun; it is told what its randomness and its replicas are.
     """
 
     def __init__(self, sampling: Sampling, epoch: Epoch, epochs: Epochs) -> None:
         self._sampling, self._epoch, self._epochs = sampling, epoch, epochs
 
-    def base_seed_drawn(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context in which torch begins the epoch, and draws a base seed."""
-        is_new = self._epoch.resume is None
-        return contextlib.nullcontext() if is_new else _base_seed_drawn(self._sampling, self._epoch)
+    @contextlib.contextmanager
+    def base_seed_drawn(self) -> Iterator[None]:
+        """While torch begins the epoch and draws a base seed: leave the user's generators as a resume needs them.
+
+        In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state
+        back. At an epoch's start it is drawn now, like the order; and where the user has set the global generators to
+        what they were, this epoch begins like any other. Persistent workers draw one at their first epoch only.
+        """
+        sampling, epoch, resume = self._sampling, self._epoch, self._epoch.resume
+        kept = sampling.persistent_workers and epoch.number > 0
+        if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
+            if set_own_generators(sampling, resume.generators):
+                epoch.resume = None
+            yield
+        elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
+            yield
+        else:
+            generator = torch.default_generator if sampling.generator is None else sampling.generator
+            state = generator.get_state()
+            try:
+                yield
+            finally:
+                generator.set_state(state)
 
     def randomness(self, base_seed: int, key_epoch: int) -> tuple[int, int]:
         """Return the epoch's base seed, and the epoch of its keys; given are those of an epoch that begins anew."""
-        if self._epoch.resume is None:
+        sampling, epoch, resume = self._sampling, self._epoch, self._epoch.resume
+        if resume is None:
             return base_seed, key_epoch
-        return _resume_randomness(self._sampling, self._epoch, base_seed, key_epoch)
+        if resume.base_seed is not None:
+            base_seed, key_epoch = resume.base_seed, resume.key_epoch
+            if sampling.assigned and not sampling.iterable:
+                base_seed = fresh_base_seed(base_seed, key_epoch, resume.batches)
+            epoch.generators, epoch.draws_base_seed = resume.generators, resume.draws_base_seed
+        elif resume.generators:
+            # Saved between two epochs: the base seed comes from these generators too, as it would have.
+            with generators_at(sampling, resume.generators):
+                iter(sampling.index_sampler)
+                base_seed = compat_features.draw_base_seed(sampling.generator)
+                epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(sampling)
+        elif resume.base and sampling.assigned and sampling.ours is not None:
+            base_seed = fresh_base_seed(sampling.ours.seed, epoch.number, resume.base, sampling.ours.rank)
+        return base_seed, key_epoch
 
     def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
-        """Return what the epoch is to load, and how many of this rank's samples were loaded before it."""
-        if self._sampling.iterable:
+        """Return what the epoch is to load, and how many of this rank's samples were loaded before it.
+
+        Batches of a known order are arrays where that is asked for, else lists. The index batches that are skipped are
+        drawn, where their order is not known, but nothing of them is loaded.
+        """
+        sampling, epoch, resume = self._sampling, self._epoch, self._epoch.resume
+        if sampling.iterable:
             return _asked(from_sampler, self._epochs), 0
-        return _rest_of_index_batches(self._sampling, self._epoch, from_sampler, arrays=arrays)
+        sampler, num_skipped = sampling.unskipped
+        whole = resume is None and num_skipped == 0
+        at_once = sampling.order_seed is not None and _draws_during_pass(sampler)
+        # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
+        at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if resume is not None:
+            at_state = generators_at(sampling, epoch.generators, leave_equal=resume.at_start)
+        from_states = sampling.generator is not None or "torch" in epoch.generators
+        draws_base_seed = resume is not None and epoch.draws_base_seed and from_states
+        # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+        ours = isinstance(sampling.epoch_owner, EpochSampler)
+        if epoch.known is not None and (ours or not whole):
+            with at_state:
+                if draws_base_seed:
+                    compat_features.draw_base_seed(sampling.generator)
+                return epoch.known.batches(epoch.number, arrays=arrays), 0
+        if whole:
+            return (_drawn_at_once(sampler) if at_once else from_sampler), 0
+        num_rows = 0
+        if resume is None:  # the first batches are skipped in any case
+            resume = Resume(epoch=epoch.number)
+        with at_state:
+            batches = _drawn_at_once(sampler) if at_once else iter(sampler)
+            if draws_base_seed:
+                compat_features.draw_base_seed(sampling.generator)
+            skipped = 0
+            for index in itertools.islice(batches, num_skipped + resume.batches):
+                num_rows += len(list(index)) if sampling.auto_collation else 1
+                skipped += 1
+            if skipped < resume.batches:
+                raise StateError(
+                    f"the state was saved after {resume.batches} batches, but the sampler gives only {skipped} now: it "
+                    "or the dataset was changed; resume with the same ones, or begin without the state"
+                )
+            if resume.batches == 0 and epoch.generators:  # the order has to be made while its generators are there
+                batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
+        return batches, num_rows
 
     def compare_ranks(self) -> None:
         """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
@@ -167,102 +238,6 @@ def _asked(from_sampler: Iterator[Any], epochs: Epochs) -> Iterator[Any]:
     """Yield what replicas are asked for: one batch after the other, and from some time on states too."""
     for index in from_sampler:
         yield Asked([None] * len(index) if isinstance(index, list) else [None]) if epochs.wants_states else index
-
-
-@contextlib.contextmanager
-def _base_seed_drawn(sampling: Sampling, epoch: Epoch) -> Iterator[None]:
-    """While torch begins an epoch and draws a base seed: leave the user's generators as a resume needs them.
-
-    In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
-    At an epoch's start it is drawn now, like the order; and where the user has set the global generators to what they
-    were, this epoch begins like any other. Persistent workers draw one at their first epoch only.
-    """
-    resume = epoch.resume
-    kept = sampling.persistent_workers and epoch.number > 0
-    if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
-        if set_own_generators(sampling, resume.generators):
-            epoch.resume = None
-        yield
-    elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
-        yield
-    else:
-        generator = torch.default_generator if sampling.generator is None else sampling.generator
-        state = generator.get_state()
-        try:
-            yield
-        finally:
-            generator.set_state(state)
-
-
-def _resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
-    """Take an epoch's randomness from the state that it resumes; return its base seed and the epoch of its keys."""
-    resume = epoch.resume
-    assert resume is not None
-    if resume.base_seed is not None:
-        base_seed, key_epoch = resume.base_seed, resume.key_epoch
-        if sampling.assigned and not sampling.iterable:
-            base_seed = fresh_base_seed(base_seed, key_epoch, resume.batches)
-        epoch.generators, epoch.draws_base_seed = resume.generators, resume.draws_base_seed
-    elif resume.generators:
-        # Saved between two epochs: the base seed comes from these generators too, as it would have.
-        with generators_at(sampling, resume.generators):
-            iter(sampling.index_sampler)
-            base_seed = compat_features.draw_base_seed(sampling.generator)
-            epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(sampling)
-    elif resume.base and sampling.assigned and sampling.ours is not None:
-        base_seed = fresh_base_seed(sampling.ours.seed, epoch.number, resume.base, sampling.ours.rank)
-    return base_seed, key_epoch
-
-
-def _rest_of_index_batches(
-    sampling: Sampling, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
-) -> tuple[Iterator[Any], int]:
-    """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
-
-    Batches of a known order are arrays where that is asked for, else lists.
-    The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
-    """
-    resume = epoch.resume
-    sampler, num_skipped = sampling.unskipped
-    whole = resume is None and num_skipped == 0
-    at_once = sampling.order_seed is not None and _draws_during_pass(sampler)
-    # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
-    at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if resume is not None:
-        at_state = generators_at(sampling, epoch.generators, leave_equal=resume.at_start)
-    from_states = sampling.generator is not None or "torch" in epoch.generators
-    draws_base_seed = resume is not None and epoch.draws_base_seed and from_states
-    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(sampling.epoch_owner, EpochSampler)
-    if epoch.known is not None and (ours or not whole):
-        with at_state:
-            if draws_base_seed:
-                compat_features.draw_base_seed(sampling.generator)
-            return epoch.known.batches(epoch.number, arrays=arrays), 0
-    if isinstance(sampling.dataset, IterableDataset) or (whole and not at_once):
-        return from_sampler, 0
-    begin = _drawn_at_once if at_once else iter
-    if whole:
-        return begin(sampler), 0
-    num_rows = 0
-    if resume is None:  # the first batches are skipped in any case
-        resume = Resume(epoch=epoch.number)
-    with at_state:
-        batches = begin(sampler)
-        if draws_base_seed:
-            compat_features.draw_base_seed(sampling.generator)
-        skipped = 0
-        for index in itertools.islice(batches, num_skipped + resume.batches):
-            num_rows += len(list(index)) if sampling.auto_collation else 1
-            skipped += 1
-        if skipped < resume.batches:
-            raise StateError(
-                f"the state was saved after {resume.batches} batches, but the sampler gives only {skipped} now: it or "
-                "the dataset was changed; resume with the same ones, or begin without the state"
-            )
-        if resume.batches == 0 and epoch.generators:  # the order has to be made while its generators are there
-            batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
-    return batches, num_rows
 
 
 def _draws_during_pass(batches: Any) -> bool:

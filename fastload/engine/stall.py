@@ -37,12 +37,7 @@ class Totals(NamedTuple):
 
 
 def numbers(window: Totals, *, num_workers: int, batch_size: float | None) -> dict[str, float]:
-    """Return what some steps lost to data; {} where there are none.
-
-    Args:
-        window: the sums of these steps.
-        num_workers: of the loader.
-        batch_size: samples of a step, on average; None: unknown.
+    """Return what some steps lost to data; {} where there are none. ``batch_size``: samples of a step, on average.
 
     Returns:
         Names that begin with ``data/``: ``share``, of the step, lost to data (0 to 1); ``samples_per_s``;

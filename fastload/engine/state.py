@@ -37,12 +37,7 @@ one_ahead: ContextVar[bool] = ContextVar("one_ahead", default=False)
 
 
 class States:
-    """The states of one loader.
-
-    Args:
-        sampling: what its order comes from.
-        epochs: of the loader.
-    """
+    """The states of one loader."""
 
     def __init__(self, sampling: Sampling, epochs: Epochs) -> None:
         self._sampling, self._epochs = sampling, epochs
@@ -64,7 +59,7 @@ class States:
         return state_of(sampling, loaded or place_of(sampling, last, following, one_ahead=one_ahead.get()))
 
     def resume_from(self, state: Any) -> Resume:
-        """Return where the loader is to resume: see :func:`resume_from`."""
+        """Return where the loader is to resume; raise a StateError if this is no state of such a loader."""
         self._epochs.wants_states = True
         return resume_from(self._sampling, state)
 
@@ -176,11 +171,7 @@ def _length_of(dataset: Any) -> int:
 
 
 def resume_from(sampling: Sampling, state: Any) -> Resume:
-    """Return where a loader is to resume; the loader and its generators are not changed.
-
-    Raises:
-        StateError: this is no state dict of fastload, or one of another version or of another loader.
-    """
+    """Return where a loader is to resume, or raise a StateError; the loader and its generators are not changed."""
     _check_version(state)
     _check_names(sampling, state)
     _check_values(sampling, state)

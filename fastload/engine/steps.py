@@ -1,7 +1,7 @@
 """Counts what the steps of a training loop lose to data: nanoseconds, by the host's clock.
 
-In: when the loop asks for a batch, and when it has it. Out: the sums from which :mod:`.stall` makes numbers. It
-costs about a microsecond a step, so it always counts. A step is a wait and what the loop does after it.
+:mod:`.stall` makes numbers of the sums. It costs about a microsecond a step, so it always counts. A step is a wait and
+what the loop does after it.
 """
 
 from __future__ import annotations

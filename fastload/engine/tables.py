@@ -1,7 +1,6 @@
 """Whether a table is read in ``next()``, though there would be workers: where that is sooner done than to hear of one.
 
-In: what a loader says of its workers and its dataset. Out: yes or no, anew for each iteration. Imported only where the
-library of such datasets has been imported.
+Imported only where the library of such datasets has been imported.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How a source keeps its workers busy: numbers, which the builder chooses; turns of workers; better slots."""
+"""How a source keeps its workers busy: numbers, which the builder chooses; turns of workers; batches' slots."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from ..work import Kind, WorkItem
+from ..workers.fetch import Result
 from ..workers.pool import Pool
 
 
@@ -39,9 +39,7 @@ class Window:
 class Turns:
     """Round-robin over workers, where each batch is assigned to one: IterableDatasets, and ``seeding="torch"``.
 
-    Args:
-        window: with ``in_order`` a worker that is far behind keeps its turn.
-        first: whose turn is first.
+    With ``in_order`` a worker that is far behind keeps its turn. ``first``: whose turn is first.
     """
 
     def __init__(self, window: Window, first: int) -> None:
@@ -62,15 +60,25 @@ class Turns:
         return None
 
 
-class UnderWay(Protocol):
+@dataclass(slots=True)
+class Pending:
     """A batch whose tasks were given out."""
 
+    num_rows: int
+    missing: int
+    """Chunks without a result."""
     slot: int
-    parts: list[Any]
-    """One for each task."""
+    """0: it has none, since the sampler raised an error in its place."""
+    parts: list[tuple[WorkItem, Result] | None]
+    worker_id: int | None = None
+    error: BaseException | None = None
+    redo: bool = False
+    """Whether a worker must load it again and collate it, since its samples could not be sent."""
+    ended: bool = False
+    """Whether the worker's replica had ended, in place of a batch."""
 
 
-def in_warm_slots(pool: Pool, batches: Sequence[UnderWay]) -> list[WorkItem]:
+def in_warm_slots(pool: Pool, batches: Sequence[Pending]) -> list[WorkItem]:
     """Take back the tasks that nobody has begun, and return them; whole batches of them have better slots then."""
     book, items = pool.slots.book, pool.recall()
     recalled = Counter(item.slot for item in items)

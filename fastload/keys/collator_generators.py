@@ -1,7 +1,6 @@
 """Seed the generators that transformers' data collators keep, such as ``DataCollatorForLanguageModeling(seed=...)``.
 
-In: a ``collate_fn``, and the key of each batch. Out: a seeded generator in each such collator that it leads to. A
-collator of this kind makes its generator in each worker, seeded by the worker's number: its masks depend on who takes
+A collator of this kind makes its generator in each worker, seeded by the worker's number: its masks depend on who takes
 the batch. Here they depend on its own ``seed`` and the batch's key. transformers is not imported here.
 """
 
@@ -45,11 +44,7 @@ def _found(collate_fn: Any) -> list[reachable.Found]:
 
 
 class CollatorGenerators:
-    """Seeds the collators' generators for one worker.
-
-    Args:
-        collate_fn: where they are searched.
-    """
+    """Seeds the collators' generators for one worker."""
 
     def __init__(self, collate_fn: Any) -> None:
         self._collators = list({id(one.thing): one.thing for one in _found(collate_fn)}.values())

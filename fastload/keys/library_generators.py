@@ -1,8 +1,8 @@
 """Seed the generators of other libraries: OpenCV's, and those of transforms (see :mod:`.library_transforms`).
 
-In: a dataset, and the key of each sample. Out: seeded generators. No library is imported here; one that has not been
-imported is ignored. OpenCV has one generator for each thread. It can be seeded but not read, so with ``num_workers=0``
-it stays as the last sample has left it. Not seeded: transforms that are created for each sample, and IterableDatasets.
+No library is imported here; one that has not been imported is ignored. OpenCV has one generator for each thread. It can
+be seeded but not read, so with ``num_workers=0`` it stays as the last sample has left it. Not seeded: transforms that
+are created for each sample, and IterableDatasets.
 """
 
 from __future__ import annotations

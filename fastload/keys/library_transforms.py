@@ -1,10 +1,9 @@
 """Albumentations' and MONAI's transforms that a dataset reaches, and the generators that they keep.
 
-In: the dataset and ``collate_fn``, and the key of each sample. Out: transforms whose generators are seeded for each
-sample; or copies of them for each worker thread. A transform is stateful while it runs, so each worker thread gets
-copies of the transforms, and of the objects and functions that lead to them (what a dataset writes into its attributes
-in one thread, the others do not see). A transform that cannot be copied for each thread, such as one in a global
-variable, causes a warning. No library is imported here; of one that has not been imported, nothing is found.
+Their generators are seeded for each sample. A transform is stateful while it runs, so each worker thread gets copies of
+the transforms, and of the objects and functions that lead to them (what a dataset writes into its attributes in one
+thread, the others do not see). A transform that cannot be copied for each thread, such as one in a global variable,
+causes a warning. No library is imported here; of one that has not been imported, nothing is found.
 
 Albumentations 2: each transform has a ``random_generator`` and a ``py_random``. All get one common pair; the ``seed``
 of a ``Compose`` then has no effect. MONAI: each ``Randomizable``, which a dataset may be too, has a ``RandomState`` in
@@ -61,9 +60,7 @@ def _find(roots: tuple[object, ...], wanted: Callable[[Any], bool], *, inside: b
 class TransformGenerators:
     """Seeds what the transforms draw from, for one worker.
 
-    Args:
-        roots: where they are searched.
-        owned: whether also those are seeded that other threads may use.
+    ``owned``: whether also those are seeded that other threads may use.
     """
 
     def __init__(self, *roots: object, owned: bool) -> None:

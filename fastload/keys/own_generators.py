@@ -1,8 +1,7 @@
 """Finds the generators of a dataset's own that samples draw from, and that nothing seeds for each sample.
 
-In: the dataset and ``collate_fn``. Out: the names of such generators, for a warning. Whether one is used in samples,
-its state tells: it has moved after a task. So one that only ``__init__`` draws from is never named, nor is one that the
-code seeds anew for each sample, which depends on nothing else.
+Whether one is used in samples, its state tells: it has moved after a task. So one that only ``__init__`` draws from is
+never named, nor is one that the code seeds anew for each sample, which depends on nothing else.
 """
 
 from __future__ import annotations
@@ -38,17 +37,15 @@ _WORDS, _MOST_BLOCKS = 624, 2048
 
 REMEDY = (
     "draw from fastload.rng(), a generator for each sample, or from the global generators (random, numpy.random, "
-    "torch), which are seeded for each; or give the DataLoader no seed: then these are torch's, and depend on "
-    "num_workers"
+    "torch), which are seeded for each; or give the DataLoader seeding='torch' in place of a seed: "
+    "then samples are those of torch's DataLoader, and depend on num_workers"
 )
 
 
 def generators_in(roots: dict[str, object], is_library: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
     """Return the generators that objects reach and nothing seeds, each with words for its place and kind.
 
-    Args:
-        roots: where to search, by name.
-        is_library: see :func:`fastload.base.reachable.find`.
+    ``is_library``: see :func:`fastload.base.reachable.find`.
     """
     in_threads = random._inst, np.random.mtrand._rand
     seeded: list[Any] = [random_generator, numpy_generator, *in_threads, torch.default_generator]

@@ -1,8 +1,7 @@
 """Random words as a function of (key, id, purpose): Philox4x32-10, vectorised.
 
-In: the key of an epoch and the ids of samples. Out: words for each sample, the same in any batch and on any machine.
-For the parameters of batched transforms and for draws by position. One call serves a batch; a generator for each sample
-would cost 6 µs each.
+The words of a sample are the same in any batch and on any machine. For the parameters of batched transforms and for
+draws by position: one call serves a batch, and a generator for each sample would cost 6 µs each.
 
 The algorithm is that of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). cuRAND and Triton have it
 too, so a device can draw the same words. The NumPy implementation is the reference; the native library, if available,

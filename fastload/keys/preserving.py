@@ -1,7 +1,6 @@
 """Seeds the global generators in the user's own process, and restores their states.
 
-In: keys. Out: the generators as they were, once samples have been loaded. For loaders without workers, and for code
-that loads samples beside a loader.
+For loaders without workers, and for code that loads samples beside a loader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One random generator for each sample: ``fastload.rng()`` and ``fastload.torch_rng()``. Imported when one is called.
 
-In: the place that a loader has noted in :data:`.seeding.place`. Out: a generator with a key of its own, in a domain of
-its own, so its numbers are neither those of the global generators nor move them.
+A generator has a key of its own, in a domain of its own, so its numbers are neither those of the global generators nor
+move them.
 
 A place is a list: the generators made here so far (None: none yet), an iterator over samples of which the last one
 taken is being loaded, the seed, the epoch and the domain of the keys, and what the sample's id follows from: whether it

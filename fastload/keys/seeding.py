@@ -1,7 +1,7 @@
 """Per-sample randomness: (seed, epoch, domain, id) -> key -> generators.
 
-In: a seed, an epoch, a domain and the id of a sample. Out: a 128-bit key, and the three global CPU generators
-(``random``, ``numpy.random``, torch's default generator) seeded from it.
+A key has 128 bits; from it the three global CPU generators are seeded (``random``, ``numpy.random``, torch's default
+generator).
 
 The key is a hash, never a sum: ``seed + epoch`` and ``seed + worker`` give the same stream to different samples, and
 torch's CPU generator uses only the low 32 bits of a seed. Neither the worker nor the rank enters the key, so their

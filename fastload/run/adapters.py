@@ -1,16 +1,14 @@
 """Patches libraries that rebuild a loader as torch's DataLoader, so that they rebuild fastload's.
 
-In: an imported library. Out: the same library, which rebuilds a :class:`fastload.DataLoader` as one, with fastload's
-own arguments. Nothing here imports such a library.
+Nothing here imports such a library.
 
-Accelerate (and so the Trainer of transformers): ``prepare`` and ``skip_first_batches`` construct torch's DataLoader
-from sixteen attributes of their argument; now they construct fastload's if the argument is one. ``statistics()`` and
-the other methods are available on the prepared object, or on its ``base_dataloader``; the steps of all that are rebuilt
-from a loader are counted together. An epoch that is set on the prepared object is set on the loader, too, so that a
-resumed epoch has its randomness; the epoch of a loaded state is set on the prepared object. The state is made when it
-is asked for, not before each batch. The share of a ``fastload.DistributedSampler`` is not divided again among the
-processes; that of a ``DistributedBatchSampler`` would be, so that is an error. With ``use_stateful_dataloader=True``
-Accelerate builds torchdata's loader, as configured.
+Accelerate (and so the Trainer of transformers) constructs torch's DataLoader from sixteen attributes of the argument of
+``prepare`` and ``skip_first_batches``; now it constructs fastload's, with all its arguments, if the argument is one.
+The prepared object has its ``statistics()`` and other methods. The steps of all that are rebuilt from a loader are
+counted together; the epoch that is set on the prepared object, or that a loaded state has, is that of both. The state
+is made when it is asked for, not before each batch. The share of a ``fastload.DistributedSampler`` is not divided again
+among the processes; that of a ``DistributedBatchSampler`` would be, so that is an error. With
+``use_stateful_dataloader=True`` Accelerate builds torchdata's loader, as configured.
 
 Both move batches to their device, which costs nothing where ``device`` has them there already. What they would undo is
 an error that says what to set: another device, ``keep_on_host``, and ``fixed_buffers`` if they ask for a batch ahead.
@@ -53,12 +51,7 @@ _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
 
 
 def adapt(library: ModuleType, ours: type[Any]) -> None:
-    """Adapt a library.
-
-    Args:
-        library: the module of it that is imported: see ``ADAPTED_LIBRARIES`` in loader.py.
-        ours: :class:`fastload.DataLoader`.
-    """
+    """Adapt an imported library, one of ``ADAPTED_LIBRARIES`` in loader.py; ``ours``: :class:`fastload.DataLoader`."""
     if library.__name__ == "accelerate.data_loader":
         _adapt_accelerate(library, ours)
     else:
@@ -99,10 +92,12 @@ def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
                 names[name] = replaced[id(value)]
     data_loader.DataLoader = _rebuilding(torch_loader, ours)  # type: ignore[attr-defined] # a name of the library's module
     for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
-        loader_class.set_epoch = _setting_epochs(set_epoch, ours)
-    adapter.state_dict = _state_when_asked(state, tuple(classes), ours)
-    adapter._update_state_dict = _unless_ours(note_state, ours)
-    adapter.load_state_dict = _loading(load_state, ours)
+        loader_class.set_epoch = _for_ours(set_epoch, functools.partial(_set_epoch, set_epoch), ours)
+    fetching_ahead = tuple(classes)
+    adapter.state_dict = _for_ours(state, lambda prepared: _state_of(prepared, fetching_ahead), ours)
+    # Before each batch Accelerate asks for the loader's state, which may cost more than the batch.
+    adapter._update_state_dict = _for_ours(note_state, lambda _: None, ours)
+    adapter.load_state_dict = _for_ours(load_state, _load_state, ours)
 
 
 def _taking_apart(function: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
@@ -142,9 +137,6 @@ def _check_device(loader: Any, moved_to: Any, library: str, remedy: str, *, ahea
         library: its name.
         remedy: what to set so that it moves none.
         ahead: whether it asks for the next batch before it gives the last one.
-
-    Raises:
-        ConfigError: it would.
     """
     if ahead and loader.fixed_buffers:
         raise ConfigError(
@@ -208,42 +200,31 @@ def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[.
     return build
 
 
-def _setting_epochs(set_epoch: Callable[[Any, int], None], ours: type[Any]) -> Callable[[Any, int], None]:
-    """Wrap a method of prepared loaders, to set the epoch of those of our loaders that are inside, too."""
+def _for_ours(method: Callable[..., Any], instead: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
+    """Wrap a method of prepared loaders: those that have one of ours inside call ``instead``."""
 
-    @functools.wraps(set_epoch)
-    def wrapper(prepared: Any, epoch: int) -> None:
-        set_epoch(prepared, epoch)
-        if isinstance(prepared.base_dataloader, ours):
-            prepared.base_dataloader.set_epoch(epoch)
+    @functools.wraps(method)
+    def wrapper(prepared: Any, *args: Any) -> Any:
+        return (instead if isinstance(prepared.base_dataloader, ours) else method)(prepared, *args)
 
     return wrapper
 
 
-def _unless_ours(note_state: Callable[[Any], None], ours: type[Any]) -> Callable[[Any], None]:
-    """Wrap what Accelerate does before each batch: ask for the loader's state, which may cost more than the batch."""
-
-    @functools.wraps(note_state)
-    def wrapper(prepared: Any) -> None:
-        if not isinstance(prepared.base_dataloader, ours):
-            note_state(prepared)
-
-    return wrapper
+def _set_epoch(set_epoch: Callable[[Any, int], None], prepared: Any, epoch: int) -> None:
+    set_epoch(prepared, epoch)
+    prepared.base_dataloader.set_epoch(epoch)
 
 
-def _state_when_asked(
-    state: Callable[[Any], Any], fetching_ahead: tuple[type[Any], ...], ours: type[Any]
-) -> Callable[[Any], Any]:
-    """Wrap what returns a prepared loader's state; classes ``fetching_ahead`` have a batch that is not given yet."""
+def _state_of(prepared: Any, fetching_ahead: tuple[type[Any], ...]) -> Any:
+    """Return a prepared loader's state; classes ``fetching_ahead`` have a batch that is not given yet."""
+    with _without_one_ahead(isinstance(prepared, fetching_ahead)):
+        return prepared.base_dataloader.state_dict()
 
-    @functools.wraps(state)
-    def wrapper(prepared: Any) -> Any:
-        if not isinstance(prepared.base_dataloader, ours):
-            return state(prepared)
-        with _without_one_ahead(isinstance(prepared, fetching_ahead)):
-            return prepared.base_dataloader.state_dict()
 
-    return wrapper
+def _load_state(prepared: Any, state: Any) -> None:
+    loader = prepared.base_dataloader
+    _restore(loader, state, "do not register the prepared loader for checkpoints, nor load its state")
+    prepared.iteration = loader._epochs.next
 
 
 @contextlib.contextmanager
@@ -256,28 +237,10 @@ def _without_one_ahead(fetched: bool) -> Iterator[None]:
         one_ahead.reset(token)
 
 
-def _loading(load_state: Callable[[Any, Any], None], ours: type[Any]) -> Callable[[Any, Any], None]:
-    """Wrap what loads a prepared loader's state."""
-
-    @functools.wraps(load_state)
-    def wrapper(prepared: Any, state: Any) -> None:
-        loader = prepared.base_dataloader
-        if not isinstance(loader, ours):
-            load_state(prepared, state)
-            return
-        _restore(loader, state, "do not register the prepared loader for checkpoints, nor load its state")
-        prepared.iteration = loader._epochs.next
-
-    return wrapper
-
-
 def _restore(loader: Any, state: Any, to_leave_it: str) -> None:
     """Load the state that a checkpoint has of a loader; where it does not fit, warn, and begin the epoch anew.
 
-    Args:
-        loader: ours.
-        state: what its ``state_dict`` returned, or another loader's.
-        to_leave_it: what to do so that nothing is loaded.
+    ``to_leave_it``: what the user does so that nothing is loaded.
     """
 
     def begin_anew(error: StateError) -> None:

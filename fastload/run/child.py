@@ -1,7 +1,5 @@
 """A script or program as the child of a command: it gets the command's signals, and does not outlive it.
 
-In: the words of a program. Out: its exit status, and the signal that the command got meanwhile.
-
 NOTE [Signals of a command]
 Ctrl-C comes from the terminal to every process in its foreground, so to the script too, and a second one could disturb
 what it does at the first. A SIGINT that a process sends may be for the command alone, and is passed on. The kernel says

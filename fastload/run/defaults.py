@@ -1,14 +1,12 @@
 """Defaults of fastload's own arguments: from the environment, the command line, or :func:`fastload.install`.
 
-In: ``FASTLOAD_LOADER="fuse=true,seed=1"``, which ``fastload run`` sets from its options, or arguments of
-:func:`fastload.install`. Out: other defaults of ``DataLoader.__init__``. An argument that a script gives overrides
-them.
-
-Imports nothing that takes time: the command line reads this.
+The environment's are ``FASTLOAD_LOADER="fuse=true,seed=1"``, which ``fastload run`` sets from its options. An argument
+that a script gives overrides them. Imports nothing that takes time: the command line reads this.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import Mapping
@@ -48,11 +46,7 @@ _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
 def read_text(text: str) -> dict[str, str]:
-    """Return the arguments in a text like ``fuse=true,seed=1``, unparsed.
-
-    Raises:
-        ConfigError: the text has another form, or an argument twice.
-    """
+    """Return the arguments in a text like ``fuse=true,seed=1``, unparsed."""
     words: dict[str, str] = {}
     for piece in text.split(",") if text.strip() else ():
         name, equals, word = (part.strip() for part in piece.partition("="))
@@ -71,16 +65,13 @@ def as_text(words: Mapping[str, str]) -> str:
 
 def values_of(words: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of words: true, false, none and integers; any other word is a string."""
-    return {name: _value_of(word) for name, word in words.items()}
 
-
-def _value_of(word: str) -> Any:
-    if word.lower() in _CONSTANTS:
-        return _CONSTANTS[word.lower()]
-    try:
-        return int(word)
-    except ValueError:
+    def value(word: str) -> Any:
+        with contextlib.suppress(ValueError):
+            return _CONSTANTS[word.lower()] if word.lower() in _CONSTANTS else int(word)
         return word
+
+    return {name: value(word) for name, word in words.items()}
 
 
 def own_argument_names(loader_class: Any) -> tuple[str, ...]:
@@ -107,11 +98,7 @@ class Defaults:
         self.changed: dict[str, Any] = {}
 
     def read_environment(self) -> None:
-        """Use the defaults in FASTLOAD_LOADER, and no others.
-
-        Raises:
-            ConfigError: the variable has another form, or no loader can have its values.
-        """
+        """Use the defaults in FASTLOAD_LOADER, and no others."""
         self._set({})
         text = os.environ.get(VARIABLE, "")
         try:
@@ -120,11 +107,7 @@ class Defaults:
             raise ConfigError(f"{VARIABLE}={text!r}: {error}") from None
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Change defaults of arguments.
-
-        Raises:
-            ConfigError: there is no such argument, or no loader can have these values; nothing is changed then.
-        """
+        """Change defaults of arguments; nothing is changed where that is an error."""
         self.check(values)
         self._set({**self.changed, **values})
 

@@ -1,7 +1,7 @@
 """Prints what each loader did when the interpreter exits: ``fastload run --report``, or FASTLOAD_REPORT=1.
 
-In: the loaders that begin to iterate. Out: a line for each of them on standard error. Only the counters of a loader are
-kept, so that nothing lives longer than it would without the report.
+A line for each on standard error. Only the counters of a loader are kept, so that nothing lives longer than it would
+without the report.
 
 Below ``fastload run`` the first loader of a process is also noted in the file FASTLOAD_RUN, which the first process has
 open: if the file is empty at the end, ``inject/sitecustomize.py`` says there that no loader was replaced.

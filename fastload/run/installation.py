@@ -1,7 +1,5 @@
 """fastload's engine behind torch's name, for a whole process.
 
-In: torch's DataLoader. Out: the same class object, whose constructor makes loaders with fastload's engine.
-
 Only ``torch.utils.data.DataLoader.__init__`` is replaced, not the name. So it works for code that imported the class by
 name before, ``isinstance(..., torch.utils.data.DataLoader)`` is unaffected, and undoing it is one assignment.
 
@@ -96,15 +94,12 @@ def uninstall() -> None:
     _active = False
     argument_defaults().read_environment()
     for loader_class in (_TorchDataLoader, _stateful_class()):
-        # If another library has wrapped our constructor (Lightning does, for a time), ours stays, and calls torch's.
-        torch_init = getattr(getattr(loader_class, "__init__", None), "fastload_replaces", None)
-        if torch_init is not None and not _is_wrapped(loader_class.__init__, torch_init):
+        init = getattr(loader_class, "__init__", None)
+        torch_init = getattr(init, "fastload_replaces", None)
+        # If another library has wrapped our constructor (Lightning does, for a time), our attribute is copied: ours
+        # stays, and calls torch's.
+        if torch_init is not None and getattr(init, "__wrapped__", None) is torch_init:
             loader_class.__init__ = torch_init
-
-
-def _is_wrapped(init: Any, torch_init: Any) -> bool:
-    """Return whether another library has wrapped our constructor (functools.wraps copies our attribute)."""
-    return getattr(init, "__wrapped__", None) is not torch_init
 
 
 def _is_replaced(loader_class: Any) -> bool:

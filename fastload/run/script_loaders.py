@@ -1,7 +1,7 @@
 """Acts on a loader of a script in place of the loader's first batch, in the script's own process.
 
-In: the environment variable that ``fastload verify``, ``explain`` and ``tune`` set for a script, and the loaders, which
-announce themselves (:mod:`fastload.observe`). Out: the result of the verb, in a file; the script ends.
+``fastload verify``, ``explain`` and ``tune`` ask for it by an environment variable; the loaders announce themselves
+(:mod:`fastload.observe`). The result of the verb is written to a file, and the script ends.
 Where a script starts several processes, as ranks, only the first one that asks for a batch acts; all of them end.
 """
 

@@ -1,6 +1,6 @@
 """Targets of ``fastload verify``, ``explain`` and ``tune``: a script, a module, or an object named ``MODULE:NAME``.
 
-In: the words of a command line. Out: the exit status, and JSON for ``--json``. An object is imported into this process.
+An object is imported into this process.
 A script runs in a process of its own, started as ``fastload run`` starts it, so that it is the main module and its
 workers find it; :mod:`fastload.run.script_loaders` acts on its loaders there and writes the result to a file. Imports
 nothing that takes time.
@@ -131,11 +131,7 @@ def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
 
 
 def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]) -> TargetResult:
-    """Run a script until it has a result; without one, return the status that says what ended it.
-
-    Raises:
-        UsageError: there is no such script, or it iterated over no loader.
-    """
+    """Run a script until it has a result; without one, return the status that says what ended it."""
     program, number = script_words(command), options.get("number", 1)
     with result_file() as file:
         environment = dict(os.environ)
@@ -162,11 +158,7 @@ def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]
 
 
 def script_words(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
-    """Return the words that start a script or a module; ``remedy``: what to do if the command names a program.
-
-    Raises:
-        UsageError: there is no such script.
-    """
+    """Return the words that start a script or a module; ``remedy``: what to do if the command names a program."""
     if command[0] != "-m" and not os.path.exists(command[0]):
         words = f"; {remedy.format(command[0])}" if shutil.which(command[0]) else ""
         raise UsageError(f"no such script: {command[0]}{words}")
@@ -247,9 +239,6 @@ def _object(word: str) -> Target:
 
     The word is ``package.module:name`` or ``path/to/file.py:name``; the name may have dots. Loaders are fastload's,
     also those that it constructs as torch's.
-
-    Raises:
-        UsageError: there is no such file, module or name, or importing it or calling it fails.
     """
     from .installation import install, uninstall  # takes time: torch
 

@@ -1,8 +1,8 @@
 """The ranks compare their loaders' states before an epoch, to detect another seed or dataset on one of them.
 
-In: the state of a rank's loader. Out: nothing, or :class:`RankMismatch` on every rank. They compare through the process
-group's store, which needs no collective. Only loaders with a sampler of fastload's for all ranks take part, so a
-validation on rank 0 alone never waits.
+If they differ, :class:`RankMismatch` is raised on every rank. They compare through the process group's store, which
+needs no collective. Only loaders with a sampler of fastload's for all ranks take part, so a validation on rank 0 alone
+never waits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Orders that only the distributed samplers have: blocks, torch's, by weight, by length.
 
-In and out: see :mod:`.order`, which has the ordinary ones. Pure, but for a cache of the last two epochs.
+The ordinary ones are in :mod:`.order`. Pure, but for a cache of the last two epochs.
 """
 
 from __future__ import annotations
@@ -114,13 +114,9 @@ class Buckets(Cached[Indices]):
     no rank always gets the longest. The samples at the end that do not fill a batch are not sorted, so that
     ``tail="drop"`` does not always drop the longest.
 
-    Args:
-        lengths: one for each sample of the dataset.
-        seed: any integer that fits 128 bits, signed.
-        batch_size: samples of the global batch.
-        window: number of batches that are sorted together: with more, lengths are more similar; with fewer, the order
-            is more random.
-        shuffle: False: the dataset's order, only sorted within the windows.
+    ``batch_size``: of the global batch. ``window``: number of batches that are sorted together: with more, lengths are
+    more similar; with fewer, the order is more random. Without ``shuffle`` it is the dataset's, only sorted within the
+    windows.
 
     Memory: 8 bytes a sample, and a window.
     """

@@ -1,7 +1,6 @@
 """What is known of a loader's epochs: their order, their numbers, and how far the last one has come.
 
-In: the arguments that the order comes from (:class:`Sampling`). Out: plain data. No thread is started, and no generator
-is used here.
+Plain data: no thread is started, and no generator is used here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The order of an epoch as a function of (epoch, position). Most orders need no list of indices.
 
-In: an epoch, and positions in its global order. Out: the dataset indices at these positions. Which rank loads which
-positions: see :class:`~fastload.work.Shard`. Pure, but for a cache of the last two epochs.
+Which rank loads which positions: see :class:`~fastload.work.Shard`. Pure, but for a cache of the last two epochs.
 """
 
 from __future__ import annotations

@@ -20,12 +20,7 @@ def by_numpy(
 ) -> Indices:
     """Return the values at these positions, with ``backwards`` the positions of these values.
 
-    Args:
-        start: int64, any shape, all in 0..length-1.
-        length: of the permutation.
-        bits: of the lower and the higher half of a word.
-        round_keys: one for each round.
-        backwards: see above.
+    ``start``: int64, any shape, all in 0..length-1. ``bits``: of the lower and the higher half of a word.
     """
     rounds = range(len(round_keys))[:: -1 if backwards else 1]
     end = np.uint64(length)

@@ -1,8 +1,8 @@
 """Save and restore the generators that determine the order of a sampler that is not fastload's.
 
-In: the arguments that the order comes from. Out: a flat dict of states: a uint8 tensor for a generator of torch's, JSON
-for others. Found are the loader's generator, those in attributes of its samplers, at any depth, and the global ones if
-a sampler may draw from them. A sampler of torch's draws only from torch's global generator, and only if it has no own.
+States are a flat dict: a uint8 tensor for a generator of torch's, JSON for others. Found are the loader's generator,
+those in attributes of its samplers, at any depth, and the global ones if a sampler may draw from them. A sampler of
+torch's draws only from torch's global generator, and only if it has no own.
 """
 
 from __future__ import annotations

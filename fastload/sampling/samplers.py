@@ -1,7 +1,4 @@
-"""Samplers whose order is a function of (seed, epoch, position). Those for many ranks are in :mod:`.distributed`.
-
-In: a dataset's length, a seed, a rank. Out: indices from any position of any epoch, without computing those before it.
-"""
+"""Samplers whose order is a function of (seed, epoch, position). Those for many ranks are in :mod:`.distributed`."""
 
 from __future__ import annotations
 
@@ -135,10 +132,6 @@ class EpochBatchSampler(BatchSampler):
 
 class KeyedSampler(EpochSampler, Sampler[int]):
     """The sampler of ``DataLoader(seed=..., shuffle=True)``: all indices once, ordered by a seed and the epoch.
-
-    Args:
-        dataset: anything with a length.
-        seed: any integer of up to 128 bits, signed.
 
     Raises:
         ValueError: the dataset is empty.

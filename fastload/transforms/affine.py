@@ -30,7 +30,7 @@ from .arguments import (
     check_range,
     fill_values,
 )
-from .base import BatchShape, Layout, Params, Transform, shape_of, tensor_of
+from .base import BatchShape, Params, Transform, shape_of, tensor_of
 from .draws import Stream
 from .tensors import eager_on_cpu, matrix_dtype, narrowed, pick, wide_dtype
 
@@ -55,8 +55,8 @@ class Resampled(Transform):
     it 0; so it is here.
     """
 
-    def __init__(self, interpolation: Any, fill: Any, center: Any, layout: Layout) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, interpolation: Any, fill: Any, center: Any) -> None:
+        super().__init__()
         self.interpolation = check_interpolation(interpolation, ("nearest", "bilinear"))
         self.fill = check_optional_fill(fill)
         if center is not None and (not isinstance(center, (list, tuple)) or len(center) != 2):
@@ -68,7 +68,7 @@ class Resampled(Transform):
         raise NotImplementedError
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        matrix = self.matrix(params, shape_of(images, "NCHW"), images.device)
+        matrix = self.matrix(params, shape_of(images), images.device)
         return warp(images, matrix, self.interpolation, self.fill)
 
     def _middle(self, shape: BatchShape) -> tuple[float, float]:
@@ -87,26 +87,15 @@ class RandomRotation(Resampled):
         center: (x, y) of the point that stays, in pixels from the upper left corner; None: the middle.
         fill: the value of pixels from outside the image: a number, or one for each channel, in the images' units;
             None: 0.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``angle``, [N], in degrees, uniform. Given it, the result equals torchvision's ``rotate`` within the
     tolerance of ``Resampled``.
-
-    Raises:
-        ConfigError: an argument is out of its range, or of another type.
     """
 
     def __init__(
-        self,
-        degrees: Any,
-        interpolation: Any = "nearest",
-        expand: bool = False,
-        center: Any = None,
-        fill: Any = 0,
-        *,
-        layout: Layout = "NCHW",
+        self, degrees: Any, interpolation: Any = "nearest", expand: bool = False, center: Any = None, fill: Any = 0
     ) -> None:
-        super().__init__(interpolation, fill, center, layout)
+        super().__init__(interpolation, fill, center)
         self.degrees = check_range("degrees", degrees, around=0.0)
         if expand:
             raise ConfigError(
@@ -138,14 +127,10 @@ class RandomAffine(Resampled):
         fill: the value of pixels from outside the image: a number, or one for each channel, in the images' units;
             None: 0.
         center: (x, y) of the point that stays, in pixels from the upper left corner; None: the middle.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn, all uniform: ``angle``, [N], in degrees; ``translate``, [N, 2], whole pixels to the right and downwards;
     ``scale``, [N]; ``shear``, [N, 2], in degrees. Given them, the result equals torchvision's ``affine`` within the
     tolerance of ``Resampled``.
-
-    Raises:
-        ConfigError: an argument is out of its range, or of another type.
     """
 
     def __init__(
@@ -157,10 +142,8 @@ class RandomAffine(Resampled):
         interpolation: Any = "nearest",
         fill: Any = 0,
         center: Any = None,
-        *,
-        layout: Layout = "NCHW",
     ) -> None:
-        super().__init__(interpolation, fill, center, layout)
+        super().__init__(interpolation, fill, center)
         self.degrees = check_range("degrees", degrees, around=0.0)
         self.translate = (0.0, 0.0)
         if translate is not None:
@@ -212,15 +195,8 @@ def _inverse(angle: Tensor, translate: Tensor, scale: Tensor, shear: Tensor, mid
 def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) -> Tensor:
     """Return each image resampled where its matrix says; what lies outside is ``fill``, or 0 if that is None.
 
-    Args:
-        images: [N, C, H, W].
-        matrix: [N, 3, 3], see the module; the last row may be missing.
-        interpolation: "nearest" or "bilinear".
-        fill: in the images' units.
-
-    Cost:
-        One ``grid_sample``; for each pixel 8 bytes of coordinates, and 4 (C + 1) of images in float32, with the mask
-        that tells what lies outside.
+    ``matrix``: [N, 3, 3], see the module; the last row may be missing. Cost: one ``grid_sample``; for each pixel 8
+    bytes of coordinates, and 4 (C + 1) of images in float32, with the mask that tells what lies outside.
     """
     num, channels, height, width = images.shape
     step = num

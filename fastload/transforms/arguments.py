@@ -1,8 +1,4 @@
-"""Checks of the transforms' arguments: numbers, ranges, sizes, fill values, interpolations.
-
-In: an argument as torchvision takes it. Out: its normal form; anything else raises a ConfigError that names the
-argument, the rule and the value.
-"""
+"""Checks of the transforms' arguments: each returns the normal form of what torchvision takes, or is a ConfigError."""
 
 from __future__ import annotations
 
@@ -142,11 +138,7 @@ def check_dtype(value: object, allowed: Sequence[torch.dtype]) -> torch.dtype:
 
 
 def fill_numbers(name: str, fill: Fill, channels: int, dtype: torch.dtype) -> list[Any]:
-    """Return a fill value as images of a dtype hold it; uint8 drops the fraction, as in torchvision.
-
-    Raises:
-        ValueError: the images have another number of channels, or uint8 cannot hold a number.
-    """
+    """Return a fill value as images hold it, or a ValueError: uint8 drops the fraction, as in torchvision."""
     if len(fill) not in (1, channels):
         raise ValueError(
             f"{name} must be one number, or one for each of the images' {channels} channels, got {len(fill)} numbers"

@@ -32,7 +32,7 @@ from .auto_operations import (
     matrices_of,
     signs_of,
 )
-from .base import BatchShape, Layout, Params, Transform, tensor_of
+from .base import BatchShape, Params, Transform, tensor_of
 from .draws import Draws, Floats, Integers, Stream
 from .sample import (
     Drawn,
@@ -44,7 +44,7 @@ from .sample import (
     interpolation_argument,
     torchvision_mode,
 )
-from .tensors import change_rows
+from .tensors import choose
 
 
 class Choice(NamedTuple):
@@ -72,8 +72,8 @@ class _Policy(Transform, SampleTransform):
     torchvision_fill: Any = None
     """In the type that torchvision's functions take."""
 
-    def __init__(self, interpolation: Any, fill: Any, layout: Layout) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, interpolation: Any, fill: Any) -> None:
+        super().__init__()
         self.interpolation = check_interpolation(interpolation, ("nearest", "bilinear"))
         self.fill = check_optional_fill(fill)
 
@@ -92,7 +92,7 @@ class _Policy(Transform, SampleTransform):
         return step
 
     def _stepped(self, images: Tensor, step: Any) -> Tensor:
-        """Return the images after a step. Changes them, but for a compiler."""
+        """Return the images after a step; these may be changed."""
         operation, magnitude = step["operation"], step["magnitude"]
         # 1 + magnitude has more digits than a float32.
         exact = magnitude if images.device.type == "mps" else magnitude.double()
@@ -108,12 +108,9 @@ class _Policy(Transform, SampleTransform):
             "equalize": (color.equalize, ()),
         }
         for kind, (function, values) in functions.items():
-            if torch.compiler.is_compiling():  # numbers of rows change from batch to batch, and would be compiled again
-                first, last = KINDS[kind]
-                here = ((operation >= first) & (operation <= last)).view(-1, 1, 1, 1)
-                images = torch.where(here, function(images, *values), images)
-            else:
-                change_rows(images, step["rows"][kind], function, *values)
+            first, last = KINDS[kind]
+            here = (operation >= first) & (operation <= last)
+            images = choose(images, here, step["rows"][kind], function, *values, inplace=True)
         return images
 
     def _warp(self, images: Tensor, matrices: Tensor) -> Tensor:
@@ -194,15 +191,11 @@ class RandAugment(_Policy):
         num_magnitude_bins: number of magnitudes, at least 2.
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
         fill: the value of pixels from outside the image: a number, or one for each channel; None: 0.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``steps``, a list of ``num_ops`` times ``operation`` [N], int64, in ``OPERATIONS``, ``magnitude``
     [N], float32, signed, ``matrix`` [N, 2, 3], float32, and ``rows``, which samples have which kind of operation.
 
     Source: Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space" (2020).
-
-    Raises:
-        ConfigError: numbers out of these ranges.
     """
 
     def __init__(
@@ -212,10 +205,8 @@ class RandAugment(_Policy):
         num_magnitude_bins: int = 31,
         interpolation: Any = "nearest",
         fill: Any = None,
-        *,
-        layout: Layout = "NCHW",
     ) -> None:
-        super().__init__(interpolation, fill, layout)
+        super().__init__(interpolation, fill)
         self.num_ops = check_integer("num_ops", num_ops, 0)
         self.num_magnitude_bins = check_integer("num_magnitude_bins", num_magnitude_bins, 2)
         self.magnitude = check_integer("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
@@ -246,26 +237,15 @@ class TrivialAugmentWide(_Policy):
         num_magnitude_bins: number of magnitudes, at least 2.
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
         fill: the value of pixels from outside the image: a number, or one for each channel; None: 0.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``operation`` [N], int64, in ``OPERATIONS``, ``magnitude`` [N], float32, signed, ``matrix``
     [N, 2, 3], float32, and ``rows``, which samples have which kind of operation.
 
     Source: Müller and Hutter, "TrivialAugment: Tuning-free yet state-of-the-art data augmentation" (2021).
-
-    Raises:
-        ConfigError: numbers out of these ranges.
     """
 
-    def __init__(
-        self,
-        num_magnitude_bins: int = 31,
-        interpolation: Any = "nearest",
-        fill: Any = None,
-        *,
-        layout: Layout = "NCHW",
-    ) -> None:
-        super().__init__(interpolation, fill, layout)
+    def __init__(self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = None) -> None:
+        super().__init__(interpolation, fill)
         self.num_magnitude_bins = check_integer("num_magnitude_bins", num_magnitude_bins, 2)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
 from .draws import Draws, Stream, draws_for
 from .params import Params as Params
 from .params import check_params, params_to, uncompiled
@@ -46,8 +45,7 @@ class BatchShape(NamedTuple):
 class Transform(nn.Module):
     """The base class of batched transforms: images [N, C, H, W], uint8 or float in [0, 1], on any device.
 
-    Args:
-        layout: ``"NCHW"``, or ``"NHWC"``: [N, H, W, C] in and out.
+    For images [N, H, W, C] see ``Compose``. An argument that is out of its range or of another type is a ConfigError.
 
     Random parameters are drawn for each sample. The docstrings of transforms name them after "Drawn:", as
     ``return_params=True`` returns them and ``params=`` takes them.
@@ -58,11 +56,11 @@ class Transform(nn.Module):
     mixes: bool = False
     """Whether samples are mixed, and their labels with them: then ``forward`` needs (images, labels)."""
 
-    def __init__(self, *, layout: Layout = "NCHW") -> None:
+    layout: Layout = "NCHW"
+    """Of the images that are given and returned."""
+
+    def __init__(self) -> None:
         super().__init__()
-        if layout not in ("NCHW", "NHWC"):
-            raise ConfigError(f"layout must be 'NCHW' or 'NHWC', got {layout=}")
-        self.layout = layout
         self.purpose = type(self).__name__
         """Keeps the draws of this transform apart from others'. ``Compose`` numbers those of one name."""
 
@@ -71,20 +69,13 @@ class Transform(nn.Module):
         return {}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the transformed images, lying in any order. Does not change ``images``.
-
-        Args:
-            images: [N, C, H, W], contiguous or not.
-            params: what ``draw`` returned, on the device of the images.
-        """
+        """Return [N, C, H, W], transformed by what ``draw`` returned, on their device. Does not change ``images``."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
         """Return the arguments that this was made with, as far as they are its attributes."""
         names = [name for name in inspect.signature(type(self).__init__).parameters if name in vars(self)]
-        return ", ".join(
-            f"{name}={getattr(self, name)!r}" for name in names if (name, getattr(self, name)) != ("layout", "NCHW")
-        )
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
         """Return the shape of the result."""
@@ -142,11 +133,8 @@ class Transform(nn.Module):
             return_params: return the parameters, too; they are tensors of the CPU, or as they were given.
 
         Returns:
-            The images; with labels (images, labels). The parameters come last.
-
-        Raises:
-            TypeError, ValueError: the images, labels or parameters are not as described: see
-                ``fastload.transforms.params.check_params``.
+            The images; with labels (images, labels). The parameters come last. Images, labels or parameters that are
+            not as described are a TypeError or ValueError.
         """
         check_images(images, self, self.layout)
         if labels is not None or self.mixes:
@@ -192,7 +180,7 @@ def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager
     return torch.autocast(device.type, enabled=False)
 
 
-def shape_of(images: Tensor, layout: Layout) -> BatchShape:
+def shape_of(images: Tensor, layout: Layout = "NCHW") -> BatchShape:
     """Return the shape of a batch in either layout."""
     if layout == "NHWC":
         num, height, width, channels = images.shape

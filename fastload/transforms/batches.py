@@ -1,8 +1,4 @@
-"""A batched transform on a loader's batches, which may have more than images.
-
-In: a batch with images, and the draws of its samples. Out: the same batch with the images transformed, and the labels
-where the transform mixes them.
-"""
+"""A batched transform on a loader's batches, which may have more than images: labels are mixed where images are."""
 
 from __future__ import annotations
 
@@ -70,11 +66,7 @@ def in_turn(transforms: Sequence[OnBatch]) -> OnBatch | None:
 
 
 def params_of(transform: Callable[[Any], Any] | None, draws: SampleDraws | None) -> Any:
-    """Return the parameters that a transform drew for a batch, by drawing them again.
-
-    Raises:
-        ConfigError: it is no transform of fastload's, or there was no batch yet.
-    """
+    """Return the parameters that a transform drew for a batch, by drawing them again."""
     if not isinstance(transform, Transform):
         raise ConfigError(
             f"batch_params needs a batch_transform of fastload.transforms, got {transform!r}; your own function can "

@@ -1,7 +1,6 @@
-"""Colour operations and filters on batches, each sample with its own factor.
+"""Colour operations and filters on batches [N, C, H, W], each sample with its own factor.
 
-In: images [N, C, H, W] on any device, uint8 or float in [0, 1], and tensors of N factors. Out: new images of the same
-shape and dtype. Each sample equals the result of ``torchvision.transforms.v2.functional`` with its factor:
+Each sample equals the result of ``torchvision.transforms.v2.functional`` with its factor:
 
 * uint8: bit for bit on the CPU, unless a function says otherwise: every step is rounded as there. Compiled, or on
   another device, a product and a sum may be rounded once or twice, and truncated results differ by at most 1.
@@ -140,9 +139,7 @@ def invert(images: Tensor) -> Tensor:
 def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
     """Invert the values at or above thresholds, [N], at most 255, or 1 for floats; for any number of channels."""
     if images.dtype == torch.uint8:
-        bounds = (
-            thresholds.to(torch.float32).ceil().clamp(0, 255).to(torch.uint8)
-        )  # the first integer that is not below
+        bounds = thresholds.to(torch.float32).ceil().clamp(0, 255).to(torch.uint8)  # the first not below
         inverted = images.bitwise_not()
     else:
         bounds = thresholds.to(images.dtype)
@@ -237,12 +234,10 @@ def gaussian_blur(images: Tensor, sigmas: Tensor, *, kernel_size: tuple[int, int
         kernel_size: (x, y), odd, in pixels.
 
     Raises:
-        ValueError: an even kernel, or one that reaches beyond the reflected image.
+        ValueError: the kernel reaches beyond the reflected image.
     """
     size_x, size_y = kernel_size
     height, width = images.shape[2:]
-    if min(kernel_size) < 1 or size_x % 2 == 0 or size_y % 2 == 0:
-        raise ValueError(f"kernel_size must be odd and positive, got {kernel_size=}")
     if size_x // 2 >= width or size_y // 2 >= height:
         raise ValueError(
             f"a kernel must be narrower than twice the image, got {kernel_size=} for images of {height} x {width}; "

@@ -54,7 +54,7 @@ class Compose(Transform):
     Args:
         transforms: at least one, of this package; another Compose counts as its members. Mixing ones (``MixUp``
             and so on) need labels.
-        layout: None: that of the transforms.
+        layout: of the images: ``"NCHW"``, or ``"NHWC"``: [N, H, W, C] before and after.
 
     ``print`` shows what is merged.
 
@@ -62,10 +62,10 @@ class Compose(Transform):
     (``RandomCrop``, ``RandomCrop 2``).
 
     Raises:
-        ConfigError: no list of at least one transform, a member is not of this package, or the layouts differ.
+        ConfigError: no list of at least one transform, or a member is not of this package.
     """
 
-    def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
+    def __init__(self, transforms: Sequence[Transform], *, layout: Layout = "NCHW") -> None:
         if not isinstance(transforms, Iterable):
             raise ConfigError(f"Compose takes a list of transforms, got {transforms!r}; put it in brackets")
         members: list[Transform] = []
@@ -79,10 +79,10 @@ class Compose(Transform):
             members += list(member._members()) if isinstance(member, Compose) else [member]
         if not members:
             raise ConfigError("Compose needs at least one transform, got none")
-        layouts = {member.layout for member in members}
-        if layout is None and len(layouts) > 1:
-            raise ConfigError(f"the transforms of a Compose must be of one layout, got {sorted(layouts)}")
-        super().__init__(layout=members[0].layout if layout is None else layout)
+        if layout not in ("NCHW", "NHWC"):
+            raise ConfigError(f"layout must be 'NCHW' or 'NHWC', got {layout=}")
+        super().__init__()
+        self.layout = layout
         self.transforms = nn.ModuleList(members)
         count: Counter[str] = Counter()
         self._names = []
@@ -201,7 +201,7 @@ class Warped(ComposeStage):
     """Affine transforms and flips: their matrices are multiplied, and the images resampled once."""
 
     def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        shape = shape_of(images, "NCHW")
+        shape = shape_of(images)
         composed: Tensor | None = None
         for member, its_params in zip(self.members, params, strict=True):
             matrix = member.matrix(its_params, shape, images.device)
@@ -226,8 +226,6 @@ def stages_of(transforms: Sequence[Transform]) -> list[ComposeStage]:
 
 def _kind(members: Sequence[Transform]) -> type[ComposeStage] | None:
     """Return what these can be together, if anything; then every beginning of them can be something, too."""
-    if len({member.layout for member in members}) > 1:
-        return None
     values = _last_values(members)
     front = members[: len(members) - len(values)]
     if len(values) > 2 or (len(values) == 2 and not _normalizes(*values)):

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from ..native.arrays import AxisStep, StepKind
 from .arguments import check_fill, check_flag, check_probability, check_size, in_float32
-from .base import BatchShape, Layout, Params, Transform, tensor_of
+from .base import BatchShape, Params, Transform, tensor_of
 from .draws import Draws, Stream, to_integers
 from .gather import MovingTransform
 from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument
@@ -46,13 +46,11 @@ class RandomCrop(MovingTransform, SampleTransform):
         fill: the value of constant padding: a number, or one for each channel, in the images' units.
         padding_mode: ``"constant"``; ``"edge"``: the last pixel repeated; ``"reflect"``: mirrored without repeating
             it, padding less than the image; ``"symmetric"``: mirrored and repeated, padding not more than the image.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``top`` and ``left``, [N], int64: the place in the padded image, uniform. Given them, the result equals
     ``crop(pad(image))`` of torchvision bit for bit.
 
     Raises:
-        ConfigError: an argument is out of its range, or of another type.
         ValueError: at the call: the image, padded, is smaller than ``size``, or too small for its padding.
 
     Source:
@@ -66,10 +64,8 @@ class RandomCrop(MovingTransform, SampleTransform):
         pad_if_needed: bool = False,
         fill: Any = 0,
         padding_mode: PaddingMode = "constant",
-        *,
-        layout: Layout = "NCHW",
     ) -> None:
-        super().__init__(layout=layout)
+        super().__init__()
         self.size = check_size("size", size)
         self.padding = _check_padding(padding)
         self.pad_if_needed = check_flag("pad_if_needed", pad_if_needed)
@@ -187,15 +183,14 @@ class CenterCrop(MovingTransform, SampleTransform):
 
     Args:
         size: height and width of the result, in pixels; an int for both.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Nothing is drawn. The result equals torchvision's bit for bit.
     """
 
     map_fill = (0.0,)
 
-    def __init__(self, size: Any, *, layout: Layout = "NCHW") -> None:
-        super().__init__(layout=layout)
+    def __init__(self, size: Any) -> None:
+        super().__init__()
         self.size = check_size("size", size)
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
@@ -218,8 +213,8 @@ class Flip(MovingTransform, SampleTransform):
 
     dim: int
 
-    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(layout=layout)
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
         self.p = check_probability("p", p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
@@ -244,14 +239,7 @@ class Flip(MovingTransform, SampleTransform):
 class RandomHorizontalFlip(Flip):
     """Flip each image left to right with probability p.
 
-    Args:
-        p: the probability that an image is flipped.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
     Drawn: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
-
-    Raises:
-        ConfigError: ``p`` is not in [0, 1].
     """
 
     dim = 1
@@ -265,9 +253,6 @@ class AlternatingFlip(RandomHorizontalFlip):
     own, which knows each sample's index and the epoch. Elsewhere use ``RandomHorizontalFlip``, or call it with
     ``params={"flip": ...}``.
 
-    Args:
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
     Drawn: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
 
     Raises:
@@ -278,8 +263,8 @@ class AlternatingFlip(RandomHorizontalFlip):
         sample's key decides which half it is in.
     """
 
-    def __init__(self, *, layout: Layout = "NCHW") -> None:
-        super().__init__(layout=layout)
+    def __init__(self) -> None:
+        super().__init__()
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         epoch, of_all_epochs = stream.of_all_epochs()
@@ -289,14 +274,7 @@ class AlternatingFlip(RandomHorizontalFlip):
 class RandomVerticalFlip(Flip):
     """Flip each image upside down with probability p.
 
-    Args:
-        p: the probability that an image is flipped.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
     Drawn: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
-
-    Raises:
-        ConfigError: ``p`` is not in [0, 1].
     """
 
     dim = 0

@@ -1,14 +1,10 @@
-"""Random parameters of a batch: a sample's depend on its key alone, not on the batch.
-
-In: the key of an epoch and the ids of a batch's samples, or a ``torch.Generator``. Out: arrays of N draws, made on the
-host by one vectorised call each. Pure; no device is touched.
-"""
+"""Random parameters of a batch, drawn on the host: a sample's depend on its key alone, not on the batch."""
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -172,9 +168,9 @@ class Stream:
         """Return [N, count] numbers in [low, high), whose logarithms are uniform."""
         return np.exp(self.uniform(math.log(low), math.log(high), count=count))
 
-    def integers(self, bound: int | Integers, count: int | None = None) -> Integers:
-        """Return uniform integers in [0, bound): [N], or [N, count]. ``bound`` is a number, or one for each of them."""
-        return to_integers(self.uniform(count=count), bound)
+    def integers(self, bound: int | Integers) -> Integers:
+        """Return [N] uniform integers in [0, bound). ``bound`` is a number, or one for each of them."""
+        return to_integers(self.uniform(), bound)
 
     def chance(self, probability: float) -> Flags:
         """Return [N] flags, each True with this probability."""
@@ -190,19 +186,14 @@ class Stream:
         For alpha <= 1 after Jöhnk (1964), else after Cheng's BB (1978).
         """
         candidates = _johnk if alpha <= 1 else _cheng
-        return self._by_rejection((len(self),), 2, 0.5, lambda units: candidates(alpha, units[:, 0], units[:, 1]))
-
-    def _by_rejection(
-        self, shape: tuple[int, ...], count: int, last: float, draw: Callable[[Floats], tuple[Floats, Flags]]
-    ) -> Floats:
-        """Return the first candidates, of a shape, that ``draw`` accepts given [N, count] units; else ``last``."""
-        found, wanted = np.full(shape, last), np.ones(shape, dtype=bool)
+        found, wanted = np.full(len(self), 0.5), np.ones(len(self), dtype=bool)
         # What is drawn next must not depend on how many rounds the other samples of the batch need.
-        next_block = self._block + _MAX_ROUNDS * -(-2 * count // 4)
+        next_block = self._block + _MAX_ROUNDS
         for _ in range(_MAX_ROUNDS):
-            candidates, accepted = draw(self.uniform(count=count))
+            units = self.uniform(count=2)
+            drawn, accepted = candidates(alpha, units[:, 0], units[:, 1])
             taken = wanted & accepted
-            found[taken] = candidates[taken]
+            found[taken] = drawn[taken]
             wanted &= ~taken
             if not wanted.any():
                 break

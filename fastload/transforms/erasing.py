@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from .arguments import Fill, check_fill, check_probability, check_range, check_size, fill_values, in_float32
-from .base import DTYPES, BatchShape, Layout, Params, Transform, tensor_of
+from .base import DTYPES, BatchShape, Params, Transform, tensor_of
 from .draws import Draws, Integers, Stream, first_fitting
 from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument
 from .tensors import check_box, on_host
@@ -28,8 +28,8 @@ _CHUNK = 2**24
 class _Erasing(Transform):
     """Boxes, of which those without height erase nothing, and what replaces their pixels."""
 
-    def __init__(self, p: float, value: Any, layout: Layout) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, p: float, value: Any) -> None:
+        super().__init__()
         self.p = check_probability("p", p)
         self.value: Fill | None = None
         if isinstance(value, str):
@@ -64,7 +64,6 @@ class RandomErasing(_Erasing, SampleTransform):
         value: a number or one for each channel, in the images' units; ``"random"``: standard normal noise for each
             pixel and channel, for float images.
         inplace: must be False: the input is never changed.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``top``, ``left``, ``height`` and ``width``, [N] each, int64; a height of 0 erases nothing. With
     "random" also ``noise``, [N, 2], int64: two words below 2**32. As in torchvision, the first of ten attempts that is
@@ -72,7 +71,6 @@ class RandomErasing(_Erasing, SampleTransform):
     torchvision's ``erase``, except for the noise.
 
     Raises:
-        ConfigError: an argument is out of its range, or of another type.
         TypeError: at the call: noise for integers.
 
     Source:
@@ -90,10 +88,8 @@ class RandomErasing(_Erasing, SampleTransform):
         ratio: Any = (0.3, 3.3),
         value: Any = 0.0,
         inplace: bool = False,
-        *,
-        layout: Layout = "NCHW",
     ) -> None:
-        super().__init__(p, value, layout)
+        super().__init__(p, value)
         self.scale = check_range("scale", scale, low=0, high=1)
         self.ratio = check_range("ratio", ratio, above=0)
         if inplace:
@@ -166,21 +162,17 @@ class Cutout(_Erasing):
         size: the side of the square, in pixels.
         p: the probability.
         value: a number or one for each channel, in the images' units; ``"random"``: normal noise, for float images.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``top``, ``left``, ``height`` and ``width`` of what lies inside, [N] each, int64; 0 where nothing is
     erased.
-
-    Raises:
-        ConfigError: an argument is out of its range, or of another type.
 
     Source:
         DeVries and Taylor, "Improved regularization of convolutional neural networks with cutout" (2017), whose code
         makes squares of odd sides one pixel smaller.
     """
 
-    def __init__(self, size: Any, p: float = 1.0, value: Any = 0.0, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, value, layout)
+    def __init__(self, size: Any, p: float = 1.0, value: Any = 0.0) -> None:
+        super().__init__(p, value)
         if isinstance(size, (list, tuple)):
             raise ConfigError(f"size must be one number, the side of a square, got {size=}")
         self.size = check_size("size", size)[0]

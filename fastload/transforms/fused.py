@@ -1,8 +1,7 @@
 """Crops, resizing, flips, conversion and normalisation in one launch, on CUDA.
 
-In: images, steps along their rows and columns or boxes to resize, a fill value, and an Arithmetic; and what gives the
-same by torch's operations. Out: the images that these would give, one after the other. The kernels are written in
-Triton, which comes with torch's builds for CUDA; they are imported on first use, and prove themselves then (proof.py).
+The kernels are written in Triton, which comes with torch's builds for CUDA; they are imported on first use, and prove
+themselves then (proof.py).
 """
 
 from __future__ import annotations
@@ -100,24 +99,16 @@ def transformed(
     arithmetic: Arithmetic,
     by_torch: Callable[[], Tensor],
 ) -> Tensor:
-    """Return images with their pixels moved and their values changed.
+    """Return images with their pixels moved and their values changed: see ``gather.transformed``.
 
     Args:
-        images: [N, C, H, W], in any strides.
+        images: in any strides.
         rows: the steps along the rows, in their order; [] moves nothing.
         cols: likewise.
         size: (h, w) of the result.
         fill: the value of pixels without a source, in the images' units, before the arithmetic; None: there are none.
         arithmetic: one that ``computes`` accepts.
-        by_torch: gives the same by torch's operations.
-
-    Returns:
-        [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
-
-    Raises:
-        ValueError: the fill value does not fit these images, or the steps are for another number of them.
-
-    Tolerance, against ``by_torch``: none; but Operation.LINE rounds once, where torch rounds product and sum.
+        by_torch: gives the same by torch's operations; but Operation.LINE rounds once, where torch rounds twice.
 
     Cost:
         One launch on the current stream, without a synchronisation, which reads and writes each pixel once. The first
@@ -170,25 +161,16 @@ def resized(
     arithmetic: Arithmetic,
     by_torch: Callable[[], Tensor],
 ) -> Tensor:
-    """Return what is in the boxes, resized with antialiasing, and its levels changed.
+    """Return what is in the boxes, resized with antialiasing, and its levels changed: see ``resampling.resample``.
 
     Args:
-        images: [N, C, H, W], uint8, in any strides.
+        images: uint8, in any strides.
         boxes: clipped to the images.
         size: (h, w) of the result.
         interpolation: "bilinear" or "bicubic".
         flip: [N], bool: which results are flipped left to right; None: none.
         arithmetic: of uint8; not MOMENTS.
-        by_torch: gives the same by torch's operations.
-
-    Returns:
-        [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
-
-    Tolerance: that of uint8 in ``fastload.transforms.resampling.resample``, since the columns' sums are rounded to
-    levels here too; what follows is one rounding in float32, and one to the dtype.
-
-    Raises:
-        ValueError: the parameters are for another number of images.
+        by_torch: gives the same by torch's operations, within the tolerance of uint8 there.
 
     Cost:
         As ``transformed``, and no memory but the result's. For images k times as large along each side as the

@@ -92,7 +92,7 @@ def transformed(
     done = arithmetic or Arithmetic(Operation.COPY, images.dtype)
     if not transforms and done.operation == Operation.COPY:
         return images
-    rows, cols, after = steps_of(transforms, params, shape_of(images, "NCHW"), images.device)
+    rows, cols, after = steps_of(transforms, params, shape_of(images), images.device)
     if fused.takes(images) and fused.computes(images, done, fill):
         by_torch = functools.partial(_by_torch, images, rows, cols, after, fill, done)
         return fused.transformed(images, rows, cols, after[2:], fill, done, by_torch)
@@ -161,12 +161,7 @@ def _sources(step: AxisStep, indices: Tensor) -> Tensor:
 
 
 def gather_map(images: Tensor, index_map: IndexMap, fill: Fill | None = None) -> Tensor:
-    """Return the images that a map describes.
-
-    Args:
-        images: [N, C, H, W]; contiguous, channels-last or neither. The result is channels-last if they are.
-        index_map: indices into H and W.
-        fill: the value where an index is -1; None: no index is.
+    """Return the images that a map describes; ``fill``: the value where an index is -1; None: no index is.
 
     Cost:
         One gather, with 8 bytes of indices for each pixel of the result, and one more pass with ``fill``. On the CPU

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from . import color
 from .arguments import check_integer, check_number, check_probability, check_range, check_size
-from .base import BatchShape, Layout, Params, Transform, tensor_of
+from .base import BatchShape, Params, Transform, tensor_of
 from .draws import Flags, Stream
 from .sample import Drawn, SampleTransform
 from .tensors import choose
@@ -37,29 +37,19 @@ class ColorJitter(Transform, SampleTransform):
         saturation: as ``brightness``.
         hue: h: the shift is uniform in [-h, h], within [-0.5, 0.5], in whole turns; (min, max): uniform between them;
             None: 0.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``brightness``, ``contrast``, ``saturation``, ``hue`` [N], float32, each where it changes anything;
     ``order`` [N, number of them without hue], int64: 0 for brightness, 1 for contrast, 2 for saturation, in their
     order; ``before_hue`` [N], int64, how many of these come before the hue; ``rows_before`` and ``rows_after``, lists
     of int64 tensors: to which samples the first, second and third of them is done before and after the hue.
-
-    Raises:
-        ConfigError: a range that is negative, reversed, not finite, or beyond its bounds.
     """
 
     role = "color"
 
     def __init__(
-        self,
-        brightness: Range = None,
-        contrast: Range = None,
-        saturation: Range = None,
-        hue: Range = None,
-        *,
-        layout: Layout = "NCHW",
+        self, brightness: Range = None, contrast: Range = None, saturation: Range = None, hue: Range = None
     ) -> None:
-        super().__init__(layout=layout)
+        super().__init__()
         self.brightness = _range("brightness", brightness)
         self.contrast = _range("contrast", contrast)
         self.saturation = _range("saturation", saturation)
@@ -115,7 +105,7 @@ class ColorJitter(Transform, SampleTransform):
         self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
     ) -> Tensor:
         before, changed = params["before_hue"], images
-        rows = params.get(side, [None] * order.shape[1])
+        rows = params[side]
         for turn in range(order.shape[1]):
             here = (before > turn) == (side == "rows_before")
             values = order[:, turn], factors[:, turn]
@@ -129,22 +119,12 @@ class GaussianBlur(Transform):
     Args:
         kernel_size: an odd number of pixels, or (x, y).
         sigma: the standard deviation in pixels, above 0: (min, max), uniform between them, or one number.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``sigma`` [N], float32.
-
-    Raises:
-        ConfigError: an even kernel; a range that is not positive, reversed, or not finite.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | Sequence[int],
-        sigma: float | Sequence[float] = (0.1, 2.0),
-        *,
-        layout: Layout = "NCHW",
-    ) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
+        super().__init__()
         self.kernel_size = check_size("kernel_size", kernel_size)
         if any(side % 2 == 0 for side in self.kernel_size):
             raise ConfigError(f"kernel_size must be odd, got {kernel_size=}")
@@ -164,8 +144,8 @@ class _Sometimes(Transform):
     Drawn: ``chosen`` [N], bool: to which samples; ``rows`` [K], int64: the same samples as indices.
     """
 
-    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(layout=layout)
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
         self.p = check_probability("p", p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
@@ -174,7 +154,7 @@ class _Sometimes(Transform):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         # A compiler that looks at them compiles for each number of rows.
-        rows = None if torch.compiler.is_compiling() else params.get("rows")
+        rows = None if torch.compiler.is_compiling() else params["rows"]
         return choose(images, params["chosen"], rows, self.change)
 
     def change(self, images: Tensor) -> Tensor:
@@ -185,20 +165,13 @@ class _Sometimes(Transform):
 class RandomGrayscale(_Sometimes, SampleTransform):
     """Convert a sample to grey with probability p. The number of channels stays the same.
 
-    Args:
-        p: the probability.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
     Drawn: ``chosen`` [N], bool; ``rows`` [K], int64, the same samples as indices.
-
-    Raises:
-        ConfigError: p is not a probability.
     """
 
     role = "color"
 
-    def __init__(self, p: float = 0.1, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout=layout)
+    def __init__(self, p: float = 0.1) -> None:
+        super().__init__(p)
 
     def change(self, images: Tensor) -> Tensor:
         return color.rgb_to_grayscale(images, num_output_channels=images.shape[1])
@@ -211,43 +184,19 @@ class RandomGrayscale(_Sometimes, SampleTransform):
 
 
 class RandomInvert(_Sometimes):
-    """Invert the values of a sample with probability p.
-
-    Args:
-        p: the probability.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
-    Raises:
-        ConfigError: p is not a probability.
-    """
+    """Invert the values of a sample with probability p."""
 
     change = staticmethod(color.invert)
 
 
 class RandomEqualize(_Sometimes):
-    """Equalise the histogram of each channel of a sample with probability p.
-
-    Args:
-        p: the probability.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
-    Raises:
-        ConfigError: p is not a probability.
-    """
+    """Equalise the histogram of each channel of a sample with probability p."""
 
     change = staticmethod(color.equalize)
 
 
 class RandomAutocontrast(_Sometimes):
-    """Stretch the values of each channel of a sample to the whole range with probability p.
-
-    Args:
-        p: the probability.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
-    Raises:
-        ConfigError: p is not a probability.
-    """
+    """Stretch the values of each channel of a sample to the whole range with probability p."""
 
     change = staticmethod(color.autocontrast)
 
@@ -257,16 +206,13 @@ class RandomSolarize(_Sometimes):
 
     Args:
         threshold: values at or above it are inverted; at most 255 for uint8, at most 1 for floats.
-        p: the probability.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
-        ConfigError: the threshold is not a number of at most 255, or p is not a probability.
         TypeError: at the call: the threshold is above 1, and the images are floats.
     """
 
-    def __init__(self, threshold: float, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout=layout)
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        super().__init__(p)
         self.threshold = check_number("threshold", threshold)
         if self.threshold > 255:
             raise ConfigError(f"threshold must be at most 255, the highest value of uint8, got {threshold=}")
@@ -282,15 +228,10 @@ class RandomPosterize(_Sometimes):
 
     Args:
         bits: number of bits to keep, 0 to 8.
-        p: the probability.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
-    Raises:
-        ConfigError: bits is not an integer in [0, 8], or p is not a probability.
     """
 
-    def __init__(self, bits: int, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout=layout)
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        super().__init__(p)
         self.bits = check_integer("bits", bits, 0, 8)
 
     def change(self, images: Tensor) -> Tensor:
@@ -302,15 +243,10 @@ class RandomAdjustSharpness(_Sometimes):
 
     Args:
         sharpness_factor: 0: a smoothed image; 1: the image itself; 2: twice as sharp; at least 0.
-        p: the probability.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
-    Raises:
-        ConfigError: the factor is not a number of at least 0, or p is not a probability.
     """
 
-    def __init__(self, sharpness_factor: float, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout=layout)
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        super().__init__(p)
         self.sharpness_factor = check_number("sharpness_factor", sharpness_factor)
         if self.sharpness_factor < 0:
             raise ConfigError(f"sharpness_factor must be at least 0, got {sharpness_factor=}")

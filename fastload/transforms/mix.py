@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .arguments import check_integer, check_positive, check_probability
-from .base import BatchShape, Layout, Params, Transform, tensor_of
+from .base import BatchShape, Params, Transform, tensor_of
 from .draws import Floats, Integers, Stream
 from .tensors import INTEGERS, in_parts, narrowed, on_host, pick, wide_dtype
 
@@ -32,8 +32,8 @@ class Mix(Transform):
 
     mixes = True
 
-    def __init__(self, num_classes: int | None, layout: Layout) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, num_classes: int | None) -> None:
+        super().__init__()
         self.num_classes = None if num_classes is None else check_integer("num_classes", num_classes, 1)
 
     def transform_labels(self, labels: Tensor, params: Params) -> Tensor:
@@ -73,18 +73,14 @@ class MixUp(Mix):
         alpha: the weight is distributed as Beta(alpha, alpha); above 0.
         num_classes: number of classes, for labels [N] of integers; None: labels are always [N, classes] of
             probabilities.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``weight`` and ``label_weight`` [N], float32, the same number; 1 for an odd last sample.
 
     Source: Zhang et al., "mixup: Beyond empirical risk minimization" (2018).
-
-    Raises:
-        ConfigError: alpha is not above 0, or num_classes is not an integer above 0.
     """
 
-    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
-        super().__init__(num_classes, layout)
+    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
+        super().__init__(num_classes)
         self.alpha = check_positive("alpha", alpha)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
@@ -105,19 +101,15 @@ class CutMix(Mix):
             above 0.
         num_classes: number of classes, for labels [N] of integers; None: labels are always [N, classes] of
             probabilities.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``box`` [N, 4], int64: left, top, right, bottom, in pixels, the last two exclusive; ``label_weight``
     [N], float32: the share that is kept. An odd last sample has an empty box.
 
     Source: Yun et al., "CutMix: Regularization strategy to train strong classifiers" (2019).
-
-    Raises:
-        ConfigError: alpha is not above 0, or num_classes is not an integer above 0.
     """
 
-    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
-        super().__init__(num_classes, layout)
+    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
+        super().__init__(num_classes)
         self.alpha = check_positive("alpha", alpha)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
@@ -137,13 +129,9 @@ class MixUpOrCutMix(Mix):
         cutmix_p: the probability of CutMix; otherwise MixUp.
         num_classes: number of classes, for labels [N] of integers; None: labels are always [N, classes] of
             probabilities.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``weight`` of MixUp, 1 for the pairs of CutMix; ``box`` of CutMix, empty for the pairs of MixUp;
     ``label_weight``.
-
-    Raises:
-        ConfigError: an alpha is not above 0, cutmix_p is not a probability, or num_classes is not an integer above 0.
     """
 
     def __init__(
@@ -153,9 +141,8 @@ class MixUpOrCutMix(Mix):
         cutmix_alpha: float = 1.0,
         cutmix_p: float = 0.5,
         num_classes: int | None = None,
-        layout: Layout = "NCHW",
     ) -> None:
-        super().__init__(num_classes, layout)
+        super().__init__(num_classes)
         self.mixup_alpha = check_positive("mixup_alpha", mixup_alpha)
         self.cutmix_alpha = check_positive("cutmix_alpha", cutmix_alpha)
         self.cutmix_p = check_probability("cutmix_p", cutmix_p)

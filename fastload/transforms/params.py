@@ -100,15 +100,11 @@ def check_params(place: str, given: Any, wanted: Any, num: int, rows: bool = Fal
     the batch. How many such indices there are depends on the draws, and is not compared.
 
     Args:
-        place: of these parameters, for the error.
+        place: of these parameters, for the TypeError or ValueError.
         given: the parameters.
         wanted: what the transform draws for as many images; the values do not matter.
         num: of images.
         rows: these are indices of samples.
-
-    Raises:
-        TypeError: another nesting, or tensors of another kind of dtype.
-        ValueError: other names, shapes, or values as said above.
     """
     parts, theirs = _parts(wanted), _parts(given)
     if parts is None:

@@ -1,8 +1,7 @@
 """A kernel proves itself on the user's device: its first result of each kind is compared with torch's.
 
-In: a launch of a kernel, the same by torch's operations, and how two results are compared. Out: the kernel's result,
-or torch's, if the kernel's differs, does not compile, or raises. That is remembered for the device and the kind of
-call. The first time there is a warning, and ``DataLoader.explain`` gives the reason.
+If it differs, does not compile, or raises, torch's operations serve from then on, for the device and the kind of call.
+The first time there is a warning, and ``DataLoader.explain`` gives the reason.
 
 A kernel is compiled on the user's machine, for a device and by versions of Triton that no test may have seen. The first
 call of a kind costs the compilation, one pass of torch's operations, and a wait for the device.
@@ -43,10 +42,6 @@ def served(
         launch: the kernel.
         by_torch: the same by torch's operations.
         difference: (kernel's result, torch's) -> how they differ beyond the tolerance, in words; None: they do not.
-
-    Raises:
-        torch.OutOfMemoryError: there is no memory for it.
-        Exception: what ``by_torch`` raises.
     """
     key = device, name, kind
     is_new = key not in _reasons

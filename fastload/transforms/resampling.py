@@ -104,12 +104,7 @@ def resize_boxes(
     Equal to torchvision's ``resized_crop`` on this machine bit for bit: uint8 in integers or in floats, as it does
     there. Boxes and results one pixel wide, for which torch's kernels are wrong, are computed as in ``resample``.
 
-    Raises:
-        ValueError: a box is not within the images.
-
-    Cost:
-        0.25 ms for 224 x 224 x 3 of uint8, antialiased, on one core; no memory but the result's. The first of uint8
-        imports torchvision.
+    A box that is not within the images is a ValueError. The first call for uint8 imports torchvision.
     """
     found = torch.empty(
         (*images.shape[:2], *size), dtype=images.dtype, device="cpu", memory_format=memory_format_of(images)
@@ -141,7 +136,7 @@ def resample(
         interpolation: "bilinear" or "bicubic", as torch defines them: with antialiasing after Pillow (bicubic with
             a = -0.5), without it a = -0.75.
         antialias: widen the filter where a box becomes smaller.
-        flip: [N], bool: which results are flipped left to right.
+        flip: [N], bool: which results are flipped left to right; None: none.
 
     Tolerance, against ``resize_boxes``: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
     1e-12 times the largest value; in half precision one unit in the last place. For uint8 the columns' result is

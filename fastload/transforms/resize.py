@@ -16,7 +16,7 @@ from ..native.arrays import AxisStep, StepKind
 from . import fused
 from .arguments import check_flag, check_interpolation, check_range, check_size
 from .arithmetic import Arithmetic, Operation
-from .base import BatchShape, Layout, Params, Transform, shape_of, tensor_of
+from .base import BatchShape, Params, Transform, shape_of, tensor_of
 from .draws import Draws, Integers, Stream, first_fitting, to_integers
 from .gather import MovingTransform
 from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
@@ -42,8 +42,8 @@ class _Resizing(MovingTransform, SampleTransform):
     role = "resize"
     size: Any
 
-    def __init__(self, interpolation: Any, antialias: bool | None, layout: Layout) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, interpolation: Any, antialias: bool | None) -> None:
+        super().__init__()
         self.interpolation = check_interpolation(interpolation, _BATCHED)
         self.only_moves = self.interpolation in _NEAREST
         # torchvision's None means False, for tensors.
@@ -65,7 +65,7 @@ class _Resizing(MovingTransform, SampleTransform):
 
     def launched(self, images: Tensor, params: Params, flip: Tensor | None, arithmetic: Arithmetic) -> Tensor:
         """Return the resized images, some flipped left to right, with their values changed, in one launch."""
-        shape = shape_of(images, "NCHW")
+        shape = shape_of(images)
         boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
 
         def by_torch() -> Tensor:
@@ -75,7 +75,7 @@ class _Resizing(MovingTransform, SampleTransform):
 
     def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
         """Return the resized images, by torch's operations; not for a nearest interpolation. ``flip``: [N]."""
-        shape = shape_of(images, "NCHW")
+        shape = shape_of(images)
         boxes, after = self._boxes(params, shape, images.device), self.shape_after(shape)
         size = after.height, after.width  # torch.compile takes no part of a named tuple before 2.7
         resize = resize_boxes if on_host(images) else resample
@@ -122,27 +122,19 @@ class Resize(_Resizing):
         interpolation: ``"nearest"``, ``"nearest-exact"``, ``"bilinear"`` or ``"bicubic"``, or torchvision's enum.
         max_size: the longer side at most, in pixels; not together with a pair as ``size``.
         antialias: whether the filter is widened if images become smaller; without effect on nearest neighbours.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Nothing is drawn. The result equals torchvision's bit for bit on the CPU, with the exceptions named in
     ``fastload.transforms.resampling.resize_boxes``; elsewhere and compiled within the tolerance of
     ``fastload.transforms.resampling.resample``.
 
     Raises:
-        ConfigError: an argument is out of its range, or of another type.
         ValueError: at the call: a side of the result would be 0.
     """
 
     def __init__(
-        self,
-        size: Any,
-        interpolation: Any = "bilinear",
-        max_size: int | None = None,
-        antialias: bool | None = True,
-        *,
-        layout: Layout = "NCHW",
+        self, size: Any, interpolation: Any = "bilinear", max_size: int | None = None, antialias: bool | None = True
     ) -> None:
-        super().__init__(interpolation, antialias, layout)
+        super().__init__(interpolation, antialias)
         self.max_size = None if max_size is None else check_size("max_size", max_size)[0]
         self.size: int | tuple[int, int] | None = None
         if size is not None:
@@ -160,7 +152,7 @@ class Resize(_Resizing):
     def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
         if flip is not None or not on_host(images):
             return super().resized(images, params, flip)
-        after = self.shape_after(shape_of(images, "NCHW"))
+        after = self.shape_after(shape_of(images))
         size = after.height, after.width
         resized = resize_natively(images, size, self.interpolation, self.antialias)
         return resized.clone() if resized is images else resized
@@ -212,14 +204,10 @@ class RandomResizedCrop(_Resizing):
         ratio: (min, max) of the part's width divided by its height; uniform in the logarithm.
         interpolation: ``"nearest"``, ``"nearest-exact"``, ``"bilinear"`` or ``"bicubic"``, or torchvision's enum.
         antialias: whether the filter is widened if a part becomes smaller; without effect on nearest neighbours.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``top``, ``left``, ``height`` and ``width``, [N] each, int64. As in torchvision, the first of
     ten attempts that fits into the image is used, otherwise the largest part in its middle with a ratio within the
     bounds. For the same parameters the result equals torchvision's as that of ``Resize`` does.
-
-    Raises:
-        ConfigError: an argument is out of its range, or of another type.
 
     Source:
         Szegedy et al., "Going deeper with convolutions" (2015), section 6; as torchvision has it.
@@ -232,10 +220,8 @@ class RandomResizedCrop(_Resizing):
         ratio: Any = (3 / 4, 4 / 3),
         interpolation: Any = "bilinear",
         antialias: bool | None = True,
-        *,
-        layout: Layout = "NCHW",
     ) -> None:
-        super().__init__(interpolation, antialias, layout)
+        super().__init__(interpolation, antialias)
         self.size = check_size("size", size)
         self.scale = check_range("scale", scale, low=0)
         self.ratio = check_range("ratio", ratio, above=0)

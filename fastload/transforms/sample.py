@@ -183,11 +183,7 @@ class Unchanged(SampleTransform):
 
     @classmethod
     def of(cls, given: Any, state: State, version: Version) -> Unchanged:
-        """Return it for a transform that v2 skips, and v1 refuses.
-
-        Raises:
-            NotRecognised: it is of v1.
-        """
+        """Return it for a transform that v2 skips; v1 refuses it, which is a NotRecognised."""
         if version == "v1":
             raise NotRecognised(f"{type(given).__name__} does not take a {state}")
         return cls(type(given).__name__)
@@ -268,11 +264,7 @@ def numbers_argument(given: Any) -> tuple[float, ...]:
 
 
 def of_state(given: dict[Any, Any], state: State) -> Any:
-    """Return what a dict of v2's, by the types of images, has for images of a state.
-
-    Raises:
-        KeyError: nothing.
-    """
+    """Return what a dict of v2's, by the types of images, has for images of a state; a KeyError if it has nothing."""
     from PIL import Image
     from torchvision import tv_tensors
 

@@ -140,9 +140,8 @@ def choose(
 ) -> Tensor:
     """Return the images, with a function of (images, *values) applied to the ``chosen`` ones, [N].
 
-    ``rows``: [K], int64: the same samples as ascending indices, made on the host, where K must be known; None: a device
-    drew them, and the function is applied to all images; ``values``: [N, ...] each; ``inplace``: the images may be
-    changed.
+    ``rows``: [K], int64: the same samples as ascending indices, made on the host, where K must be known; a compiler
+    does not look at them; ``values``: [N, ...] each; ``inplace``: the images may be changed.
     """
     # A compiler would compile for each K anew, and K changes from batch to batch.
     if torch.compiler.is_compiling() or rows is None:  # in this order: a compiler keeps the size of what it looks at

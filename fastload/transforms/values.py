@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from .arguments import check_dtype, check_flag, check_number
 from .arithmetic import Arithmetic, Operation
-from .base import DTYPES, Layout, Params, Transform
+from .base import DTYPES, Params, Transform
 from .gather import transformed
 from .sample import NotRecognised, SampleTransform, State, Unchanged, Version, numbers_argument, of_state
 
@@ -23,11 +23,7 @@ class ValueTransform(Transform):
     """A transform that changes each value by itself, and draws nothing."""
 
     def arithmetic(self, dtype: torch.dtype, channels: int) -> Arithmetic:
-        """Return what the transform does with images of a dtype and number of channels.
-
-        Raises:
-            TypeError, ValueError: it does not take such images.
-        """
+        """Return what it does with such images; a TypeError or ValueError if it does not take them."""
         raise NotImplementedError
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
@@ -56,16 +52,12 @@ class ToDtype(ValueTransform, SampleTransform):
     Args:
         dtype: uint8 or a float dtype.
         scale: whether values are scaled between the ranges of the dtypes, [0, 255] and [0, 1].
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
-    Raises:
-        ConfigError: dtype is neither uint8 nor a float dtype.
     """
 
     role = "value"
 
-    def __init__(self, dtype: torch.dtype, scale: bool = False, *, layout: Layout = "NCHW") -> None:
-        super().__init__(layout=layout)
+    def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
+        super().__init__()
         self.dtype = check_dtype(dtype, DTYPES)
         self.scale = check_flag("scale", scale)
 
@@ -110,20 +102,16 @@ class Normalize(ValueTransform, SampleTransform):
         mean: a number for each channel, or one for all.
         std: likewise; not 0.
         inplace: accepted as by torchvision; images are never changed in place.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
-        ConfigError: mean or std is not a sequence of finite numbers, or std has a 0.
         TypeError: at the call: images of uint8.
         ValueError: at the call: another number of channels.
     """
 
     role = "value"
 
-    def __init__(
-        self, mean: Sequence[float], std: Sequence[float], inplace: bool = False, *, layout: Layout = "NCHW"
-    ) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        super().__init__()
         self.mean, self.std = _check_moments(mean, std)
 
     def arithmetic(self, dtype: torch.dtype, channels: int) -> Arithmetic:
@@ -160,22 +148,13 @@ class ToNormalized(ValueTransform):
         mean: a number for each channel, or one for all, for values in [0, 1].
         std: likewise; not 0.
         dtype: of the result; a float dtype.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
-        ConfigError: mean or std is not a sequence of finite numbers, std has a 0, or dtype is not a float dtype.
         ValueError: at the call: another number of channels.
     """
 
-    def __init__(
-        self,
-        mean: Sequence[float],
-        std: Sequence[float],
-        dtype: torch.dtype = torch.float32,
-        *,
-        layout: Layout = "NCHW",
-    ) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
         self.mean, self.std = _check_moments(mean, std)
         self.dtype = check_dtype(dtype, DTYPES[1:])
 

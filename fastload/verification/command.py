@@ -34,10 +34,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _methods(word: str) -> list[str]:
-    known = ("inline", "thread", "fork", "spawn", "ray")
+    from .plan import KNOWN_METHODS
+
     methods = [one.strip() for one in word.split(",")]
-    if not set(methods) <= set(known):
-        raise argparse.ArgumentTypeError(f"must be some of {','.join(known)}, got {word!r}")
+    if not set(methods) <= set(KNOWN_METHODS):
+        raise argparse.ArgumentTypeError(f"must be some of {','.join(KNOWN_METHODS)}, got {word!r}")
     return methods
 
 

@@ -72,42 +72,32 @@ def culprit_in(dataset: Any, differs: Differs, cause: str) -> Culprit:
         label = label_of(dataset)
         label = label if len(label) <= 60 else f"{type(dataset).__qualname__}()"
         return Culprit(stage=label, place=where, certain=True, cause=cause)
-    earliest, stage = found
+    stage, certain = found
     behind = stages[stages.index(stage) + 1 :]
     inner = inner_stages(stage)
-    if inner:
-        earliest, stage = first_that_differs(inner, lambda removed: differs([*removed, *behind])) or found
-    if earliest is not None:
-        cause += f"; it may also be a stage before it, from {earliest.label} on: without those, others fail"
-    return Culprit(stage=stage.label, place=stage.place, certain=earliest is None, cause=cause)
+    if inner and certain:
+        stage, certain = first_that_differs(inner, lambda removed: differs([*removed, *behind])) or found
+    if not certain:
+        cause += "; it may also be a stage before it: without some of the last ones, the others fail"
+    return Culprit(stage=stage.label, place=stage.place, certain=certain, cause=cause)
 
 
-def first_that_differs(
-    stages: Sequence[TransformStage], differs: Differs
-) -> tuple[TransformStage | None, TransformStage] | None:
+def first_that_differs(stages: Sequence[TransformStage], differs: Differs) -> tuple[TransformStage, bool] | None:
     """Find the first stage of a chain that makes the difference, by halving; None: they differ without any stage.
 
-    Before it, where chains in between could not be run, comes the first stage that it may be as well.
+    With it: whether it is certain. If a part of the chain could not be run, a stage before it may be the one as well.
     """
     without_any = differs(stages) if stages else True
     if without_any:
         return None
-    # Numbers of stages that are kept: at low the runs are equal, at high they differ.
-    lengths = list(range(1 if without_any is None else 0, len(stages) + 1))
-    low, high = (0, len(lengths) - 1) if without_any is False else (-1, len(lengths) - 1)
+    certain = without_any is False
+    low, high = 0, len(stages)  # with so many stages they are equal, or could not be run; they differ
     while high - low > 1:
         middle = (low + high) // 2
-        answer = differs(stages[lengths[middle] :])
-        if answer is None:
-            del lengths[middle]
-            high -= 1
-        elif answer:
-            high = middle
-        else:
-            low = middle
-    kept = lengths[high]
-    first_possible = lengths[low] + 1 if low >= 0 else 1
-    return (stages[first_possible - 1] if first_possible < kept else None), stages[kept - 1]
+        answer = differs(stages[middle:])
+        certain &= answer is not None
+        low, high = (low, middle) if answer else (middle, high)
+    return stages[high - 1], certain
 
 
 def _after_the_samples(subject: Subject) -> Culprit:

@@ -1,10 +1,10 @@
 """Whether a loader without a seed gives the batches of torch's class, bit for bit, and how fast both are.
 
-In: a subject. Out: an :class:`Equality`. The two classes get the same dataset, arguments and states of the global
-generators, and are run in turns: torch's class for an epoch, then fastload's, which stops at the first batch that
-differs. Then torch's class is run once more, which tells a dataset that differs from run to run from a defect here.
+The two classes get the same dataset, arguments and states of the global generators, and are run in turns: torch's class
+for an epoch, then fastload's, which stops at the first batch that differs. Then torch's class is run once more, which
+tells a dataset that differs from run to run from a defect here.
 
-One more epoch of each class is timed, since hashing takes time of its own, and the first run reads files that the
+Further epochs of each class are timed, since hashing takes time of its own, and the first run reads files that the
 second one then finds in memory.
 """
 
@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..errors import one_line
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from .culprit import culprit_in
 from .hashing import BatchHashes, digest_of, hash_batch, summary_at
-from .record import Record, closing, first_difference, pickled_kinds, undisturbed
+from .record import Record, closing, first_difference, hashes_of_samples, note_of_pickles, undisturbed
 from .report import Difference, Equality, counted
 from .stages import TransformStage, find_stages, without
 from .subject import Edit, Subject
@@ -37,17 +37,12 @@ _LEAST_S = 0.1
 _ENOUGH_S = 6.0
 _MOST_ROUNDS = 10
 """Epochs are timed until both classes together have taken so long, or so many of each have been."""
-_LINE_S = 10.0
-"""Seconds between two lines of progress within an epoch."""
 _GENERATORS = ("random", "NumPy", "torch", "the loader's generator")
 
 _BY_ENTROPY = (
     "it draws from something that no seed reaches: the system's entropy, the clock, a generator made without a seed "
-    "(np.random.default_rng()), the order of threads or of a set"
-)
-_REMEDY = (
-    "draw from the global generators (random, numpy.random, torch), or make a generator from a draw of theirs, so that "
-    "a seed of the script reaches it"
+    "(np.random.default_rng()), the order of threads or of a set; draw from the global generators (random, "
+    "numpy.random, torch), or make a generator from a draw of theirs, so that a seed of the script reaches it"
 )
 
 
@@ -55,14 +50,15 @@ class _Side:
     """One of the two classes: its loader, and the states of the global generators as it left them."""
 
     def __init__(self, name: str, loader: Any, subject: Subject) -> None:
-        self.name = name
-        self._loader, self._subject = loader, subject
+        self.name, self._loader, self._by_sample = name, loader, subject.collates_by_default
         seed_global_generators(Keys(0, 0, ORDER).key(0))
         self._states = _global_states()
 
     def batches(self, epoch: int, number: int) -> Iterator[Any]:
         """Yield so many batches of the next epoch, at most."""
-        _set_global_states(self._states)
+        random.setstate(self._states[0])
+        np.random.set_state(self._states[1])
+        torch.default_generator.set_state(self._states[2])
         for holder in (self._loader.sampler, self._loader.batch_sampler):
             if callable(getattr(holder, "set_epoch", None)):
                 holder.set_epoch(epoch)
@@ -81,9 +77,9 @@ class _Side:
             self._states = _global_states()
 
     def hashes(self, batch: Any) -> BatchHashes:
-        return hash_batch(batch, by_sample=self._subject.collates_by_default)
+        return hash_batch(batch, by_sample=self._by_sample)
 
-    def digests_of_generators(self) -> list[bytes]:
+    def generators(self) -> list[bytes]:
         """Return a hash of the state of each generator, after an epoch."""
         own = self._loader.generator
         return [digest_of(state) for state in (*self._states, *([] if own is None else [own.get_state()]))]
@@ -93,21 +89,20 @@ def _global_states() -> tuple[Any, ...]:
     return random.getstate(), np.random.get_state(), torch.default_generator.get_state()
 
 
-def _set_global_states(states: tuple[Any, ...]) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.default_generator.set_state(states[2])
-
-
+@dataclass
 class _Epoch:
-    """What torch's class gave in an epoch."""
+    """What one of the classes gave in an epoch."""
 
-    def __init__(self) -> None:
-        self.batches: list[BatchHashes] = []
-        self.generators: list[bytes] = []
-        self.error: BaseException | None = None
-        self.ended = False
-        """Whether it was not stopped by the number of batches or the time."""
+    batches: list[BatchHashes] = field(default_factory=list)
+    generators: list[bytes] = field(default_factory=list)
+    error: BaseException | None = None
+    place: Difference | None = None
+    """Where it differs from what it was compared with; there it ends."""
+    value: str = ""
+    """What it has at that place, or at the one that was asked for."""
+    out_of_time: bool = False
+    ended: bool = False
+    """Whether it came to its end, before the number of batches and the time."""
 
 
 def compare(subject: Subject, *, batches: int, time_limit: float, bar: TerminalBar, prints_lines: bool) -> Equality:
@@ -122,47 +117,38 @@ def compare(subject: Subject, *, batches: int, time_limit: float, bar: TerminalB
 class _Comparison:
     def __init__(self, subject: Subject, batches: int, time_limit: float, bar: TerminalBar, prints_lines: bool) -> None:
         self._subject, self._most, self._bar, self._prints_lines = subject, batches, bar, prints_lines
-        self._begun = time.monotonic()
-        self._time_limit = time_limit
+        self._end = time.monotonic() + time_limit
         self._found = Equality(pipeline=_pipeline(subject))
         self._made: list[_Epoch] = []
-        self._stopped = False
-        """Whether the last epoch was stopped by the time."""
+        """Of torch's class."""
+        self._cut = False
+        """Whether the time has ended the last epoch."""
 
     def run(self) -> Equality:
-        found = self._found
+        subject, found = self._subject, self._found
         self._bar.begin(4 * _NUM_EPOCHS * self._most)
-        with (
-            closing(self._subject.torchs_loader()) as torchs,
-            closing(self._subject.same_loader()) as same,
-        ):
-            torch_side, our_side = _Side("torch", torchs, self._subject), _Side("fastload", same, self._subject)
-            complete = True
-            for epoch in range(_NUM_EPOCHS):
-                made = self._of_torch(torch_side, epoch)
-                self._made.append(made)
-                complete = self._of_fastload(our_side, epoch, made)
-                found.num_epochs = epoch + 1
-                if not complete:
-                    break
-            if complete and found.num_batches:
-                self._time(torch_side, our_side)
-        found.pickled = sorted(pickled_kinds([made.batches for made in self._made]))
+        with closing(subject.torchs_loader()) as torchs, closing(subject.same_loader()) as same:
+            sides = _Side("torch", torchs, subject), _Side("fastload", same, subject)
+            equal = True
+            while equal and found.num_epochs < _NUM_EPOCHS:
+                equal = self._compare(*sides, found.num_epochs)
+                found.num_epochs += 1
+            if equal and found.num_batches:
+                self._time(*sides)
+        subject.notes += note_of_pickles([made.batches for made in self._made])
         if found.difference is not None:
-            self._explain()
+            self._explain(found.difference)
         return found
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
     def _left(self) -> float:
-        return self._begun + self._time_limit - time.monotonic()
+        return self._end - time.monotonic()
 
     def _steps(self, side: _Side, what: str, epoch: int, number: int, seconds: float) -> Iterator[Any]:
         """Yield batches until so many were given or so many seconds are over, and show the progress."""
-        begun = told = time.monotonic()
-        self._stopped = False
+        begun, count, self._cut = time.monotonic(), 0, False
         self._bar.describe(f"{side.name}, {what}")
-        count = 0
         batches = side.batches(epoch, number)
         try:
             for batch in batches:
@@ -171,105 +157,104 @@ class _Comparison:
                 yield batch
                 del batch
                 self._bar.advance()
-                now = time.monotonic()
-                if now - told >= _LINE_S:
-                    told = now
-                    self._tell(f"{side.name}, {what}: {counted(count)} so far")
-                if now - begun >= seconds:
-                    self._stopped = count < number
+                if time.monotonic() - begun >= seconds:
+                    self._cut = count < number
                     break
         finally:
             batches.close()  # type: ignore[attr-defined] # it is a generator
-        self._tell(f"{side.name}, {what}: {counted(count)} ({time.monotonic() - begun:.1f} s)")
-
-    def _tell(self, words: str) -> None:
         if self._prints_lines:
+            words = f"{side.name}, {what}: {counted(count)} ({time.monotonic() - begun:.1f} s)"
             print(f"fastload verify: {words}", file=sys.stderr, flush=True)
 
-    def _of_torch(self, side: _Side, epoch: int) -> _Epoch:
+    def _epoch(
+        self,
+        side: _Side,
+        what: str,
+        epoch: int,
+        number: int,
+        seconds: float,
+        beside: Sequence[BatchHashes] = (),
+        at: Difference | None = None,
+    ) -> _Epoch:
+        """Run an epoch until it differs from ``beside``; ``at``: the place of which the value is told."""
         made = _Epoch()
-        # As many as fastload's class had, or shall have, in each epoch.
-        number = len(self._made[0].batches) if epoch and not self._made[0].ended else self._most
         try:
-            for batch in self._steps(side, f"epoch {epoch + 1} of {_NUM_EPOCHS}", epoch, number, self._left() / 5):
-                made.batches.append(side.hashes(batch))
-            made.ended = len(made.batches) < number and not self._stopped
-        except (Exception, SystemExit) as error:  # of the user's code
+            for batch in self._steps(side, what, epoch, number, seconds):
+                count, hashes = len(made.batches), side.hashes(batch)
+                place = first_difference([[beside[count]]], [[hashes]]) if count < len(beside) else None
+                told = place if at is None else at if count == at.batch else None
+                if told is not None:
+                    made.value = summary_at(batch, told.leaf, told.row)
+                del batch
+                if place is not None:
+                    made.place = replace(place, epoch=epoch, batch=count)
+                    break
+                made.batches.append(hashes)
+            made.out_of_time = self._cut
+            made.ended = len(made.batches) < number and made.place is None and not self._cut
+        except (Exception, SystemExit) as error:  # of the user's code, or of workers that died
             made.error = error
-        self._found.out_of_time |= self._stopped
-        made.generators = side.digests_of_generators()
+        made.generators = side.generators()
         return made
 
-    def _of_fastload(self, side: _Side, epoch: int, made: _Epoch) -> bool:
-        """Compare fastload's batches with torch's; return whether all were compared."""
-        found, count, error = self._found, 0, None
+    def _compare(self, torchs: _Side, ours: _Side, epoch: int) -> bool:
+        """Compare an epoch of both classes; return whether all of it was compared, and is equal."""
+        found, what = self._found, f"epoch {epoch + 1} of {_NUM_EPOCHS}"
+        # As many as fastload's class had, or shall have, in each epoch.
+        number = len(self._made[0].batches) if epoch and not self._made[0].ended else self._most
+        expected = self._epoch(torchs, what, epoch, number, self._left() / 5)
+        self._made.append(expected)
         # One more than torch's class had, where it came to its end or an error.
-        number = len(made.batches) + (made.ended or made.error is not None)
-        what = f"epoch {epoch + 1} of {_NUM_EPOCHS}"
-        try:
-            for batch in self._steps(side, what, epoch, number, max(self._left() / 2, 1.0)):
-                hashes = side.hashes(batch)
-                if count == len(made.batches):
-                    if made.error is not None:
-                        break
-                    words = "the number of batches differs, fastload has more"
-                    found.difference = Difference(words, epoch, count, None, "")
-                    return False
-                place = first_difference([[made.batches[count]]], [[hashes]])
-                if place is not None:
-                    found.difference = replace(place, epoch=epoch, batch=count)
-                    found.fastload_value = summary_at(batch, place.leaf, place.row)
-                    return False
-                count += 1
-                found.num_batches += 1
-                del batch
-        except (Exception, SystemExit) as raised:  # of the user's code, or of workers that died
-            error = raised
-        if made.error is not None or error is not None:
-            return self._of_errors(epoch, count, made.error, error)
-        if self._stopped:
-            found.out_of_time = True
-            return False
-        if count < len(made.batches):
-            words = f"the number of batches differs, {count} instead of {len(made.batches)}"
+        number = len(expected.batches) + (expected.ended or expected.error is not None)
+        actual = self._epoch(ours, what, epoch, number, max(self._left() / 2, 1.0), beside=expected.batches)
+        count = min(len(actual.batches), len(expected.batches))
+        found.num_batches += count
+        found.out_of_time |= expected.out_of_time or actual.out_of_time
+        found.difference, found.fastload_value = actual.place, actual.value
+        if actual.place is None and (
+            words := self._what_differs(expected, actual, f"at batch {count} of epoch {epoch}")
+        ):
             found.difference = Difference(words, epoch, count, None, "")
-            return False
-        differing = [
-            name
-            for name, one, other in zip(_GENERATORS, made.generators, side.digests_of_generators(), strict=False)
-            if one != other
-        ]
-        if differing:
-            words = f"after these batches the state of the generators differs: {', '.join(differing)}"
-            found.difference = Difference(words, epoch, count, None, "")
-        return not differing
+        return found.difference is None and not found.error and not actual.out_of_time
 
-    def _of_errors(self, epoch: int, count: int, torchs: BaseException | None, ours: BaseException | None) -> bool:
-        found = self._found
-        if torchs is not None and ours is not None and not isinstance(ours, type(torchs)):
-            words = f"fastload raises {one_line(ours)}, torch's class {one_line(torchs)}"
-            found.difference = Difference(words, epoch, count, None, "")
-        elif torchs is not None and (ours is not None or self._subject.given["on_error"] != "raise"):
-            words = "both classes raise" if ours is not None else "torch's class raises"
-            found.error = f"{words}, at batch {count} of epoch {epoch}: {one_line(torchs)}"
-        elif torchs is not None:
-            found.difference = Difference(f"only torch's class raises {one_line(torchs)}", epoch, count, None, "")
-        elif ours is not None:
-            found.difference = Difference(f"only fastload raises {one_line(ours)}", epoch, count, None, "")
-        return False
+    def _what_differs(self, torchs: _Epoch, ours: _Epoch, where: str) -> str:
+        """Return what differs though all batches of both are equal."""
+        if torchs.error is not None or ours.error is not None:
+            return self._in_errors(torchs.error, ours.error, where)
+        if len(ours.batches) > len(torchs.batches):
+            return "the number of batches differs, fastload has more"
+        if ours.out_of_time:
+            return ""
+        if len(ours.batches) < len(torchs.batches):
+            return f"the number of batches differs, {len(ours.batches)} instead of {len(torchs.batches)}"
+        states = zip(_GENERATORS, torchs.generators, ours.generators, strict=False)
+        differing = [name for name, one, other in states if one != other]
+        words = "after these batches the state of the generators differs"
+        return f"{words}: {', '.join(differing)}" if differing else ""
+
+    def _in_errors(self, torchs: BaseException | None, ours: BaseException | None, where: str) -> str:
+        """Return what differs in the errors; if nothing does, that is the end of the comparison."""
+        if torchs is None or ours is None:
+            if torchs is not None and self._subject.given["on_error"] != "raise":
+                self._found.error = f"torch's class raises, {where}: {one_line(torchs)}"
+                return ""
+            who, error = ("fastload", ours) if torchs is None else ("torch's class", torchs)
+            assert error is not None
+            return f"only {who} raises {one_line(error)}"
+        if not isinstance(ours, type(torchs)):
+            return f"fastload raises {one_line(ours)}, torch's class {one_line(torchs)}"
+        self._found.error = f"both classes raise, {where}: {one_line(torchs)}"
+        return ""
 
     # -- explaining ----------------------------------------------------------------------------------------------------
 
-    def _explain(self) -> None:
+    def _explain(self, place: Difference) -> None:
         """Run torch's class once more up to the difference, and say what it probably comes from."""
         found, subject = self._found, self._subject
-        place = found.difference
-        assert place is not None
-        repeatable = self._repeats(place)
-        keyed_by = subject.spec.keyed_by
+        repeatable, keyed_by = self._repeats(place), subject.spec.keyed_by
         if repeatable is False:
             found.verdict = "not repeatable"
-            found.causes = [*self._stages(place, subject.torchs_loader), f"{_BY_ENTROPY}; {_REMEDY}"]
+            found.causes = [*self._stages(place, subject.torchs_loader), _BY_ENTROPY]
         elif keyed_by is not None:
             found.verdict = "other augmentation"
             found.causes = [
@@ -290,12 +275,9 @@ class _Comparison:
             made: list[Record] = []
             for make in (self._subject.torchs_loader, other_loader):
                 with closing(make(lambda dataset: without(dataset, removed))) as loader:
-                    side = _Side("without the last transforms", loader, self._subject)
-                    epochs = range(place.epoch + 1)
+                    side, epochs = _Side("", loader, self._subject), range(place.epoch + 1)
                     try:
-                        made.append(
-                            [[side.hashes(one) for one in side.batches(epoch, place.batch + 1)] for epoch in epochs]
-                        )
+                        made.append([[*map(hashes_of_samples, side.batches(one, place.batch + 1))] for one in epochs])
                     except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
                         return None
             raise_if_interrupted()
@@ -311,23 +293,16 @@ class _Comparison:
         with closing(self._subject.torchs_loader()) as loader:
             side = _Side("torch", loader, self._subject)
             for epoch, first in enumerate(self._made):
-                last = epoch == place.epoch
-                length = len(first.batches)
-                number = min(place.batch + 1, length) if last else length + first.ended
-                count = 0
-                try:
-                    what = f"once more, epoch {epoch + 1}"
-                    for batch in self._steps(side, what, epoch, number, max(self._left(), 10.0)):
-                        if last and count == place.batch:
-                            self._found.torch_value = summary_at(batch, place.leaf, place.row)
-                        if first_difference([[first.batches[count]]], [[side.hashes(batch)]]) is not None:
-                            return False
-                        count += 1
-                except (Exception, SystemExit):  # of the user's code
-                    return first.error is not None and count == len(first.batches)
-                if self._stopped:
+                at = place if epoch == place.epoch else None
+                number = len(first.batches) + first.ended if at is None else min(place.batch + 1, len(first.batches))
+                what, seconds = f"once more, epoch {epoch + 1}", max(self._left(), 10.0)
+                again = self._epoch(side, what, epoch, number, seconds, beside=first.batches, at=at)
+                self._found.torch_value = again.value
+                if again.out_of_time:
                     return None
-                if count < min(number, length) or (not last and side.digests_of_generators() != first.generators):
+                if again.place is not None or len(again.batches) < min(number, len(first.batches)):
+                    return False
+                if at is None and again.generators != first.generators:
                     return False
         return True
 
@@ -335,49 +310,38 @@ class _Comparison:
 
     def _time(self, torchs: _Side, ours: _Side) -> None:
         """Time further epochs, in turns: torch's class, fastload's, and where there is time for it both again."""
-        found = self._found
-        number = len(self._made[0].batches)
+        found, number, rounds = self._found, len(self._made[0].batches), 0
         totals = {"torch": 0.0, "fastload": 0.0}
-        epoch, begun = _NUM_EPOCHS, time.monotonic()
-        order = [torchs, ours]
+        begun = time.monotonic()
         while True:
-            for side in order:
-                taken, seconds = self._timed(side, epoch, number)
-                if not found.timed_epochs and side is torchs:
-                    number = taken
-                totals[side.name] += seconds
-            found.timed_epochs += 1
-            epoch += 1
-            order.reverse()
-            spent, rounds = time.monotonic() - begun, found.timed_epochs
+            for side in (torchs, ours) if rounds % 2 == 0 else (ours, torchs):
+                # The first epoch of torch's class says how many batches the others have.
+                limit = float("inf") if rounds else max(self._left() / 3, 1.0)
+                epoch, started, count = _NUM_EPOCHS + rounds, time.perf_counter(), 0
+                for _ in self._steps(side, f"timed, epoch {epoch + 1}", epoch, number, limit):
+                    count += 1
+                totals[side.name] += time.perf_counter() - started
+                if not rounds and side is torchs:
+                    number = count
+            rounds += 1
+            spent = time.monotonic() - begun
             if spent >= _ENOUGH_S or rounds == _MOST_ROUNDS or 1.2 * spent / rounds > self._left():
                 break
         if min(totals.values()) >= _LEAST_S:
-            found.timed_batches = number
-            in_all = number * found.timed_epochs
-            found.torch_rate, found.fastload_rate = in_all / totals["torch"], in_all / totals["fastload"]
-
-    def _timed(self, side: _Side, epoch: int, number: int) -> tuple[int, float]:
-        # The first epoch of torch's class says how many batches the others have.
-        seconds, count = float("inf") if self._found.timed_epochs else max(self._left() / 3, 1.0), 0
-        begun = time.perf_counter()
-        for _ in self._steps(side, f"timed, epoch {epoch + 1}", epoch, number, seconds):
-            count += 1
-        return count, time.perf_counter() - begun
+            found.timed_batches, found.timed_epochs = number, rounds
+            found.torch_rate, found.fastload_rate = (number * rounds / seconds for seconds in totals.values())
 
 
 def _pipeline(subject: Subject) -> str:
     """Return the pipeline in a few words."""
-    given = subject.given
-    words = [subject.name]
+    given, words = subject.given, [subject.name]
     transforms = [type(stage.transform).__qualname__ for stage in find_stages(subject.dataset)]
     if transforms:
         words.append("with " + ", ".join(transforms[:6]) + (", ..." if len(transforms) > 6 else ""))
-    number = given["num_workers"]
+    number, context = given["num_workers"], given.get("multiprocessing_context")
     words.append("no workers" if not number else "1 worker" if number == 1 else f"{number} workers")
     if given["worker_method"] != "multiprocessing":
         words.append(f"worker_method={given['worker_method']!r}")
-    context = given.get("multiprocessing_context")
     if number and context is not None:
         words.append(context if isinstance(context, str) else context.get_start_method())
     if given.get("persistent_workers"):

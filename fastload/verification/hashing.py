@@ -1,6 +1,6 @@
 """Hashes of samples and batches, leaf by leaf, so that the first leaf that differs can be named.
 
-In: a sample or a batch. Out: hashes (BLAKE2b, 16 bytes) that are equal exactly if types, dtypes, shapes and bytes are.
+They (BLAKE2b, 16 bytes) are equal exactly if types, dtypes, shapes and bytes are.
 
 The order of a dictionary counts, that of a set does not. Values of unknown types are hashed by their pickles, and their
 kind says so: pickles may differ though the values are equal (the order of a set inside, a cached attribute).
@@ -91,17 +91,16 @@ def summary_at(batch: object, path: str, row: int | None) -> str:
 def _summary(value: object) -> str:
     array = value
     if _is_plain_tensor(value):
-        plain = value.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg()
+        plain = _plain(value)
         array = (plain.float() if plain.dtype is torch.bfloat16 else plain).numpy()
     if not isinstance(array, np.ndarray) or array.dtype.hasobject:
         text = " ".join(repr(value).split())
         return f"{type(value).__qualname__} {text if len(text) <= 100 else text[:97] + '...'}"
-    kind = (
-        _kind_of_tensor(value, value.shape) if isinstance(value, torch.Tensor) else f"array {array.dtype} {array.shape}"
-    )
+    kind = f"array {array.dtype} {array.shape}"
+    if isinstance(value, torch.Tensor):
+        kind = _kind_of_tensor(value, value.shape)
     begin = ", ".join(f"{one:.6g}" if array.dtype.kind == "f" else str(one) for one in array.reshape(-1)[:4])
-    mean = f"; mean {array.mean(dtype=np.float64):.6g}" if array.size and array.dtype.kind in "biuf" else ""
-    return f"{kind}: {begin}{', ...' if array.size > 4 else ''}{mean}"
+    return f"{kind}: {begin}{', ...' if array.size > 4 else ''}"
 
 
 def _leaves(
@@ -163,9 +162,12 @@ def _kind_of_tensor(value: torch.Tensor, shape: Sequence[int]) -> str:
     return kind + (f" {extra}" if extra else "")
 
 
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg()
+
+
 def _bytes_of(value: torch.Tensor) -> Any:
-    plain = value.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg().contiguous()
-    return plain.reshape(-1).view(torch.uint8).numpy()
+    return _plain(value).contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _leaf(path: str, value: object) -> Leaf:

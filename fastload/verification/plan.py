@@ -1,9 +1,8 @@
 """Which settings are compared where a seed is given: a covering set, since their product would take hours.
 
-In: what kind of dataset, which kinds of workers, a seed. Out: checks, each a pair of settings whose records must be
-equal. Each value of each axis is covered: workers 0, 1, 3; inline, thread, fork, spawn; chunks of 1, 3, whole batches
-and chosen; prefetching 1 and 4; world sizes 1, 2, 4; one epoch and the next, with persistent workers and without; a
-resume. Cheap checks come first, and spawned processes, which import torch, once.
+Each value of each axis is covered: workers 0, 1, 3; inline, thread, fork, spawn; chunks of 1, 3, whole batches and
+chosen; prefetching 1 and 4; world sizes 1, 2, 4; one epoch and the next, with persistent workers and without; a resume.
+Cheap checks come first, and spawned processes, which import torch, once.
 
 Pure.
 """

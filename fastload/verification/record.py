@@ -1,6 +1,4 @@
-"""The batches of a loader under a setting, as hashes; and where two such records differ first.
-
-In: a subject and a setting. Out: a record: for each epoch, a hash for each leaf of each sample.
+"""The batches of a loader under a setting, as hashes of the leaves of samples; and where two such records differ first.
 
 The global generators are seeded alike before each epoch, so that a sampler of the user's that draws from them gives the
 same order in every run. Their state is restored afterwards.
@@ -39,26 +37,42 @@ def record(
     Blocking: until all is loaded; a wait for workers ends at the loader's time limit.
     """
 
-    def prints(loader: DataLoader[Any], epoch: int, number: int) -> list[BatchHashes]:
-        batches = _batches(subject, loader, epoch, number)
-        return [_print(subject, setting, batch, by_samples) for batch in batches]
+    def hashes(loader: DataLoader[Any], epoch: int, number: int) -> list[BatchHashes]:
+        found = []
+        for batch in _batches(subject, loader, epoch, number):
+            if setting.indices_only:
+                indices = batch if subject.auto_collation else [batch]
+                found.append(BatchHashes(tuple(tuple(leaves(index)) for index in indices)))
+            elif by_samples:
+                found.append(hashes_of_samples(batch))
+            else:
+                found.append(hash_batch(batch, by_sample=subject.collates_by_default))
+        return found
+
+    def loader_of(**more: Any) -> Any:
+        return closing(subject.loader(setting, edit=edit, by_samples=by_samples, **more))
 
     with undisturbed():
         if setting.world_size:
             ranks = []
             for rank in range(setting.world_size):  # one after the other
-                with closing(subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)) as loader:
-                    ranks.append(prints(loader, 0, num_batches))
+                with loader_of(rank=rank) as loader:
+                    ranks.append(hashes(loader, 0, num_batches))
             steps = itertools.zip_longest(*ranks, fillvalue=BatchHashes(()))
             return [[BatchHashes(tuple(sample for batch in step for sample in batch.samples)) for step in steps]]
-        with closing(subject.loader(setting, edit=edit, by_samples=by_samples)) as loader:
+        with loader_of() as loader:
             if setting.resume_after is None:
-                return [prints(loader, epoch, num_batches) for epoch in range(setting.num_epochs)]
-            before = prints(loader, 0, setting.resume_after)
+                return [hashes(loader, epoch, num_batches) for epoch in range(setting.num_epochs)]
+            before = hashes(loader, 0, setting.resume_after)
             state = loader.state_dict()
-        with closing(subject.loader(setting, edit=edit, by_samples=by_samples, workers=setting.resumed_by)) as loader:
+        with loader_of(workers=setting.resumed_by) as loader:
             loader.load_state_dict(state)
-            return [before + prints(loader, 0, num_batches - setting.resume_after)]
+            return [before + hashes(loader, 0, num_batches - setting.resume_after)]
+
+
+def hashes_of_samples(batch: Any) -> BatchHashes:
+    """Return the hashes of a batch of a loader that returns the hashed leaves of samples."""
+    return BatchHashes(tuple(map(tuple, batch)))
 
 
 @contextmanager
@@ -85,18 +99,8 @@ def closing(loader: DataLoader[Any]) -> Iterator[Any]:
 
 def _batches(subject: Subject, loader: DataLoader[Any], epoch: int, number: int) -> Iterator[Any]:
     """Yield the first batches of the next epoch."""
-    seed_global_generators(Keys(subject.seed, epoch, ORDER).key(0))
+    seed_global_generators(Keys(subject.seed or 0, epoch, ORDER).key(0))
     yield from itertools.islice(loader, number)
-
-
-def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> BatchHashes:
-    if setting.indices_only:
-        return BatchHashes(tuple(tuple(leaves(index)) for index in (batch if subject.auto_collation else [batch])))
-    return (
-        BatchHashes(tuple(map(tuple, batch)))
-        if by_samples
-        else hash_batch(batch, by_sample=subject.collates_by_default)
-    )
 
 
 def first_difference(expected: Record, actual: Record, *, regrouped: bool = False) -> Difference | None:
@@ -167,11 +171,14 @@ def _in_leaves(before: Sequence[Leaf], after: Sequence[Leaf]) -> tuple[str, str]
     return next(((path.removesuffix(" type"), "a leaf was added") for path in others), None)
 
 
-def pickled_kinds(made: Record) -> set[str]:
-    """Return the types of leaves that were hashed by their pickles."""
-    batches = [batch for batches in made for batch in batches]
-    found = (leaf.kind for batch in batches for sample in (batch.whole, *batch.samples) for leaf in sample)
-    return {kind.removeprefix(PICKLED) for kind in found if kind.startswith(PICKLED)}
+def note_of_pickles(made: Record) -> list[str]:
+    """Return a note that names the types of leaves that were hashed by their pickles; none if there are none."""
+    leaves_of = (
+        leaf for batches in made for batch in batches for sample in (batch.whole, *batch.samples) for leaf in sample
+    )
+    kinds = sorted({leaf.kind.removeprefix(PICKLED) for leaf in leaves_of if leaf.kind.startswith(PICKLED)})
+    words = "compared by their pickles, which may differ though the values are equal"
+    return [f"{words}: {', '.join(kinds)}"] if kinds else []
 
 
 def with_index(subject: Subject, setting: Setting, num_batches: int, found: Difference) -> Difference:

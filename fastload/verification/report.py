@@ -87,8 +87,6 @@ class Check:
     reason: str = ""
     """Why it was skipped; the error; or a restriction of what was compared."""
     seconds: float = 0.0
-    num_batches: int = 0
-    """Batches that were compared, over all epochs and ranks."""
     difference: Difference | None = None
     culprit: Culprit | None = None
 
@@ -123,8 +121,11 @@ class Equality:
     torch_rate: float = 0.0
     """Batches in a second."""
     fastload_rate: float = 0.0
-    pickled: list[str] = field(default_factory=list)
-    """Types of values that were compared by their pickles."""
+
+    @property
+    def ok(self) -> bool:
+        """True if batches were compared, and all are equal."""
+        return bool(self.num_batches) and self.difference is None and not self.error
 
     def summary(self) -> str:
         """Return the result in one sentence."""
@@ -155,7 +156,7 @@ class Equality:
                 lines.append(f"torch:    {self.torch_value or 'not loaded again'}")
                 lines.append(f"fastload: {self.fastload_value}")
             lines += [f"· {cause}" for cause in self.causes]
-        if self.num_batches and self.difference is None and not self.error:
+        if self.ok:
             lines.append("compared: values, types, dtypes and shapes, and the generators' states after each epoch")
         if self.torch_rate:
             epochs = "a further epoch" if self.timed_epochs == 1 else f"each of {self.timed_epochs} further epochs"
@@ -163,7 +164,7 @@ class Equality:
                 f"timed in turns, after that, without comparing: {counted(self.timed_batches)} of {epochs}, its start "
                 f"included: torch {self.torch_rate:.3g}, fastload {self.fastload_rate:.3g} batches a second"
             )
-        elif self.num_batches and self.difference is None and not self.error:
+        elif self.ok:
             lines.append("not timed: " + ("there was no time" if self.out_of_time else "it is too short"))
         if self.out_of_time:
             lines.append("the time limit ended it before the number of batches that was asked for")
@@ -183,7 +184,7 @@ class VerifyReport:
     equality: Equality | None = None
     """The comparison with torch's class; None: a seed was given."""
     checks: list[Check] = field(default_factory=list)
-    """The comparisons, each with ``name``, ``setting``, ``verdict``, ``difference`` and ``culprit``."""
+    """With a seed: the comparisons, each with ``name``, ``setting``, ``verdict``, ``difference`` and ``culprit``."""
     notes: list[str] = field(default_factory=list)
     """What you should know about how it was verified."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -196,6 +197,8 @@ class VerifyReport:
     @property
     def ok(self) -> bool:
         """True if at least one check was made, all that were made are equal, and none is missing."""
+        if self.equality is not None:
+            return self.equality.ok and not self.interrupted
         made = [check for check in self.checks if check.verdict != "skipped"]
         return bool(made) and not self.interrupted and all(check.verdict == "equal" for check in made)
 
@@ -249,12 +252,10 @@ class VerifyReport:
         from rich.text import Text
 
         if self.equality is not None:
-            result = Text(self.summary(), "bold green" if self.ok else "bold red")
-            found = [("result", self.equality.details()), *([("notes", self.notes)] if self.notes else [])]
-            sections = [part for title, lines in found if lines for part in (Text(""), section(title, lines))]
+            found = [("result", self.equality.details()), ("notes", self.notes)]
             line = Text(self.issue_line(), no_wrap=True, overflow="ignore")
             to_paste = [Text(""), Text("to paste into an issue:", "bold"), line]
-            return Group(Text(self.subject, "bold"), Text(""), result, *sections, *to_paste)
+            return Group(Text(self.subject, "bold"), Text(""), self._result(), *_sections(found), *to_paste)
         wide = {"header": "setting", "ratio": 1}
         rows = plain_table(["", "check", wide, "result", {"header": "s", "justify": "right", "no_wrap": True}])
         last = ""
@@ -262,10 +263,13 @@ class VerifyReport:
             mark, style = _MARKS[check.verdict]
             name, last = ("" if check.name == last else check.name), check.name
             rows.add_row(Text(mark, style), name, check.setting, Text(check.verdict, style), f"{check.seconds:.1f}")
-        below = [*self._differences(), *self._reasons().items(), *([("notes", self.notes)] if self.notes else [])]
-        sections = [part for title, lines in below for part in (Text(""), section(title, lines))]
-        result = Text(self.summary(), "bold green" if self.ok else "bold red")
-        return Group(Text(self.subject, "bold"), Text(""), rows, *sections, Text(""), result)
+        below = [*self._differences(), *self._reasons().items(), ("notes", self.notes)]
+        return Group(Text(self.subject, "bold"), Text(""), rows, *_sections(below), Text(""), self._result())
+
+    def _result(self) -> Any:
+        from rich.text import Text
+
+        return Text(self.summary(), "bold green" if self.ok else "bold red")
 
     def _differences(self) -> list[tuple[str, list[Any]]]:
         """Return a title and lines for each stage that makes a difference; then the checks of unknown stages."""
@@ -274,31 +278,34 @@ class VerifyReport:
         stages: dict[tuple[str, str], tuple[str, list[Any]]] = {}
         unknown: list[Any] = []
         for check in self.checks:
-            name, culprit, difference = f"{check.name}: {check.setting}", check.culprit, check.difference
-            if difference is None:
-                continue
+            name, culprit = f"{check.name}: {check.setting}", check.culprit
             if culprit is None:
-                unknown.append(name)
+                unknown += [name] * (check.difference is not None)
             elif (culprit.stage, culprit.place) in stages:
                 stages[culprit.stage, culprit.place][1].append(f"the same stage: {name}")
             else:
                 begin = "first stage that differs: " if culprit.certain else "where to look: "
                 where = f" ({culprit.place})" if culprit.place else ""
-                stage = Text.assemble(begin, (culprit.stage, "bold"), where)
-                lines = [str(difference), stage, f"· {culprit.cause}"]
-                stages[culprit.stage, culprit.place] = f"≠ {name}", lines
+                lines = [str(check.difference), Text.assemble(begin, (culprit.stage, "bold"), where)]
+                stages[culprit.stage, culprit.place] = f"≠ {name}", [*lines, f"· {culprit.cause}"]
         found = list(stages.values())
         title = "≠ also different, by the same stage or another" if found else "≠ different"
         return found + ([(title, unknown)] if unknown else [])
 
     def _reasons(self) -> dict[str, list[str]]:
         """Return the reasons of skips, errors and restrictions, each with its checks."""
+        titles: dict[str, str] = {}
         reasons: dict[str, list[str]] = {}
         for check in self.checks:
             if check.reason:
                 kind = check.verdict if check.verdict in ("skipped", "error") else "note"
                 # Errors of one class are listed below the first of them.
-                begin = f"{kind}: {check.reason.partition(':')[0]}:"
-                title = next((one for one in reasons if kind == "error" and one.startswith(begin)), None)
-                reasons.setdefault(title or f"{kind}: {check.reason}", []).append(f"{check.name}: {check.setting}")
+                key = check.reason.partition(":")[0] if kind == "error" else check.reason
+                title = titles.setdefault(key, f"{kind}: {check.reason}")
+                reasons.setdefault(title, []).append(f"{check.name}: {check.setting}")
         return reasons
+
+
+def _sections(found: list[tuple[str, list[Any]]]) -> list[Any]:
+    """Return titles and lines for the table; those without lines are left out."""
+    return [part for title, lines in found if lines for part in ("", section(title, lines))]

@@ -1,6 +1,6 @@
 """Finds the transforms of a dataset, and takes some of them out of a copy of it.
 
-In: a dataset. Out: its stages in the order in which they are applied. A stage is replaced by the identity, so that a
+Its stages come in the order in which they are applied. A stage is replaced by the identity, so that a
 container that counts its stages, or draws to choose one, works as before.
 
 Known: attributes named like a transform; objects with a list ``transforms`` (torchvision's Compose, v1 and v2,

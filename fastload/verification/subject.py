@@ -1,7 +1,4 @@
-"""The loader that is verified, as arguments from which it is built again with any setting.
-
-In: a loader, a dataset, or a function that returns one. Out: loaders, each over copies of its own (:mod:`.rebuilding`).
-"""
+"""The loader that is verified, as arguments from which it is built again with any setting, over copies of its parts."""
 
 from __future__ import annotations
 
@@ -87,10 +84,8 @@ class Subject:
     in random order, so that fastload's own order can be used."""
     given: dict[str, Any]
     """The arguments as they were given, those of torch's class and of fastload's, for a comparison with torch's."""
-    seed: int
-    """Of the checks of keys; 0 if none was given."""
-    seeded: bool
-    """Whether a seed was given. Without one, every batch shall be torch's."""
+    seed: int | None
+    """Of the checks of keys; None: every batch shall be torch's."""
     timeout: float
     """Seconds without a batch after which a run counts as failed."""
     notes: list[str] = field(default_factory=list)
@@ -98,35 +93,17 @@ class Subject:
     """Why spawned processes cannot be used; None: they can, as far as is known."""
     _cannot_copy: bool = False
 
-    @property
-    def dataset(self) -> Any:
-        """The dataset itself."""
-        return self.arguments["dataset"]
-
-    @property
-    def iterable(self) -> bool:
-        """Whether it is an IterableDataset."""
-        return isinstance(self.dataset, IterableDataset)
-
-    @property
-    def auto_collation(self) -> bool:
+    def __post_init__(self) -> None:
+        arguments = self.arguments
+        self.dataset, self.collate_fn = arguments["dataset"], arguments["collate_fn"]
+        self.iterable = isinstance(self.dataset, IterableDataset)
+        self.auto_collation = arguments["batch_size"] is not None or arguments["batch_sampler"] is not None
         """Whether the loader makes batches of samples."""
-        return self.arguments["batch_size"] is not None or self.arguments["batch_sampler"] is not None
-
-    @property
-    def collate_fn(self) -> Any:
-        """The loader's function; None: torch's default."""
-        return self.arguments["collate_fn"]
-
-    @property
-    def collates_by_default(self) -> bool:
+        default = compat.collates_by_default(self.collate_fn or compat.default_collate)
+        self.collates_by_default = self.auto_collation and default
         """Whether batches can be taken apart into samples."""
-        return self.auto_collation and compat.collates_by_default(self.collate_fn or compat.default_collate)
-
-    @property
-    def sampler(self) -> Any:
+        self.sampler = arguments["batch_sampler"] or arguments["sampler"]
         """The user's sampler or batch sampler; None if the order is torch's or fastload's own."""
-        return self.arguments["batch_sampler"] or self.arguments["sampler"]
 
     def copied_arguments(self, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return arguments with copies for one run; with the objects themselves, and a note, if they have none."""
@@ -161,46 +138,53 @@ class Subject:
         if edit is not None:
             arguments["dataset"] = edit(arguments["dataset"])
         length = _length_of(arguments["dataset"])
-        fused = arguments["fuse"] is True
-        if by_samples or setting.indices_only:
-            arguments["resident"] = None
         if not setting.cache:
             arguments |= {"cache": None, "cache_size": None}
         if setting.indices_only:  # what these arguments need is not there
-            arguments |= {"on_error": "raise", "fuse": "auto" if fused else arguments["fuse"]}
-        if setting.indices_only:
+            fuse = "auto" if arguments["fuse"] is True else arguments["fuse"]
+            arguments |= {"on_error": "raise", "fuse": fuse, "resident": None}
             arguments |= {"dataset": _Indices(length), "collate_fn": _unchanged}
         elif by_samples:
-            arguments["collate_fn"] = _SampleLeaves(self.auto_collation)
+            arguments |= {"resident": None, "collate_fn": _SampleLeaves(self.auto_collation)}
         if setting.world_size:
             arguments |= {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
             arguments["batch_sampler"] = self._share_of_rank(setting.world_size, rank, length or 0)
         if self.iterable:  # the base seed of replicas comes from it
-            arguments["generator"] = torch.Generator().manual_seed(self.seed % (1 << 63))
+            arguments["generator"] = torch.Generator().manual_seed((self.seed or 0) % (1 << 63))
         arguments["num_workers"] = setting.num_workers if workers is None else workers
         if arguments["num_workers"]:
             arguments |= {"timeout": self.timeout, "persistent_workers": setting.persistent}
             arguments["prefetch_factor"] = setting.prefetch_factor
             if setting.method in ("fork", "spawn"):
                 arguments["multiprocessing_context"] = setting.method
-        arguments |= {"seed": self.seed, "seeding": "sample", "chunk_size": setting.chunk_size}
+        arguments |= {"seed": self.seed or 0, "seeding": "sample", "chunk_size": setting.chunk_size}
         arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
         arguments["worker_threads"] = setting.worker_threads
         if setting.method != "ray":
             arguments["ray_options"] = None
         return build(arguments)
 
-    def torchs_loader(self, edit: Edit = _unchanged) -> Any:
-        """Build a loader of torch's class with the arguments as they were given. ``edit`` changes its dataset."""
-        return _torch_loader(self._given_with(edit))
+    def torchs_loader(self, edit: Edit | None = None) -> Any:
+        """Build a loader of torch's class with the arguments as they were given.
 
-    def same_loader(self, edit: Edit = _unchanged) -> DataLoader[Any]:
-        """Build a loader of fastload's class with the arguments as they were given. ``edit`` changes its dataset."""
+        ``edit`` changes its dataset; then it returns the hashed leaves of samples in place of batches.
+        """
+        # Also where ours has been put in the class's place.
+        init: Any = getattr(TorchDataLoader.__init__, "fastload_replaces", TorchDataLoader.__init__)
+        names = inspect.signature(init).parameters
+        loader = object.__new__(TorchDataLoader)
+        init(loader, **{name: value for name, value in self._given_with(edit).items() if name in names})
+        return loader
+
+    def same_loader(self, edit: Edit | None = None) -> DataLoader[Any]:
+        """Build a loader of fastload's class with the arguments as they were given; ``edit``: as there."""
         return build(self._given_with(edit))
 
-    def _given_with(self, edit: Edit) -> dict[str, Any]:
+    def _given_with(self, edit: Edit | None) -> dict[str, Any]:
         arguments = self.copied_arguments(self.given)
-        return arguments | {"dataset": edit(arguments["dataset"])}
+        if edit is not None:
+            arguments |= {"dataset": edit(arguments["dataset"]), "collate_fn": _SampleLeaves(self.auto_collation)}
+        return arguments
 
     @cached_property
     def spec(self) -> Spec:
@@ -221,7 +205,7 @@ class Subject:
             _Indices(length),
             self.global_batch_size,
             shuffle=bool(self.arguments["shuffle"]),
-            seed=self.seed,
+            seed=self.seed or 0,
             tail="short",
             rank=rank,
             world_size=world_size,
@@ -233,16 +217,18 @@ class Subject:
             sampler.sampler.set_order(order, share)
         return sampler
 
+    @property
     def ranks_share_this_order(self) -> bool:
-        """Return whether the samples of all ranks, joined, are those of the loader in its order."""
+        """Whether the samples of all ranks, joined, are those of the loader in its order."""
         return self._known_batches is not None and self._known_batches.rows.shard.num_ranks == 1
 
     @cached_property
     def _known_batches(self) -> KnownBatches | None:
         return spec_of(self.loader(Setting())).known
 
+    @cached_property
     def spawn_refused(self) -> str | None:
-        """Return why workers cannot be started by spawn; None if they can."""
+        """Why workers cannot be started by spawn; None: they can."""
         if self.spawn_reason is not None:
             return self.spawn_reason
         for name in ("dataset", "collate_fn", "worker_init_fn"):
@@ -279,9 +265,7 @@ def subject_of(target: Any, *, seed: int | None, batch_size: int, timeout: float
     name = f"{name or type(target).__name__}, in batches of {batch_size}{', shuffled' if shuffle else ''}"
     arguments = {**_default_arguments(), "dataset": target, "batch_size": batch_size, "shuffle": shuffle}
     given = arguments | {"num_workers": _WORKERS, "prefetch_factor": None, "timeout": timeout}
-    return Subject(
-        name=name, arguments=arguments, given=given, seed=seed or 0, seeded=seed is not None, timeout=timeout
-    )
+    return Subject(name=name, arguments=arguments, given=given, seed=seed, timeout=timeout)
 
 
 def _default_arguments() -> dict[str, Any]:
@@ -301,42 +285,40 @@ def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: 
     arguments = _default_arguments() | {name: given[name] for name in _KEPT if name in given}
     seeds = spec_of(loader).order_seed if isinstance(loader, DataLoader) else None
     seed = seed if seeds is None else seeds
-    sampler, notes = loader.sampler, []
+    sampler, shuffles = loader.sampler, False
     if given["batch_sampler"] is not None:
         arguments["batch_sampler"], cut = given["batch_sampler"], "batches by its batch_sampler"
     else:
         size = given["batch_size"]
         cut = "without batches" if size is None else f"in batches of {size}"
-        plain = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-        if plain or type(sampler) is KeyedSampler:
+        shuffles = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+        if shuffles or type(sampler) is KeyedSampler:
             arguments["shuffle"], cut = True, f"{cut}, shuffled"
         elif not isinstance(loader.dataset, IterableDataset) and type(sampler) is not SequentialSampler:
             arguments["sampler"] = sampler
-        if plain and seeds is None and seed is not None:
-            notes.append("the loader shuffles: verified with fastload's seeded order")
     limit = loader.timeout or timeout
     default = compat.default_collate if loader._auto_collation else compat.default_convert
     if loader.collate_fn is default:
         arguments["collate_fn"] = None
-    if given.get("seeding") == "torch" and seed is not None:
-        notes.append("seeding='torch' depends on num_workers by design; verified with seeding='sample'")
-    if not loader.in_order:
-        notes.append("in_order=False returns batches as they are completed; verified with in_order=True")
+    own_iter = type(loader).__iter__ not in (TorchDataLoader.__iter__, DataLoader.__iter__)
+    left_out = {
+        "the loader shuffles: verified with fastload's seeded order": shuffles and seeds is None and seed is not None,
+        "seeding='torch' depends on num_workers by design; verified with seeding='sample'": seed is not None
+        and given.get("seeding") == "torch",
+        "in_order=False returns batches as they are completed; verified with in_order=True": not loader.in_order,
+        "resident='device' is verified on the host, as resident='host'": given.get("resident") == "device",
+        "batch_transform is left out: the batches before it are compared": given.get("batch_transform") is not None,
+        f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified": own_iter,
+    }
     if given.get("resident") == "device":
         given["resident"] = arguments["resident"] = "host"
-        notes.append("resident='device' is verified on the host, as resident='host'")
-    if given.get("batch_transform") is not None:
-        notes.append("batch_transform is left out: the batches before it are compared")
-    if type(loader).__iter__ not in (TorchDataLoader.__iter__, DataLoader.__iter__):
-        notes.append(f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified")
     return Subject(
         name=f"{name or type(loader.dataset).__name__}, {cut}",
         arguments=arguments,
         given={**_default_arguments(), **given, **_NOT_OF_BATCHES, "timeout": loader.num_workers and limit},
-        seed=seed or 0,
-        seeded=seed is not None,
+        seed=seed,
         timeout=limit,
-        notes=notes,
+        notes=[note for note, applies in left_out.items() if applies],
     )
 
 
@@ -345,12 +327,3 @@ def _length_of(dataset: Any) -> int | None:
         return len(dataset)
     except Exception:  # it need not have one
         return None
-
-
-def _torch_loader(arguments: dict[str, Any]) -> Any:
-    """Build a loader of torch's class, also where ours has been put in its place."""
-    init: Any = getattr(TorchDataLoader.__init__, "fastload_replaces", TorchDataLoader.__init__)
-    names = inspect.signature(init).parameters
-    loader = object.__new__(TorchDataLoader)
-    init(loader, **{name: value for name, value in arguments.items() if name in names})
-    return loader

@@ -1,7 +1,6 @@
 """The work itself: from a WorkItem to samples, rows or a collated batch. The same for every kind of worker.
 
-In: a :class:`~fastload.work.WorkItem`. Out: a :class:`Result`. What leaves the process, and how, is not known here:
-a :class:`Sink` takes it.
+What leaves the process, and how, is not known here: a :class:`Sink` takes it.
 """
 
 from __future__ import annotations
@@ -83,14 +82,7 @@ class Result(NamedTuple):
 
 
 class Fetcher:
-    """Loads samples for one worker.
-
-    Args:
-        job: what to load.
-        worker_id: who loads.
-        where: end of the sentence "Caught ... " in errors, as torch words it.
-        seeder: seeds what the samples draw from.
-    """
+    """Loads samples for one worker; ``where``: end of the sentence "Caught ... " in errors, as torch words it."""
 
     def __init__(self, job: Job, worker_id: int, where: str, seeder: Seeder) -> None:
         self._worker_id = worker_id

@@ -1,8 +1,7 @@
 """``forkserver``: multiprocessing's server imports torch once, for the workers of all loaders of a process.
 
-In: the context that is to start workers. Out: the modules that multiprocessing's server imports when it starts, those
-that the user has named and ours. multiprocessing has one server for a process: where it runs already, each worker
-imports torch itself, for seconds of a core.
+multiprocessing has one server for a process: where it runs already, each worker imports torch itself, for seconds of a
+core.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Samples that a fused dataset loads, many at once, in the place of the user's dataset.
-
-In: indices. Out: samples, or rows that were written where they are to be. Imported only with ``fuse=True``.
-"""
+"""Samples that a fused dataset loads, many at once, in the place of the user's dataset. Imported with ``fuse=True``."""
 
 from __future__ import annotations
 
@@ -22,13 +19,7 @@ from .samples import Job, SampleLoader, stopped
 
 
 class FusedLoader(SampleLoader):
-    """Loads samples by the job's fused dataset, as long as the user's dataset is what it was made from.
-
-    Args:
-        job: what to load; it has a :class:`fastload.fusion.dataset.FusedDataset`.
-        seeder: seeds what the samples draw from.
-        watch: records the samples; None: they are not recorded.
-    """
+    """Loads samples by the job's fused dataset, as long as the user's dataset is what it was made from."""
 
     def __init__(self, job: Job, seeder: Seeder, watch: Watch | None) -> None:
         super().__init__(job, seeder, watch)

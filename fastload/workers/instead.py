@@ -1,7 +1,6 @@
 """What takes the place of a sample that failed: the sample itself, loaded again, a substitute, or nothing.
 
-In: the error, and the :class:`.samples.SampleLoader` that met it. Out: what is loaded in place of the
-sample. Imported only when a sample fails.
+Imported only when a sample fails.
 """
 
 from __future__ import annotations
@@ -14,11 +13,7 @@ from .on_error import ATTEMPTS, failure_of, name_sample
 
 
 class Failed:
-    """What is done about samples that failed; see the module.
-
-    Args:
-        samples: who met the error.
-    """
+    """See the module; ``samples``: the :class:`.samples.SampleLoader` that met the error."""
 
     def __init__(self, samples: Any) -> None:
         self._samples = samples

@@ -1,7 +1,4 @@
-"""A worker's replica of an IterableDataset: its iterator, and where it is.
-
-In: how many samples are wanted. Out: the next batch. Imported only for an IterableDataset.
-"""
+"""A worker's replica of an IterableDataset: its iterator, and where it is. Imported only for one."""
 
 from __future__ import annotations
 
@@ -38,14 +35,7 @@ class Place(NamedTuple):
 
 
 class IterableReplica:
-    """One worker's replica.
-
-    Args:
-        job: what to load.
-        worker_id: of its worker.
-        samples: of the same worker.
-        watch: records the samples; None: they are not recorded.
-    """
+    """One worker's replica; ``samples``: of the same worker."""
 
     def __init__(self, job: Job, worker_id: int, samples: SampleLoader, watch: Watch | None) -> None:
         self._job = job

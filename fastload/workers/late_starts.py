@@ -1,7 +1,5 @@
 """Worker processes that start once others have loaded something.
 
-In: the numbers of the workers that have sent a result. Out: the numbers of those that may start now.
-
 A worker that inherits nothing (spawn, forkserver) imports torch, which takes seconds of a core. If all of them start at
 once, each import takes as many times longer as there are workers for a core, and the first batch waits for that. So as
 many start at a time as there are cores.
@@ -16,12 +14,7 @@ from ..base.cgroups import processor_quota, processors
 
 
 class LateStarts:
-    """Which worker may start, and when.
-
-    Args:
-        number: of workers.
-        at_once: how many may be starting; None: as many as there are cores.
-    """
+    """Which worker may start, and when; ``at_once``: how many may be starting; None: as many as there are cores."""
 
     def __init__(self, number: int, at_once: int | None = None) -> None:
         self._number = number
@@ -31,8 +24,7 @@ class LateStarts:
 
     def ready(self, worker_id: int) -> None:
         """Note that a worker has sent a result."""
-        if worker_id < self._started:
-            self._ready.add(worker_id)
+        self._ready.add(worker_id)
 
     def next(self) -> Iterator[int]:
         """Yield the workers to start now, in order; one counts as started when the next is asked for."""

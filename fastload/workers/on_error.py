@@ -1,8 +1,7 @@
 """``on_error="skip"`` and ``"replace"``: samples that cannot be loaded.
 
-In: a loader's arguments; the id of a sample that failed. Out: the indices that may replace it, the same for any number
-of workers and ranks; and records of the failures, up to a limit. Imported only when a sample fails or ``on_error`` is
-not ``"raise"``. Pure.
+The indices that may replace one are the same for any number of workers and ranks. Imported only when a sample fails or
+``on_error`` is not ``"raise"``. Pure.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
-from ..buffers.private_memory import PrivateMemory
 from ..work import WorkItem
 from .fetch import Outcome, Result
 from .pool import Endpoint, MessageSink, Transport
@@ -50,8 +49,6 @@ class Pipes(Transport):
     """A duplex pipe for each worker; at most ``tasks_ahead`` messages are under way to one, as far as they fit."""
 
     name = "pipes"
-    memory = PrivateMemory
-    """What slots lie in."""
 
     def __init__(self, num_workers: int, context: BaseContext, tasks_ahead: int = 2) -> None:
         self._context = context

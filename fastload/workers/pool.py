@@ -1,8 +1,4 @@
-"""The contracts of workers (what delivery.py needs of them, how work and results pass), and the errors of their end.
-
-In: tasks (:class:`~fastload.work.WorkItem`). Out: a :class:`~fastload.workers.fetch.Result` for each task; the
-:class:`~fastload.errors.WorkerDied` or :class:`~fastload.errors.LoadTimeout` to raise, or a warning.
-"""
+"""The contracts of workers (what delivery.py needs of them, how work and results pass), and the errors of their end."""
 
 from __future__ import annotations
 
@@ -132,7 +128,8 @@ class Transport(Protocol):
         return []
 
     def held_by(self, worker_id: int) -> int | None:
-        """Return the tag of the message that a worker is at, if that is known here."""
+        """Return the tag of the message that a worker is at; None: the first reader takes it, so it is not known."""
+        return None
 
     def receive(self) -> memoryview | bytes | None:
         """Return the next message that is there, or None. Never blocks. Valid until the next call."""
@@ -155,13 +152,7 @@ class MessageSink(Sink, Protocol):
 
 
 def died(worker_id: int, process: BaseProcess, items: Sequence[WorkItem]) -> WorkerDied:
-    """Return the error that says how a worker process ended, and what it was doing.
-
-    Args:
-        worker_id: the worker.
-        process: it has ended, or is about to.
-        items: what it was working on.
-    """
+    """Return the error that says how a worker process ended, or is about to, and what it was doing: ``items``."""
     process.join()
     code = process.exitcode
     samples: tuple[object, ...] = ()

@@ -1,6 +1,4 @@
-"""Worker processes: who does the work in other processes, how they start, how they end.
-
-In: WorkItems. Out: Results. This is the parent's side; the worker's is worker_process.py.
+"""Worker processes: how they start and end, and the parent's side of their work. The worker's is worker_process.py.
 
 NOTE [How workers end]
 A worker leaves when its endpoint ends (the pool was closed), when its parent is gone, or when it is killed. The
@@ -46,8 +44,6 @@ from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
 if TYPE_CHECKING:
     from .late_starts import LateStarts
-    from .pipes import Pipes
-    from .sample_threads import ThreadsInProcesses
     from .unforked import Unforked
 
 
@@ -55,19 +51,15 @@ def memory_kind() -> type[Memory]:
     """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
     if use_packets():
         return MemoryFile
-    return _pipes().memory
+    from ..buffers.private_memory import PrivateMemory
+
+    return PrivateMemory
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
     """Start worker processes: see :func:`fastload.engine.build.module_of`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
     return ProcessPool(job, context, shared=not arguments.assigned, slots=slots)
-
-
-def _pipes() -> type[Pipes]:
-    from .pipes import Pipes
-
-    return Pipes
 
 
 class ProcessPool(Pool):
@@ -95,12 +87,12 @@ class ProcessPool(Pool):
         """How workers start that are not forked; None: they are."""
         self._late: LateStarts | None = None
         """Which of the workers have not started; None: all have."""
-        self._threads: ThreadsInProcesses | None = None
-        """What is done in processes of several threads; None: each has one."""
         if job.worker_threads > 1:
-            from .sample_threads import ThreadsInProcesses
+            from . import routing, sample_threads  # here, for the workers that are forked
 
-            self._threads = ThreadsInProcesses(job)
+            self._samples_at = sample_threads.samples_at
+            if job.seed is not None:
+                routing.warn_of_sharing(job)
         self._closed = False
         self.pid = os.getpid()
         self.slots = slots
@@ -110,7 +102,9 @@ class ProcessPool(Pool):
         if self._file is not None:
             self._transport = Packets(job.num_workers, shared=shared)
         else:
-            self._transport = _pipes()(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
+            from .pipes import Pipes
+
+            self._transport = Pipes(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
         self.job_pickled = "inherited"
         _pools.add(self)
         try:
@@ -126,17 +120,16 @@ class ProcessPool(Pool):
         return self._transport.name
 
     def _start(self, context: BaseContext) -> None:
-        num_workers = self._job.num_workers
         if self.start_method == "fork":
             _load_image_plugins()
         else:
             from .unforked import unforked
 
-            self._unforked = how = unforked(self._job, context, self._file, num_workers, takes_any=self._takes_any)
-            context, self.job_pickled, self._late = how.context, how.job_pickled, how.late
+            self._unforked = how = unforked(self._job, context, self._file, takes_any=self._takes_any)
+            self.job_pickled, self._late = how.job_pickled, how.late
         self._context = context
         if self._late is None:
-            for worker_id in range(num_workers):
+            for worker_id in range(self._job.num_workers):
                 self._start_one(worker_id)
         else:
             self._start_more(self._late)
@@ -151,10 +144,9 @@ class ProcessPool(Pool):
         endpoint, how = self._transport.endpoint(worker_id), self._unforked
         foreign = self._transport.inherited() if how is None else []
         source = self._job if how is None else how.source
-        live_in_threads = None if self._threads is None else self._threads.live
         process = self._context.Process(  # type: ignore[attr-defined]  # every concrete context has it
             target=worker_main,
-            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache, live_in_threads),
+            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
             daemon=True,
         )
         with self._forks, contextlib.nullcontext() if how is None else how.noting:
@@ -167,11 +159,6 @@ class ProcessPool(Pool):
         self.workers.append(process)
         self._watches.append(_pidfd(process))
         self._transport.started(worker_id)
-
-    task_cost = 1.0
-
-    def remote(self) -> dict[str, int]:
-        return {}
 
     def begin(self, iteration: int) -> None:
         if self._control is not None:
@@ -186,11 +173,7 @@ class ProcessPool(Pool):
             self._file.write([len(encoded).to_bytes(8, "little")], offset)  # last: workers look at it first
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        """Give an item to one worker, or to the first idle one. Never blocks.
-
-        Raises:
-            Exception: whatever pickling the indices raises; nothing has been sent then.
-        """
+        """See :class:`.pool.Pool`. Raises what pickling the indices raises; nothing has been sent then."""
         if self._file is None:
             message = pickle.dumps((*self._latest, tuple(item)), 5)
         else:
@@ -207,7 +190,6 @@ class ProcessPool(Pool):
         self._transport.send(message, worker_id, item.serial)
 
     def recall(self) -> list[WorkItem]:
-        """Take back the tasks that no worker has begun, where all workers take them from one queue."""
         recalled = []
         serials = {slot_offset(slot): serial for serial, slot in self._mail.items()}
         for message in self._transport.recall():
@@ -219,11 +201,7 @@ class ProcessPool(Pool):
         return recalled
 
     def poll(self) -> Result | None:
-        """Return a result that is there, or None. Never blocks.
-
-        Raises:
-            WorkerDied: a worker has ended by itself, and all that it had sent has been read.
-        """
+        """See :class:`.pool.Pool`. Raises WorkerDied once all has been read that a worker had sent before its end."""
         if self._late is not None:
             with HeldInterrupts():
                 self._start_more(self._late)
@@ -247,7 +225,6 @@ class ProcessPool(Pool):
         return result
 
     def wait(self, timeout: float | None) -> None:
-        """Block until there may be a result, a worker has died, or the time (in seconds) is over."""
         sentinels = {
             process.sentinel if watch is None else watch: worker_id
             for worker_id, (process, watch) in enumerate(zip(self.workers, self._watches, strict=True))
@@ -286,12 +263,12 @@ class ProcessPool(Pool):
         return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
 
     def working_on(self, worker_id: int, items: Mapping[int, WorkItem]) -> list[WorkItem]:
-        if self._threads is None or self._control is None:
+        number, control = self._job.worker_threads, self._control
+        if number == 1 or control is None:
             return super().working_on(worker_id, items)
-        return self._threads.working_on(worker_id, self._control.threads, items)
+        return self._samples_at(control.threads[worker_id * number : (worker_id + 1) * number].tolist(), items)
 
     def close(self, grace: float = GRACE) -> None:
-        """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""
         if self._closed or self.pid != os.getpid():
             return
         self._closed = True
@@ -352,8 +329,9 @@ def _pidfd(process: BaseProcess) -> int | None:
 
 def _wait_for_end(process: BaseProcess, watch: int | None, deadline: float) -> None:
     """Block until a worker has ended, or the time is over. ``join`` alone would wait for what it has forked, too."""
-    if watch is not None:
-        multiprocessing.connection.wait([watch], max(0.0, deadline - time.monotonic()))
+    if watch is not None and multiprocessing.connection.wait([watch], max(0.0, deadline - time.monotonic())):
+        process.join(0)  # where the user lets the system collect children, it would seem to live for ever
+        return
     while process.is_alive() and (left := deadline - time.monotonic()) > 0:
         process.join(min(left, 0.02))  # then is_alive() asks the system
 

@@ -1,7 +1,5 @@
 """When the state of an IterableDataset is taken, so that nobody pays for it who does not ask.
 
-In: a dataset, its iterator, and what their last batch took. Out: a snapshot, or None.
-
 A state that costs less than 1 % of a batch's time, or 0.2 ms, is taken with each batch. The others, and those that
 cannot be had or pickled, are tried three times and then left, until the loader's ``state_dict`` or ``load_state_dict``
 is called for the first time; from then on they are taken as seldom as keeps them below 1 %. The cost is what

@@ -1,7 +1,7 @@
 """A dataset of its own for each worker thread, as each worker process has one.
 
-In: a dataset. Out: copies of it. What one worker changes in its copy (its place in a stream, what ``worker_init_fn``
-sets), neither the others nor the user's object see.
+What one worker changes in its copy (its place in a stream, what ``worker_init_fn`` sets), neither the others nor the
+user's object see.
 
 Copied is what a dataset may keep its place in: the dataset, and those that it holds, such as a ``Subset``'s; objects of
 the user's classes and of the datasets' packages; iterators; random generators; containers of at most 1,000 items. The
@@ -42,16 +42,16 @@ _HOOKS = "__reduce__", "__reduce_ex__", "__getstate__"
 _PICKLED = object()
 
 
-def with_replicas(job: Job, number: int) -> list[Job]:
+def with_replicas(job: Job) -> list[Job]:
     """Return the jobs of worker threads: each with a dataset of its own, if it may change it.
 
     Raises:
         ConfigError: the dataset cannot be copied.
     """
     if not job.iterable and job.worker_init_fn is None:
-        return [job] * number
+        return [job] * job.num_workers
     with compat.pipe_lock:
-        replicas = [compat.seed_iter_data_pipe(_replica(job.dataset), job.shared_seed) for _ in range(number)]
+        replicas = [compat.seed_iter_data_pipe(_replica(job.dataset), job.shared_seed) for _ in range(job.num_workers)]
     return [dataclasses.replace(job, dataset=replica) for replica in replicas]
 
 

@@ -1,8 +1,7 @@
 """Worker threads draw from generators of their own, through the names that everybody uses.
 
-In: a worker thread that calls ``random.random()``, ``np.random.rand()`` or ``torch.rand()``. Out: what a worker process
-draws that was seeded with the same key, bit for bit. The process's own generators are neither read nor written, so the
-main thread can draw from them meanwhile.
+They draw what a worker process draws that was seeded with the same key, bit for bit. The process's own generators are
+neither read nor written, so the main thread can draw from them meanwhile.
 
 NOTE [Routing]: ``random`` and ``numpy.random`` each have one hidden object, whose methods are their functions. While
 worker threads run, another object takes its place and its methods theirs, under all names by which modules hold them
@@ -17,6 +16,7 @@ starts in a worker thread; they draw from the process's generators.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import random
@@ -32,7 +32,10 @@ from ..base import compat_features, reachable
 from ..base.exchanged_names import ExchangedNames
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
+from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
+from ..keys.library_transforms import copies_for_thread, warn_of_shared_transforms
 from . import torch_routing
+from .samples import Job
 from .torch_routing import ActiveGenerator, TorchRouting
 
 _inst: Any = random._inst  # what the functions of random are bound to
@@ -115,6 +118,29 @@ class ThreadGenerators:
             yield
 
 
+class NoSeeder:
+    """Seeds nothing: samples draw nothing, or from the process's generators, which all threads share."""
+
+    def seed(self, key: bytes) -> None:
+        """Do nothing."""
+
+    def each(self, keys: seeding.Keys, ids: Sequence[int]) -> Callable[[], None]:
+        """Return a function that does nothing."""
+        return lambda: None
+
+
+def job_of_thread(job: Job) -> Job:
+    """Return a job for one thread: what libraries draw from is its own, as far as it can be copied."""
+    dataset, collate_fn = copies_for_thread(job.dataset, collate_fn_for_thread(job.collate_fn))
+    return dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
+
+
+def warn_of_sharing(job: Job) -> None:
+    """Warn of what threads would share though it is seeded for each sample."""
+    warn_of_shared_transforms(job.dataset, job.collate_fn)
+    warn_of_shared_collators(job.collate_fn)
+
+
 def _deactivate() -> None:
     _active_random.generator = _active_numpy.generator = torch_routing.active.generator = None
 
@@ -155,12 +181,6 @@ class _RoutedRandomState(np.random.RandomState):
 
     def __reduce__(self) -> Any:
         return (_active_numpy.generator or _rand).__reduce__()
-
-    def __repr__(self) -> str:
-        return repr(_active_numpy.generator or _rand)
-
-    def __str__(self) -> str:
-        return str(_active_numpy.generator or _rand)
 
 
 def _pairs(hidden: Any, kind: Any, active: ActiveGenerator, *modules: Any) -> Iterator[tuple[Any, Any]]:

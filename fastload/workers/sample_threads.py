@@ -1,9 +1,8 @@
 """Several samples at a time in one worker process: ``worker_threads``, for storage that lets each read wait.
 
-In: messages from the worker's endpoint. Out: messages to it. A task is shared by the threads, sample by sample; the one
-that loads the last sample writes the rows, or collates, and sends the result. So what leaves the process is what one
-thread would have sent. Each thread has generators of its own (routing.py), seeded for each sample, so the bits are the
-same too.
+A task is shared by the threads, sample by sample; the one that loads the last sample writes the rows, or collates, and
+sends the result. So what leaves the process is what one thread would have sent. Each thread has generators of its own
+(routing.py), seeded for each sample, so the bits are the same too.
 
 There is no thread that deals out work: one that finds no sample left takes the next task, while the others that are
 idle wait for it. So a process takes no task that another one could begin sooner.
@@ -15,7 +14,6 @@ by task.
 
 from __future__ import annotations
 
-import dataclasses
 import queue
 import threading
 import time
@@ -30,10 +28,7 @@ from ..base import compat
 from ..base.thread_state import ThreadState
 from ..errors import ConfigError
 from ..keys import seeding
-from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
-from ..keys.library_transforms import copies_for_thread, warn_of_shared_transforms
-from ..keys.seeding import Keys
 from ..work import Kind, WorkItem
 from . import routing
 from .fetch import Fetcher, Outcome, Result
@@ -54,11 +49,7 @@ Note = Callable[[int, WorkItem | None, int | None], None]
 
 
 class Gathered:
-    """The samples of one item, as several threads load them; what is not shared with others is a row's own.
-
-    Args:
-        num_rows: how many there are.
-    """
+    """The samples of one item, as several threads load them; what is not shared with others is a row's own."""
 
     def __init__(self, num_rows: int) -> None:
         self._samples: list[list[Any]] = [[]] * num_rows
@@ -123,17 +114,6 @@ class _Task:
         self.busy_ns += busy_ns
         for name, number in (decoded or {}).items():
             self.decoded[name] = self.decoded.get(name, 0) + number
-
-
-class NoSeeder:
-    """Seeds nothing: samples are known to draw nothing."""
-
-    def seed(self, key: bytes) -> None:
-        """Do nothing."""
-
-    def each(self, keys: Keys, ids: Any) -> Callable[[], None]:
-        """Return a function that does nothing."""
-        return lambda: None
 
 
 class SampleThreads:
@@ -220,11 +200,10 @@ class SampleThreads:
         job = self._job
         compat.collate_into_private_memory()
         if generators is None:
-            return _ThreadFetcher(job, self._worker_id, self._where, NoSeeder())
-        dataset, collate_fn = copies_for_thread(job.dataset, collate_fn_for_thread(job.collate_fn))
-        job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
+            return _ThreadFetcher(job, self._worker_id, self._where, routing.NoSeeder())
+        job = routing.job_of_thread(job)
         seeder: seeding.Seeder
-        seeder = libraries = LibraryGenerators(dataset, collate_fn, then=generators, owned=False)
+        seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators, owned=False)
         libraries.adopt()
         return _ThreadFetcher(job, self._worker_id, self._where, seeder)
 
@@ -323,11 +302,9 @@ def live_in_threads(
 
 
 def samples_at(words: Iterable[int], items: Mapping[int, WorkItem]) -> list[WorkItem]:
-    """Return the tasks that threads are at, each with only the samples that they are at.
+    """Return the tasks, of these by serial, that threads are at, each with only the samples that they are at.
 
-    Args:
-        words: of the threads, in the control page.
-        items: tasks by serial.
+    ``words``: of the threads, in the control page.
     """
     found: dict[int, WorkItem] = {}
     for word in sorted(int(word) for word in words if word):
@@ -342,26 +319,3 @@ def samples_at(words: Iterable[int], items: Mapping[int, WorkItem]) -> list[Work
         elif found[serial] is not item:
             found[serial].indices.append(list(item.indices)[row])
     return list(found.values())
-
-
-class ThreadsInProcesses:
-    """What the process that starts such workers knows of them: see processes.py.
-
-    Args:
-        job: what they load.
-
-    Warns:
-        UserWarning: threads would share what is seeded for each sample.
-    """
-
-    live = staticmethod(live_in_threads)
-
-    def __init__(self, job: Job) -> None:
-        self._number = job.worker_threads
-        if job.seed is not None:
-            warn_of_shared_transforms(job.dataset, job.collate_fn)
-            warn_of_shared_collators(job.collate_fn)
-
-    def working_on(self, worker_id: int, words: Any, items: Mapping[int, WorkItem]) -> list[WorkItem]:
-        """Return the tasks that a worker is at; ``words``: of all threads, in the control page."""
-        return samples_at(words[worker_id * self._number : (worker_id + 1) * self._number].tolist(), items)

@@ -1,7 +1,4 @@
-"""Loads the samples of a chunk or batch, each with its own randomness; and sees to those that cannot be loaded.
-
-In: indices, an epoch and a position. Out: samples, and which of them failed. Nothing is collated here.
-"""
+"""Loads the samples of a chunk or batch, each with its own randomness; and sees to those that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -81,13 +78,7 @@ class Job:
 
 
 class SampleLoader:
-    """Loads samples for one worker.
-
-    Args:
-        job: what to load.
-        seeder: seeds what the samples draw from.
-        watch: records the samples; None: they are not recorded.
-    """
+    """Loads samples for one worker; ``seeder`` seeds what they draw from, ``watch`` records them."""
 
     def __init__(self, job: Job, seeder: Seeder, watch: Watch | None = None) -> None:
         self.seed_generators = seeder.seed

@@ -1,7 +1,4 @@
-"""A job that is pickled, once for all worker processes if possible, where they inherit nothing: spawn and forkserver.
-
-In: a job, and the memory file that these processes map. Out: what each of them gets in place of the job.
-"""
+"""A job that is pickled, for spawn and forkserver: once for all worker processes, if possible."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Samples of a Hugging Face dataset, many at once. Imported only for such datasets.
-
-In: indices. Out: samples, batches, or rows that were written where they are to be.
-"""
+"""Samples of a Hugging Face dataset, many at once. Imported only for such datasets."""
 
 from __future__ import annotations
 
@@ -19,13 +16,7 @@ from .samples import Job, SampleLoader
 
 
 class TableLoader(SampleLoader):
-    """Loads samples from a table, and by the dataset's own ``__getitems__`` what is not known there.
-
-    Args:
-        job: what to load.
-        seeder: seeds what the samples draw from.
-        watch: records the samples; None: they are not recorded.
-    """
+    """Loads samples from a table, and by the dataset's own ``__getitems__`` what is not known there."""
 
     def __init__(self, job: Job, seeder: Seeder, watch: Watch | None) -> None:
         padding = padding_for(job.collate_fn)

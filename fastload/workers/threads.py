@@ -2,8 +2,8 @@
 
 For datasets whose time goes into code that releases the GIL (decoders, NumPy, torch), and where starting processes or
 copying the dataset costs too much. Rows are written straight into the slot, and nothing is pickled. A thread cannot be
-ended from outside: one that is stuck in the user's code when the pool is closed is left alone (it is a daemon, and
-ends with the process), and a warning names it.
+ended from outside: one that is stuck in the user's code when the pool is closed is left alone (it is a daemon, and ends
+with the process), and a warning names it.
 
 What a thread draws from ``random``, ``numpy.random`` and torch comes from generators of its own, seeded as a process's
 would be; see routing.py.
@@ -11,13 +11,11 @@ would be; see routing.py.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import queue
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..arguments import WorkerArguments
@@ -30,10 +28,8 @@ from ..buffers.layout import Layout, WriteRows
 from ..buffers.memory import Memory
 from ..buffers.private_memory import PrivateMemory
 from ..buffers.slots import SlotPool
-from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
-from ..keys.library_transforms import copies_for_thread, warn_of_shared_transforms
-from ..keys.seeding import RNG_PROCESS, Keys, Seeder, fixed_place
+from ..keys.seeding import RNG_PROCESS, Seeder, fixed_place
 from ..keys.seeding import place as place_of_rng
 from ..work import GRACE, Kind, WorkItem
 from . import routing
@@ -51,13 +47,7 @@ def memory_kind() -> type[PrivateMemory]:
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ThreadPool:
     """Start worker threads: see :func:`fastload.engine.build.module_of`."""
-    return ThreadPool(
-        job,
-        arguments.num_workers,
-        shared=not arguments.assigned,
-        slots=slots,
-        routed=arguments.routed,
-    )
+    return ThreadPool(job, shared=not arguments.assigned, slots=slots, routed=arguments.routed)
 
 
 class _PoolState:
@@ -102,22 +92,11 @@ def _run_worker(
             routing.names.uninstall()
 
 
-class _NoSeeder:
-    """Leaves the process's generators, which all threads share, as they are."""
-
-    def seed(self, key: bytes) -> None:
-        pass
-
-    def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-        return lambda: None
-
-
 def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
     where = f"in DataLoader worker thread {worker_id}"
-    seeder: Seeder = _NoSeeder()
+    seeder: Seeder = routing.NoSeeder()
     if generators is not None:
-        dataset, collate_fn = copies_for_thread(job.dataset, collate_fn_for_thread(job.collate_fn))
-        job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
+        job = routing.job_of_thread(job)
     compat_features.set_thread_worker_info(
         compat.make_worker_info(
             id=worker_id,
@@ -170,7 +149,6 @@ class ThreadPool(Pool):
 
     Args:
         job: what all of them do.
-        num_threads: how many. Where the job has more workers, the others take tasks from :attr:`state` too.
         shared: whether the first idle worker takes an item.
         slots: where batches are written, in the process's own memory.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
@@ -181,33 +159,24 @@ class ThreadPool(Pool):
     transport = "memory"
     job_pickled = "shared"
 
-    def __init__(
-        self,
-        job: Job,
-        num_threads: int,
-        *,
-        shared: bool,
-        slots: SlotPool,
-        routed: bool,
-    ) -> None:
+    def __init__(self, job: Job, *, shared: bool, slots: SlotPool, routed: bool) -> None:
         self.pid = os.getpid()
         self.slots = slots
-        self.state = _PoolState(job.num_workers, slots.memory, shared=shared)
+        self._state = _PoolState(job.num_workers, slots.memory, shared=shared)
         self._waiting: list[Result] = []
         self._closed = False
         if routed:
-            warn_of_shared_transforms(job.dataset, job.collate_fn)
-            warn_of_shared_collators(job.collate_fn)
-        jobs = list(with_replicas(job, num_threads))
+            routing.warn_of_sharing(job)
+        jobs = with_replicas(job)
         lock_decoders()
         found, generators, scripted = ThreadState(), routing.ThreadGenerators, False
         if routed:  # before they run, so that what they meet is routed already
             roots = {"dataset": job.dataset, "collate_fn": job.collate_fn, "worker_init_fn": job.worker_init_fn}
-            scripted = routing.install(num_threads, **roots)
+            scripted = routing.install(job.num_workers, **roots)
         self.workers = [
             threading.Thread(
                 target=found.run,
-                args=(_run_worker, self.state, own, worker_id, generators() if routed else None, scripted),
+                args=(_run_worker, self._state, own, worker_id, generators() if routed else None, scripted),
                 name=f"fastload_worker_{worker_id}",
                 daemon=True,
             )
@@ -219,36 +188,36 @@ class ThreadPool(Pool):
                 thread.start()
             except BaseException:
                 if routed:
-                    routing.names.uninstall(num_threads - number)
+                    routing.names.uninstall(job.num_workers - number)
                 raise
 
     def begin(self, iteration: int) -> None:
-        self.state.iteration = iteration
+        self._state.iteration = iteration
 
     def publish(self, generation: int, layout: Layout) -> None:
-        self.state.layouts[generation] = layout
+        self._state.layouts[generation] = layout
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        tasks = self.state.tasks
+        tasks = self._state.tasks
         tasks[(worker_id or 0) % len(tasks)].put(item)
 
     def poll(self) -> Result | None:
         if self._waiting:
             return self._waiting.pop()
         try:
-            return self.state.results.get_nowait()
+            return self._state.results.get_nowait()
         except queue.Empty:
             return None
 
     def wait(self, timeout: float | None) -> None:
         if not self._waiting:
             try:
-                self._waiting.append(self.state.results.get(timeout=timeout))
+                self._waiting.append(self._state.results.get(timeout=timeout))
             except queue.Empty:
                 pass
 
     def held_by(self, worker_id: int) -> int | None:
-        return self.state.held.get(worker_id)
+        return self._state.held.get(worker_id)
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         self.slots.release(item.slot)
@@ -258,8 +227,8 @@ class ThreadPool(Pool):
         if self._closed:
             return
         self._closed = True
-        self.state.closed = True
-        for tasks in self.state.tasks:
+        self._state.closed = True
+        for tasks in self._state.tasks:
             for _ in self.workers:
                 tasks.put(None)
         deadline = time.monotonic() + max(grace, 0.5)  # those that are idle end at once

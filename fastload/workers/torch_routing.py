@@ -1,6 +1,6 @@
 """torch's CPU draws of one thread, from a generator of its own.
 
-In: calls of torch in a thread that has entered :class:`TorchRouting`. Out: the same results, bit for bit, as if
+In a thread that has entered :class:`TorchRouting` torch's calls give the same results, bit for bit, as if
 ``torch.default_generator`` had been seeded; but that one is neither read nor written.
 
 The functions that draw are not listed here: aten marks its operators with a tag, and their schemas say whether they

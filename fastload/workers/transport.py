@@ -6,8 +6,8 @@ idle worker may read from the one shared pair, and a worker that is killed holds
 ``pipes``: a pipe for each worker, and everything is in the message: see pipes.py. Elsewhere, and wherever
 ``FASTLOAD_TRANSPORT=pipes`` is set (read when a pool starts), so that it is tested on Linux too.
 
-A message is bytes. Sending never blocks the user's process: what does not fit at once waits in a deque, and results
-are always read before more is sent, so that neither side can wait for the other for ever.
+A message is bytes. Sending never blocks the user's process: what does not fit at once waits in a deque, and results are
+always read before more is sent, so that neither side can wait for the other for ever.
 """
 
 from __future__ import annotations
@@ -51,12 +51,7 @@ class PacketEndpoint(Endpoint):
 
 
 class Packets(Transport):
-    """Socket pairs: one for all workers, or one each.
-
-    Args:
-        num_workers: how many.
-        shared: whether idle workers take work from one pair.
-    """
+    """Socket pairs: one for all workers (``shared``), so that the idle ones take work from it, or one each."""
 
     name = "packets"
 
@@ -107,9 +102,6 @@ class Packets(Transport):
             recalled += self._waiting[0]
             self._waiting[0].clear()
         return recalled
-
-    def held_by(self, worker_id: int) -> int | None:
-        return None  # the first reader takes a message, so it is not known here
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
         pair = (worker_id or 0) % len(self._ours)

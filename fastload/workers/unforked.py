@@ -1,8 +1,4 @@
-"""How worker processes start that inherit nothing: by ``spawn`` or ``forkserver``.
-
-In: a job, and the context that is to start its workers. Out: the same context, what each worker gets in the job's
-place, and which may start already.
-"""
+"""How worker processes start that inherit nothing: by ``spawn`` or ``forkserver``."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ from .shared_job import PickledJob, SharedJob, noting_what_cannot_be_pickled, sh
 class Unforked(NamedTuple):
     """See the module."""
 
-    context: BaseContext
     source: SharedJob | PickledJob
     noting: noting_what_cannot_be_pickled
     """Around each start."""
@@ -30,27 +25,16 @@ class Unforked(NamedTuple):
     """How often the job is pickled."""
 
 
-def unforked(
-    job: Job, context: BaseContext, file: MemoryFile | None, num_processes: int, *, takes_any: bool
-) -> Unforked:
-    """Return how the workers of a job start.
-
-    Args:
-        job: what they load.
-        context: of ``spawn`` or ``forkserver``.
-        file: the memory file; None: there is none.
-        num_processes: how many they are.
-        takes_any: whether any worker takes any task.
-    """
+def unforked(job: Job, context: BaseContext, file: MemoryFile | None, *, takes_any: bool) -> Unforked:
+    """Return how the workers of a job start; ``takes_any``: whether any worker takes any task."""
     method = context.get_start_method()
     let_server_import_torch(context)
     # The cache's descriptor goes to each worker as it is started.
     job = dataclasses.replace(job, cache=None)
     shared = share_job(job, file)
     return Unforked(
-        context,
         shared or PickledJob(job),
         noting_what_cannot_be_pickled(method),
-        LateStarts(num_processes) if shared is not None and takes_any else None,
+        LateStarts(job.num_workers) if shared is not None and takes_any else None,
         "for each worker" if shared is None else "once for all workers",
     )

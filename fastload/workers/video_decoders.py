@@ -1,7 +1,4 @@
-"""Decoders of video and audio that a dataset keeps open: one thread at a time, and none from before a fork.
-
-In: a process that becomes a worker, or that starts worker threads. Out: its libraries, whose decoders workers can use.
-"""
+"""Decoders of video and audio that a dataset keeps open: one thread at a time, and none from before a fork."""
 
 from __future__ import annotations
 

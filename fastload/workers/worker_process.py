@@ -1,8 +1,4 @@
-"""The life of a worker process, from its first line to its last.
-
-In: messages from an :class:`~fastload.workers.pool.Endpoint`. Out: messages to it, and rows in the memory file.
-The parent's side of the same conversation is processes.py.
-"""
+"""The life of a worker process, from its first line to its last. The parent's side is processes.py."""
 
 from __future__ import annotations
 
@@ -16,11 +12,11 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._utils import ExceptionWrapper
 
 from ..base import compat
 from ..base.worker_errors import wrap_exception
@@ -35,7 +31,6 @@ from .held_interrupts import let_interrupts_through_in_worker
 from .pool import MessageSink
 from .samples import Job
 from .transport import MAX_PACKET
-from .unsendable import in_its_place
 
 if TYPE_CHECKING:
     from ..cache.records import Records
@@ -148,19 +143,15 @@ def worker_main(
     parent_pid: int,
     foreign: list[Any],
     cache: Records | None,
-    live_in_threads: Callable[..., None] | None = None,
 ) -> None:
     """Live as worker ``worker_id`` of the process ``parent_pid``.
 
     Args:
         source: the job, if this process has inherited it, or where it is.
-        worker_id: 0 to num_workers - 1.
         endpoint: this worker's end of the transport.
         memory: the memory file; None where everything is in the messages.
-        parent_pid: whose end this worker does not outlive.
         foreign: ends of others that this process has inherited by a fork.
         cache: see :class:`~.samples.Job`; it is not in a job that was pickled.
-        live_in_threads: what a worker with several threads does; None: it has one.
     """
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
@@ -176,7 +167,7 @@ def worker_main(
         torch.set_num_threads(1)
         keep_freed_memory()
         compat.process.is_worker = True
-        _live(source, worker_id, endpoint, memory, cache, live_in_threads)
+        _live(source, worker_id, endpoint, memory, cache)
     except BaseException as error:
         # The parent waits for the end of this process, which itself waits for threads of the user's.
         end = threading.Timer(GRACE, os._exit, [1])
@@ -193,21 +184,22 @@ def _live(
     endpoint: Any,
     memory: MemoryFile | None,
     cache: Records | None,
-    live_in_threads: Callable[..., None] | None,
 ) -> None:
     sink: MessageSink = endpoint.sink() if memory is None else FileSink(memory)
     where = f"in DataLoader worker process {worker_id}"
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
         control = None if memory is None else Control(memory, job.num_workers * job.worker_threads)
-        if live_in_threads is not None:
+        if job.worker_threads > 1:
             become_worker(job, worker_id)
         else:
             fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
         send_failed_start(error, sink, worker_id, endpoint, where)
         return
-    if live_in_threads is not None:
+    if job.worker_threads > 1:
+        from .sample_threads import live_in_threads
+
         live_in_threads(job, worker_id, endpoint, sink, control, where, encoded, send_failed_start)
         return
     while (message := endpoint.receive()) is not None:
@@ -281,9 +273,28 @@ def encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str
     try:
         return sink.encode(result, item)
     except Exception as error:
-        instead = in_its_place(result, error, where)
+        instead = _in_its_place(result, error, where)
         last = result.outcome in (Outcome.ERROR, Outcome.FAILED_START)
         return sink.encode(instead, item) if last else encoded(sink, instead, item, where)
+
+
+def _in_its_place(result: Result, error: Exception, where: str) -> Result:
+    """Return what is sent for a result that cannot be pickled. One for an error can be pickled for certain."""
+    if result.outcome in (Outcome.SAMPLES, Outcome.OWN_ROWS):
+        return result._replace(outcome=Outcome.UNSENDABLE, payload=f"samples cannot be sent one by one ({error!r})")
+    if result.outcome in (Outcome.ERROR, Outcome.FAILED_START):
+        wrapper: ExceptionWrapper = result.payload
+        # A class that cannot be found by its name, such as one defined in a function: its text still can.
+        substitute = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=where)
+        vars(substitute).update(vars(wrapper), exc_type=RuntimeError)
+        name = wrapper.exc_type.__name__
+        substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error!r})"
+        return result._replace(payload=substitute)
+    error.add_note(
+        "the result of the dataset or of collate_fn could not be sent to the main process; "
+        "return tensors, arrays or other picklable objects"
+    )
+    return result._replace(outcome=Outcome.ERROR, payload=wrap_exception(error, where))
 
 
 def _without_opencvs_threads() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,49 +23,43 @@ def system(tmp_path):
     return proc, groups
 
 
-def group(place: Path, **files: object) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (place / name.replace("__", ".")).write_text(f"{content}\n")
-
-
 def test_without_groups_it_is_what_the_machine_has(system):
     proc, groups = system
     assert free_on_host(proc, groups) == pytest.approx(20000000 * 1024)
 
 
-def test_a_group_of_version_two_and_those_above_it_limit_it(system):
-    proc, groups = system
-    (proc / "self" / "cgroup").write_text("0::/jobs/mine\n")
-    group(groups / "jobs" / "mine", memory__max="max", memory__current=5, memory__stat="inactive_file 3")
-    group(groups / "jobs", memory__max=1000, memory__current=600, memory__stat="anon 1\ninactive_file 100")
-    assert free_on_host(proc, groups) == 500
-
-
-def test_a_group_of_version_one_limits_it(system):
-    proc, groups = system
-    (proc / "self" / "cgroup").write_text("4:cpu,memory:/box\n1:cpu:/\n0::/\n")
-    group(
-        groups / "memory" / "box",
-        memory__limit_in_bytes=700,
-        memory__usage_in_bytes=800,
-        memory__stat="total_inactive_file 150",
-    )
-    assert free_on_host(proc, groups) == 50
-
-
-def test_inside_a_container_the_root_is_its_own_group(system):
-    proc, groups = system
-    (proc / "self" / "cgroup").write_text("0::/path/of/the/host\n")
-    group(groups, memory__max=900, memory__current=100, memory__stat="")
-    assert free_on_host(proc, groups) == 800
-
-
-def test_a_group_that_is_more_than_full_leaves_nothing(system):
-    proc, groups = system
-    (proc / "self" / "cgroup").write_text("0::/\n")
-    group(groups, memory__max=100, memory__current=300, memory__stat="")
-    assert free_on_host(proc, groups) == 0
+@pytest.mark.parametrize(
+    ("membership", "groups", "free"),
+    [
+        (
+            "0::/jobs/mine",
+            {
+                "jobs/mine": {"memory.max": "max", "memory.current": 5, "memory.stat": "inactive_file 3"},
+                "jobs": {"memory.max": 1000, "memory.current": 600, "memory.stat": "anon 1\ninactive_file 100"},
+            },
+            500,
+        ),
+        (
+            "4:cpu,memory:/box\n1:cpu:/\n0::/",
+            {
+                "memory/box": {"memory.limit_in_bytes": 700, "memory.usage_in_bytes": 800}
+                | {"memory.stat": "total_inactive_file 150"}
+            },
+            50,
+        ),
+        ("0::/path/of/the/host", {"": {"memory.max": 900, "memory.current": 100, "memory.stat": ""}}, 800),
+        ("0::/", {"": {"memory.max": 100, "memory.current": 300, "memory.stat": ""}}, 0),
+    ],
+    ids=["version two and those above", "version one", "the root of a container", "more than full"],
+)
+def test_control_groups_limit_it(system, membership, groups, free):
+    proc, root = system
+    (proc / "self" / "cgroup").write_text(f"{membership}\n")
+    for place, files in groups.items():
+        (root / place).mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (root / place / name).write_text(f"{content}\n")
+    assert free_on_host(proc, root) == free
 
 
 def test_here_something_is_free_and_a_device_of_the_cpu_has_the_same():

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import math
 import multiprocessing
 import os
 import pathlib
 import pickle
 import random
 import resource
-import struct
 import subprocess
 import sys
 from typing import Any
@@ -20,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from kit.comparison import difference
 
 import fastload
 from fastload.base.share import SharedSequence
@@ -56,11 +55,11 @@ VALUES = st.recursive(
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/fd").exists(), reason="the system does not list descriptors")
-def test_a_list_takes_two_descriptors_and_gives_them_back():
+def test_a_list_takes_one_descriptor_and_gives_it_back():
     descriptors = pathlib.Path("/proc/self/fd")
     before = len(list(descriptors.iterdir()))
     held = [fastload.share([str(number)]) for number in range(20)]
-    assert len(list(descriptors.iterdir())) <= before + 40
+    assert len(list(descriptors.iterdir())) <= before + 20
     assert [one[0] for one in held] == list(map(str, range(20)))
     held.clear()
     assert len(list(descriptors.iterdir())) == before
@@ -85,60 +84,12 @@ def test_where_a_process_may_open_no_more_files_it_is_an_os_error_and_each_descr
     assert held[0] == "a"
 
 
-def tagged(unit: Any, kind: Any = "i4") -> np.dtype[Any]:
-    return np.dtype(kind, metadata={"unit": unit})
-
-
-@pytest.mark.parametrize(
-    "dtypes",
-    [
-        [tagged("mm"), "i4", tagged("m"), tagged("mm")],
-        ["i4", tagged("mm")],
-        [np.dtype([("a", tagged("mm"))]), np.dtype([("a", "i4")]), np.dtype([("a", tagged("m"))])],
-        [tagged(len), "i4"],
-        [tagged("s", "M8[s]"), "M8[s]"],
-    ],
-)
-def test_each_array_has_the_metadata_of_its_own_data_type(dtypes):
-    def metadata(dtype: np.dtype[Any]) -> Any:
-        parts = [metadata(dtype[name]) for name in dtype.names or ()]
-        return dict(dtype.metadata or {}), parts
-
-    arrays = [np.zeros(2, dtype) for dtype in dtypes]
-    found = fastload.share(arrays)
-    assert [metadata(value.dtype) for value in found] == [metadata(value.dtype) for value in arrays]
-
-
-def facts(value: Any) -> Any:
-    """Return what can be compared where values cannot: types, bits, order."""
-    kind = type(value)
-    if kind is float:
-        return kind, struct.pack("d", value)
-    if kind is complex:
-        return kind, struct.pack("dd", value.real, value.imag)
-    if kind in (tuple, list):
-        return kind, [facts(one) for one in value]
-    if kind is dict:
-        return kind, [(facts(key), facts(one)) for key, one in value.items()]
-    if kind is np.ndarray:
-        flags = value.flags
-        return kind, repr(value.dtype), value.shape, flags.c_contiguous, flags.f_contiguous, value.tobytes("A")
-    return kind, value.tobytes() if isinstance(value, np.generic) else value
-
-
 @given(st.lists(VALUES, max_size=8))
 @settings(max_examples=300, deadline=None)
 def test_every_element_has_the_type_and_the_bits_of_the_lists(values: list[Any]) -> None:
     shared = fastload.share(values)
-    assert facts(list(shared)) == facts(values)
-    assert [facts(shared[place]) for place in range(-len(values), 0)] == [facts(value) for value in values]
-    assert facts(list(pickle.loads(pickle.dumps(shared)))) == facts(values)
-
-
-@given(st.lists(st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3)), min_size=60, max_size=300))
-@settings(max_examples=50, deadline=None)
-def test_columns_of_several_types_find_their_rows(values: list[Any]) -> None:
-    assert facts(list(fastload.share(values))) == facts(values)
+    for found in (shared, [shared[place] for place in range(-len(values), 0)], pickle.loads(pickle.dumps(shared))):
+        assert difference(list(found), values) is None
 
 
 @given(st.lists(st.text(max_size=5), max_size=30), st.slices(30))
@@ -220,16 +171,12 @@ def test_changing_a_value_that_was_read_changes_nothing() -> None:
     shared = fastload.share([{"image": np.zeros(3)}])
     shared[0]["image"][:] = 1.0
     shared[0]["other"] = 1
-    assert facts(list(shared)) == facts([{"image": np.zeros(3)}])
+    assert difference(list(shared), [{"image": np.zeros(3)}]) is None
 
 
 def test_copies_are_the_sequence_itself() -> None:
     shared = fastload.share(["a"])
     assert copy.copy(shared) is copy.deepcopy(shared) is fastload.share(shared) is shared
-
-
-def test_nan_is_equal_to_nothing_as_ever() -> None:
-    assert fastload.share([math.nan]) != [math.nan]
 
 
 def test_a_pickle_out_of_band_is_used_in_place() -> None:
@@ -281,7 +228,3 @@ def test_nothing_is_left_of_a_process_that_is_killed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (-9, "a\n")
-
-
-def test_its_repr_is_short() -> None:
-    assert repr(fastload.share(["a" * 1000] * 2000)) == "<fastload.share: 2,000 elements, 1.9 MiB>"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import gc
 import itertools
-import math
 import pickle
 import random
-import sys
 import warnings
 import weakref
-from collections import OrderedDict, UserDict, UserList, defaultdict, namedtuple
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections import OrderedDict, UserList
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from drawn_samples import Point, Single, sample_makers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
@@ -32,111 +30,6 @@ pytestmark = [
 ]
 
 
-class Point(NamedTuple):
-    x: Any
-    y: Any
-
-
-Single = namedtuple("Single", ["only"])
-Empty = namedtuple("Empty", [])
-
-TENSOR_DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-TENSOR_DTYPES += [torch.uint16, torch.uint32, torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
-TENSOR_DTYPES += [torch.complex32, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2]
-ARRAY_DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
-SCALARS = [np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8]
-SCALARS += [np.float16, np.float32, np.float64, np.complex64, np.complex128]
-
-Make = Callable[[random.Random], Any]
-
-
-def tensor_of(dtype: torch.dtype, shape: tuple[int, ...], rng: random.Random) -> torch.Tensor:
-    """Return a tensor of random bytes: NaNs of all kinds, infinities, negative zeros."""
-    size = math.prod(shape) * dtype.itemsize
-    data = bytearray(rng.randbytes(size))
-    if dtype is torch.bool:
-        data = bytearray(byte & 1 for byte in data)
-    if size == 0:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(data, dtype=dtype).reshape(shape)
-
-
-def array_of(dtype: str, shape: tuple[int, ...], rng: random.Random) -> np.ndarray[Any, Any]:
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    data = bytearray(byte & 1 for byte in rng.randbytes(size)) if dtype == "?" else bytearray(rng.randbytes(size))
-    return np.frombuffer(data, dtype=dtype).reshape(shape)
-
-
-shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
-
-
-@st.composite
-def tensors(draw: Any) -> Make:
-    dtype, shape = draw(st.sampled_from(TENSOR_DTYPES)), draw(shapes)
-    form = draw(st.sampled_from(["plain", "transposed", "expanded", "sliced"]))
-
-    def make(rng: random.Random) -> torch.Tensor:
-        if form == "transposed":
-            return tensor_of(dtype, shape[::-1], rng).permute(tuple(reversed(range(len(shape)))))
-        if form == "expanded":
-            return tensor_of(dtype, (), rng).expand(shape)
-        if form == "sliced":
-            return tensor_of(dtype, (3, *shape), rng)[1]
-        return tensor_of(dtype, shape, rng)
-
-    return make
-
-
-@st.composite
-def arrays(draw: Any) -> Make:
-    dtype, shape, transposed = draw(st.sampled_from(ARRAY_DTYPES)), draw(shapes), draw(st.booleans())
-    if transposed:
-        return lambda rng: array_of(dtype, shape[::-1], rng).T
-    return lambda rng: array_of(dtype, shape, rng)
-
-
-@st.composite
-def scalars(draw: Any) -> Make:
-    kind = draw(st.sampled_from(SCALARS))
-    return lambda rng: kind(array_of(np.dtype(kind).str[1:].replace("b1", "?"), (), rng)[()])
-
-
-numbers = st.sampled_from(
-    [
-        lambda rng: rng.random() < 0.5,
-        lambda rng: rng.randrange(-(2**63), 2**63),
-        lambda rng: rng.randrange(-3, 3),
-        lambda rng: rng.uniform(-1e300, 1e300),
-        lambda rng: rng.choice([math.inf, -math.inf, math.nan, -0.0, 5e-324]),
-    ]
-)
-texts = st.sampled_from(
-    [
-        lambda rng: "".join(rng.choices("aä\0\U0001f600", k=rng.randrange(4))),
-        lambda rng: rng.randbytes(rng.randrange(4)),
-    ]
-)
-keys = st.one_of(
-    st.text(max_size=3), st.integers(-3, 3), st.none(), st.tuples(st.integers(0, 2)), st.binary(max_size=2)
-)
-
-
-def _containers(children: st.SearchStrategy[Make]) -> st.SearchStrategy[Make]:
-    some = st.lists(children, max_size=3)
-    return st.one_of(
-        some.map(lambda makes: lambda rng: [make(rng) for make in makes]),
-        some.map(lambda makes: lambda rng: tuple(make(rng) for make in makes)),
-        st.dictionaries(keys, children, max_size=3).map(
-            lambda makes: lambda rng: {key: make(rng) for key, make in makes.items()}
-        ),
-        st.tuples(children, children).map(lambda makes: lambda rng: Point(*(make(rng) for make in makes))),
-        children.map(lambda make: lambda rng: Single(make(rng))),
-        st.just(lambda rng: Empty()),
-    )
-
-
-leaves = st.one_of(tensors(), arrays(), scalars(), numbers, texts)
-sample_makers = st.recursive(leaves, _containers, max_leaves=8)
 seeds = st.integers(0, 2**32)
 
 
@@ -209,45 +102,26 @@ def joined(chunks: dict[tuple[int, int], list[Any]]) -> list[list[Any]]:
     return [[value for part in column for value in part] for column in columns]
 
 
-@settings(max_examples=200)
-@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
-def test_rows_written_in_any_order_build_what_default_collate_gives(make, num_rows, seed):
-    rng = random.Random(seed)
-    samples = [make(rng) for _ in range(num_rows)]
-    layout = learnt(samples[0])
-    buffer = buffer_for(layout, num_rows)
-    objects = {
-        (start, stop): layout.write(samples[start:stop], buffer, num_rows, start) for start, stop in cut(num_rows, rng)
-    }
-    batch = layout.build(buffer, num_rows, joined(objects))
-    assert same(batch, default_collate(samples))
-
-
-@settings(max_examples=200)
-@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
-def test_unstacked_samples_are_the_originals(make, num_rows, seed):
-    rng = random.Random(seed)
-    samples = [make(rng) for _ in range(num_rows)]
-    layout = learnt(samples[0])
-    buffer = buffer_for(layout, num_rows)
-    for start, stop in cut(num_rows, rng):
-        objects = layout.write(samples[start:stop], buffer, num_rows, start)
-        assert same(samples_in(layout, buffer, num_rows, start, stop - start, objects), samples[start:stop])
-
-
-@settings(max_examples=200)
-@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
-def test_rows_that_came_in_buffers_of_their_own_are_copied_to_their_places(make, num_rows, seed):
+@settings(max_examples=300)
+@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds, copied=st.booleans())
+def test_rows_written_in_any_order_are_the_samples_still_and_build_what_default_collate_gives(
+    make, num_rows, seed, copied
+):
     rng = random.Random(seed)
     samples = [make(rng) for _ in range(num_rows)]
     layout = learnt(samples[0])
     buffer = buffer_for(layout, num_rows)
     objects = {}
     for start, stop in cut(num_rows, rng):
-        count = stop - start
-        rows = buffer_for(layout, count)
-        objects[start, stop] = layout.write(samples[start:stop], rows, count, 0)
-        copy_rows(layout, rows, count, buffer, num_rows, start)
+        some, count = samples[start:stop], stop - start
+        if copied:  # they came in a buffer of their own
+            rows = buffer_for(layout, count)
+            beside = layout.write(some, rows, count, 0)
+            copy_rows(layout, rows, count, buffer, num_rows, start)
+        else:
+            beside = layout.write(some, buffer, num_rows, start)
+        assert same(samples_in(layout, buffer, num_rows, start, count, beside), some)
+        objects[start, stop] = beside
     assert same(layout.build(buffer, num_rows, joined(objects)), default_collate(samples))
 
 
@@ -259,16 +133,11 @@ def test_layouts_of_equal_samples_are_equal_and_survive_pickling(make, seed):
     assert hash(one) == hash(other)
     again = pickle.loads(pickle.dumps(one, 5))
     assert again == one
-    assert again.offsets(5) == one.offsets(5)
-
-
-@given(make=sample_makers, seed=seeds, num_rows=st.integers(1, 100))
-def test_leaves_lie_aligned_one_after_the_other(make, seed, num_rows):
-    layout = learnt(make(random.Random(seed)))
-    starts, end = layout.offsets(num_rows)
-    assert all(start % ALIGNMENT == 0 for start in starts)
-    for leaf, start, after in zip(layout.leaves, starts, [*starts, end][1:], strict=True):
-        assert after - start == -(-leaf.row_bytes * num_rows // ALIGNMENT) * ALIGNMENT
+    starts, end = again.offsets(5)
+    assert (starts, end) == one.offsets(5)
+    for leaf, start, after in zip(one.leaves, starts, [*starts, end][1:], strict=True):
+        assert start % ALIGNMENT == 0
+        assert after - start == -(-leaf.row_bytes * 5 // ALIGNMENT) * ALIGNMENT
 
 
 def test_offsets_of_many_batch_sizes_are_right_however_often_they_are_asked():
@@ -326,8 +195,6 @@ def test_only_samples_of_the_layout_fit(sample):
     ("first", "misfit", "said"),
     [
         (torch.zeros(3, 2), torch.zeros(2, 3), r"shape|size"),
-        (torch.zeros(3), torch.zeros(0), r"shape|size"),
-        (torch.zeros(0), torch.zeros(3), r"shape|size"),
         (torch.zeros(3), torch.zeros(3, dtype=torch.int32), "dtype"),
         (torch.zeros(3), torch.zeros(3, requires_grad=True), "grad"),
         (torch.zeros(3), torch.zeros(3).to_sparse(), "Sparse"),
@@ -337,34 +204,22 @@ def test_only_samples_of_the_layout_fit(sample):
         (np.zeros(3), [0.0, 0.0, 0.0], "array"),
         (1, 2**63, "(?i)overflow"),
         (1, -(2**63) - 1, "(?i)overflow"),
-        (1, True, "bool"),
-        (1, 1.0, "float"),
-        (1.0, 1, "int"),
         (1.0, np.float64(1.0), "float64"),
         (np.int64(1), np.int32(1), "int32"),
-        ("a", b"a", "bytes"),
         ("a", np.str_("a"), "str"),
         ({"a": 1}, OrderedDict(a=1), "OrderedDict"),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, "keys"),
-        ({"a": 1}, {"a": 1, "b": 2}, "keys"),
-        ([1, 2], [1], "length"),
         ((1, 2), (1, 2, 3), "length"),
         ((1, 2), Point(1, 2), "Point"),
-        (Point(1, 2), (1, 2), "tuple"),
         (1, None, "NoneType"),
     ],
     ids=repr,
 )
 def test_a_misfit_says_in_what(first, misfit, said):
     layout = learnt(first)
-    with pytest.raises(LayoutMismatch, match=said):
-        layout.write([first, misfit], buffer_for(layout, 2), 2, 0)
-
-
-def test_a_tensor_that_requires_grad_does_not_fit_in_the_first_row_either():
-    layout = learnt(torch.zeros(3))
-    with pytest.raises(LayoutMismatch, match="grad"):
-        layout.write([torch.zeros(3, requires_grad=True)], buffer_for(layout, 2), 2, 0)
+    for column in ([first, misfit], [misfit]):
+        with pytest.raises(LayoutMismatch, match=said):
+            layout.write(column, buffer_for(layout, 2), 2, 0)
 
 
 def test_a_misfit_leaves_other_rows_alone():
@@ -381,14 +236,6 @@ class MyDict(dict[Any, Any]):
     pass
 
 
-class MyList(list[Any]):
-    pass
-
-
-class MyText(str):
-    pass
-
-
 class OwnKind(torch.Tensor):
     """A subclass whose stack is of its own kind."""
 
@@ -402,22 +249,15 @@ class OwnKind(torch.Tensor):
         (1j, "complex"),
         (range(3), "range"),
         (bytearray(b"a"), "bytearray"),
-        (MyText("a"), "MyText"),
         (np.str_("a"), "str_"),
-        (np.array("a"), "dtype"),
         (np.array(["a", "b"]), "dtype"),
         (np.array([None]), "dtype object"),
         (np.array(["2024-01-01"], dtype="M8[D]"), "dtype datetime64"),
         (np.zeros(2, dtype=[("a", "i4")]), "dtype"),
         (np.zeros(2, dtype=">f4"), "does not take"),
         (np.zeros(4)[::-1], "does not take"),
-        (np.datetime64("2024-01-01"), "datetime64"),
         (np.timedelta64(1, "s"), "timedelta64"),
         (MyDict(a=1), "MyDict"),
-        (OrderedDict(a=1), "OrderedDict"),
-        (defaultdict(int, a=1), "defaultdict"),
-        (UserDict(a=1), "UserDict"),
-        (MyList([1]), "MyList"),
         (UserList([1]), "UserList"),
         (torch.zeros(2).to_sparse(), "sparse"),
         (torch.zeros(2, requires_grad=True), "grad"),
@@ -435,17 +275,12 @@ def test_what_has_no_layout_has_a_reason(sample, said):
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
-def test_nested_tensors_have_no_layout():
-    reason = learn(torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]))
-    assert isinstance(reason, str)
-    assert "nested" in reason
-
-
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-def test_quantized_tensors_have_no_layout():
-    # Only asked whether: torch ends the process when it stacks them into memory without a quantizer.
+def test_nested_and_quantized_tensors_have_no_layout():
+    # Only asked whether: torch ends the process when it stacks quantized ones into memory without a quantizer.
     quantized = torch.quantize_per_tensor(torch.arange(4.0), 0.1, 0, torch.quint8)
-    assert isinstance(learn(quantized), str)
+    for tensor in (quantized, torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])):
+        assert "nested or quantised" in str(learn(tensor))
 
 
 @pytest.mark.parametrize(
@@ -460,6 +295,7 @@ def test_quantized_tensors_have_no_layout():
         torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
         torch.arange(9.0).reshape(3, 3).diagonal(),
         torch.zeros(3, 2, requires_grad=True).detach(),
+        torch.inference_mode()(torch.arange)(3),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -489,19 +325,6 @@ def test_tensors_of_a_subclass_that_stack_to_plain_ones_collate_as_torch_does():
         layout.write([{"image": image.as_subclass(torch.Tensor), "label": 1}], buffer, 3, 0)
 
 
-def test_tensors_made_in_inference_mode_collate_as_torch_does():
-    with torch.inference_mode():
-        sample = torch.arange(3)
-    assert same(built([sample, sample]), torch.tensor([[0, 1, 2], [0, 1, 2]]))
-
-
-def test_a_tuple_becomes_a_list_and_a_list_of_texts_a_tuple_as_in_torch():
-    assert built([("a", 1), ("b", 2)])[0] == ("a", "b")
-    assert built(["a", "b"]) == ["a", "b"]
-    assert built([{"t": "a"}, {"t": "b"}]) == {"t": ["a", "b"]}
-    assert type(built([(), ()])) is list
-
-
 def test_each_tensor_has_a_storage_of_its_own_length():
     samples = [{"image": torch.full((3, 5), i), "label": i, "weight": np.float32(i)} for i in range(5)]
     for tensor in built(samples).values():
@@ -529,23 +352,6 @@ def test_every_tensor_keeps_the_buffer_alive_and_the_last_one_lets_it_go():
     del view
     assert nothing.shape == (2, 0)
     assert watch() is None
-
-
-def test_writing_keeps_nothing_alive():
-    layout = learnt((torch.zeros(4), "text"))
-    buffer = buffer_for(layout, 2)
-    sample = torch.ones(4)
-    before = sys.getrefcount(sample)
-    layout.write([(sample, "a")], buffer, 2, 0)
-    assert sys.getrefcount(sample) == before
-
-
-def test_samples_without_tensors_need_no_memory():
-    layout = learnt(("a", b"b", [], {}))
-    assert layout.offsets(1000) == ((), 0)
-    nothing = np.empty(0, dtype=np.uint8)
-    objects = layout.write([("a", b"b", [], {})] * 3, nothing, 3, 0)
-    assert layout.build(nothing, 3, objects) == default_collate([("a", b"b", [], {})] * 3)
 
 
 def test_a_read_only_array_can_be_written_from():

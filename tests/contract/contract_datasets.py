@@ -92,31 +92,11 @@ def without_4(samples: list[Any]) -> list[Any]:
     return samples
 
 
-class Drawing(Sized):
-    """Draws from every global generator for each sample."""
-
-    def __getitem__(self, index: int) -> Any:
-        info = get_worker_info()
-        return {
-            "index": index,
-            "worker": -1 if info is None else info.id,
-            "random": random.random(),
-            "numpy": np.random.rand(2),
-            "torch": torch.rand(3),
-            "choice": random.choice("abcdef"),
-        }
-
-
-class DrawingBatched(Drawing):
-    """Draws from every global generator for each batch."""
-
-    def __getitems__(self, indices: Any) -> Any:
-        order = np.random.permutation(len(indices))
-        return [self[indices[place]] for place in order]
-
-
 class Environment(Dataset):
     """Each sample tells in what surroundings it is made."""
+
+    def __repr__(self) -> str:
+        return "<the dataset>"
 
     def __len__(self) -> int:
         return 8
@@ -143,11 +123,17 @@ class Environment(Dataset):
                 # Neither is in the older releases of torch.
                 "rng": getattr(info, "rng", None) is None,
                 "worker_method": getattr(info, "worker_method", None),
-                "repr": repr(info).partition("(")[2].partition("=")[0],
+                "repr": _without_number(info),
                 "can be changed": changeable(info),
                 "types": [type(value).__name__ for value in (info.id, info.num_workers, info.seed)],
             }
         return seen
+
+
+def _without_number(info: Any) -> str:
+    text = repr(info).replace(f"id={info.id}", "id=i").replace(f"seed={info.seed}", "seed=base+i")
+    # torch's threads, when there are any, have something to tell from here on.
+    return text.partition(", rng=")[0]
 
 
 def changeable(info: Any) -> str:
@@ -162,18 +148,6 @@ def changeable(info: Any) -> str:
 def _info(index: int) -> Any:
     info = get_worker_info()
     return index, type(info.dataset).__name__ if info is not None else "no worker"
-
-
-class Stateful(Sized):
-    """Counts, in the copy that a worker has, how many samples it made; the count is no part of the sample."""
-
-    def __init__(self) -> None:
-        super().__init__(6)
-        self.made = 0
-
-    def __getitem__(self, index: int) -> Any:
-        self.made += 1
-        return index
 
 
 class Images(Sized):
@@ -207,6 +181,20 @@ class KeywordMessage(Exception):
         super().__init__(message)
 
 
+class FirstArgument(Exception):
+    """Takes anything as its first argument, and makes its text of it."""
+
+    def __init__(self, what: Any) -> None:
+        super().__init__(f"<{what}>")
+
+
+class Unraisable(Exception):
+    """Cannot be made at all a second time."""
+
+    def __init__(self) -> None:
+        super().__init__("made without arguments")
+
+
 class CustomError(ValueError):
     """An exception of the user's own."""
 
@@ -234,6 +222,8 @@ FAILURES: dict[str, Callable[[], Any]] = {
     "custom": lambda: _raise(CustomError("a custom one")),
     "two_arguments": lambda: _raise(TwoArguments(3, "no reason")),
     "keyword_message": lambda: _raise(KeywordMessage(message="by name")),
+    "first_argument": lambda: _raise(FirstArgument("a text")),
+    "unraisable": lambda: _raise(Unraisable),
     "index_error": lambda: _raise(IndexError("out of range")),
     "no_text": lambda: _raise(RuntimeError),
     "several_lines": lambda: _raise(RuntimeError("first line\nsecond line\nthird line")),
@@ -493,17 +483,6 @@ def _endless() -> Iterator[Any]:
     while True:
         yield value
         value += step
-
-
-class DrawingStream(IterableDataset):
-    """Draws from every global generator for each value."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __iter__(self) -> Iterator[Any]:
-        for _ in range(self.length):
-            yield random.random(), np.random.rand(), torch.rand(2)
 
 
 class OneShot(IterableDataset):

@@ -1,7 +1,6 @@
 """Pipelines as people write them, small: each draws from global generators, or keeps generators of its own.
 
-A pipeline is a function of a folder (see :func:`write_files`) that returns a dataset and a loader's arguments. Spawned
-workers import this module, so what takes long is imported where it is used.
+Spawned workers import this module, so what takes long is imported where it is used.
 """
 
 import random
@@ -90,21 +89,18 @@ def _v2(*before: Any) -> Any:
     return v2.Compose([*before, v2.RandomResizedCrop(24, antialias=True), v2.RandomHorizontalFlip(), *end])
 
 
-def pillow_v1(folder: Path) -> Pipeline:
-    return Files(folder, "{}.jpg", by_pillow, _v1()), {"batch_size": 4, "shuffle": True}
+def _erased() -> Any:
+    return v1.Compose([*_v1(v1.TrivialAugmentWide()).transforms, v1.RandomErasing(0.5)])
 
 
-def pillow_png_jitter(folder: Path) -> Pipeline:
-    return Files(folder, "{}.png", by_pillow, _v1(v1.ColorJitter(0.4, 0.4, 0.4, 0.1))), {"batch_size": 2}
+def _with_boxes() -> Any:
+    steps = [v2.ToImage(), v2.RandomPhotometricDistort(p=1), v2.RandomZoomOut(), v2.RandomIoUCrop()]
+    end = v2.ToDtype(torch.float32, scale=True), v2.SanitizeBoundingBoxes()
+    return v2.Compose([*steps, v2.RandomHorizontalFlip(), *end])
 
 
-def pillow_v2(folder: Path) -> Pipeline:
-    return Files(folder, "{}.jpg", by_pillow, _v2(v2.ToImage())), {"batch_size": 4, "shuffle": True}
-
-
-def image_folder(folder: Path) -> Pipeline:
-    transform = v1.Compose([*_v1(v1.TrivialAugmentWide()).transforms, v1.RandomErasing(0.5)])
-    return torchvision.datasets.ImageFolder(str(folder / "classes"), transform), {"batch_size": 2, "shuffle": True}
+def _with_mask() -> Any:
+    return v2.Compose([v2.ToImage(), v2.RandomCrop(24), v2.RandomRotation(20), v2.ColorJitter(0.3, 0.3)])
 
 
 class TwoViews:
@@ -115,26 +111,6 @@ class TwoViews:
 
     def __call__(self, image: Any) -> Any:
         return [self.transform(image), self.transform(image)]
-
-
-def two_views(folder: Path) -> Pipeline:
-    return Files(folder, "{}.jpg", by_pillow, TwoViews()), {"batch_size": 3, "drop_last": True}
-
-
-def detection(folder: Path) -> Pipeline:
-    steps = [v2.ToImage(), v2.RandomPhotometricDistort(p=1), v2.RandomZoomOut(), v2.RandomIoUCrop()]
-    end = v2.ToDtype(torch.float32, scale=True), v2.SanitizeBoundingBoxes()
-    transform = v2.Compose([*steps, v2.RandomHorizontalFlip(), *end])
-    return Files(folder, "{}.jpg", by_pillow_with_boxes, transform), {"batch_size": 2, "collate_fn": transposed}
-
-
-def segmentation(folder: Path) -> Pipeline:
-    transform = v2.Compose([v2.ToImage(), v2.RandomCrop(24), v2.RandomRotation(20), v2.ColorJitter(0.3, 0.3)])
-    return Files(folder, "{}.png", by_pillow_with_mask, transform), {"batch_size": 2}
-
-
-def decode_image(folder: Path) -> Pipeline:
-    return Files(folder, "{}.jpg", by_torchvision, _v2()), {"batch_size": 4, "shuffle": True}
 
 
 class Albumented:
@@ -149,10 +125,6 @@ class Albumented:
 
     def __call__(self, image: Any) -> Any:
         return torch.from_numpy(self.transform(image=image)["image"].transpose(2, 0, 1))
-
-
-def albumentations(folder: Path) -> Pipeline:
-    return Files(folder, "{}.jpg", by_cv2, Albumented()), {"batch_size": 4}
 
 
 def letterbox_and_hsv(image: Any) -> Any:
@@ -176,24 +148,10 @@ def letterbox_and_hsv(image: Any) -> Any:
     return torch.from_numpy(padded.transpose(2, 0, 1).copy())
 
 
-def yolo(folder: Path) -> Pipeline:
-    return Files(folder, "{}.jpg", by_cv2, letterbox_and_hsv), {"batch_size": 4, "collate_fn": mixed}
+def _timm() -> Any:
+    from timm.data import create_transform
 
-
-class Timm:
-    """timm's transform for training."""
-
-    def __init__(self) -> None:
-        from timm.data import create_transform
-
-        self.transform = create_transform(24, is_training=True, auto_augment="rand-m9-mstd0.5", re_prob=0.5)
-
-    def __call__(self, image: Any) -> Any:
-        return self.transform(image)
-
-
-def timm(folder: Path) -> Pipeline:
-    return Files(folder, "{}.jpg", by_pillow, Timm()), {"batch_size": 3, "shuffle": True}
+    return create_transform(24, is_training=True, auto_augment="rand-m9-mstd0.5", re_prob=0.5)
 
 
 def transposed(batch: Any) -> Any:
@@ -223,10 +181,6 @@ def padded_words(texts: Any) -> Any:
     return {"ids": ids.masked_fill(masked, 1), "labels": ids, "texts": list(texts)}
 
 
-def text(folder: Path) -> Pipeline:
-    return Made(SAMPLES, words), {"batch_size": 4, "shuffle": True, "collate_fn": padded_words}
-
-
 class Windows(Sized):
     """Windows of a memory map, at places that it draws."""
 
@@ -238,10 +192,6 @@ class Windows(Sized):
         start = int(torch.randint(len(self.tokens) - 33, ()))
         window = torch.from_numpy(self.tokens[start : start + 33].astype(np.int64))
         return window[:-1], window[1:]
-
-
-def memmap(folder: Path) -> Pipeline:
-    return Windows(folder / "tokens.bin"), {"batch_size": 4}
 
 
 class Rows(Sized):
@@ -256,10 +206,6 @@ class Rows(Sized):
     def __getitem__(self, index: int) -> Any:
         row = self.table.iloc[index]
         return {"x": row.to_numpy() + np.random.normal(size=3), "a": row["a"], "name": f"row {index}"}
-
-
-def pandas(folder: Path) -> Pipeline:
-    return Rows(folder / "table.csv"), {"batch_size": 4, "shuffle": True}
 
 
 def tokens(index: int) -> Any:
@@ -280,36 +226,6 @@ def padded_tokens(samples: Any) -> Any:
     return {name: torch.tensor([padded(sample[name]) for sample in samples]) for name in samples[0]}
 
 
-def token_lists(folder: Path) -> Pipeline:
-    return Made(SAMPLES, tokens), {"batch_size": 3, "collate_fn": padded_tokens}
-
-
-class Hdf5(Sized):
-    """Windows of a dataset in an HDF5 file, opened in each worker."""
-
-    def __init__(self, path: Path) -> None:
-        import h5py
-
-        super().__init__(SAMPLES)
-        self.path = str(path)
-        self.file: Any = None
-        if not path.exists():
-            with h5py.File(path, "w") as file:
-                file["signal"] = np.random.default_rng(1).normal(size=(SAMPLES, 50)).astype(np.float32)
-
-    def __getitem__(self, index: int) -> Any:
-        import h5py
-
-        if self.file is None:
-            self.file = h5py.File(self.path)
-        start = np.random.randint(20)
-        return self.file["signal"][index, start : start + 30]
-
-
-def hdf5(folder: Path) -> Pipeline:
-    return Hdf5(folder / "signal.h5"), {"batch_size": 4, "shuffle": True}
-
-
 def graph(index: int) -> Any:
     """Return a graph of some nodes, with edges that it draws."""
     nodes = index % 4 + 2
@@ -324,14 +240,6 @@ def joined_graphs(graphs: Any) -> Any:
     return {"x": torch.cat([one["x"] for one in graphs]), "edges": torch.cat(edges, 1), "ptr": torch.tensor(starts)}
 
 
-def graphs(folder: Path) -> Pipeline:
-    return Made(SAMPLES, graph), {"batch_size": 4, "shuffle": True, "collate_fn": joined_graphs}
-
-
-def ragged_graphs(folder: Path) -> Pipeline:
-    return Made(SAMPLES, graph), {"batch_size": 1}
-
-
 def waveform(index: int) -> Any:
     """Return a tone with noise, gain, shift and a mask over its spectrogram."""
     time = torch.arange(2000) / 8000
@@ -343,10 +251,6 @@ def waveform(index: int) -> Any:
     return spectrogram, index
 
 
-def audio(folder: Path) -> Pipeline:
-    return Made(SAMPLES, waveform), {"batch_size": 4, "shuffle": True}
-
-
 def with_function(index: int) -> Any:
     """Return a sample that cannot be pickled."""
     return torch.rand(3), lambda: index
@@ -354,10 +258,6 @@ def with_function(index: int) -> Any:
 
 def without_functions(samples: Any) -> Any:
     return torch.stack([values for values, _ in samples]), [function() for _, function in samples]
-
-
-def unpicklable(folder: Path) -> Pipeline:
-    return Made(SAMPLES, with_function), {"batch_size": 4, "collate_fn": without_functions}
 
 
 class Monai(Sized):
@@ -379,10 +279,6 @@ class Monai(Sized):
         return {"image": sample["image"], "label": index}  # what else MONAI notes there has addresses of objects
 
 
-def monai(folder: Path) -> Pipeline:
-    return Monai(), {"batch_size": 4, "shuffle": True}
-
-
 def _hugging_face() -> Any:
     import datasets
 
@@ -394,19 +290,9 @@ def jittered(rows: Any) -> Any:
     return {"x": [x + random.random() for x in rows["x"]], "ids": [torch.rand(2) + ids[0] for ids in rows["ids"]]}
 
 
-def hugging_face(folder: Path) -> Pipeline:
-    return _hugging_face().with_format("torch"), {"batch_size": 4, "shuffle": True}
-
-
-def hugging_face_transform(folder: Path) -> Pipeline:
-    dataset = _hugging_face()
-    dataset.set_transform(jittered)
-    return dataset, {"batch_size": 4, "shuffle": True}
-
-
-def hugging_face_stream(folder: Path) -> Pipeline:
+def _hugging_face_stream() -> Any:
     dataset = _hugging_face().to_iterable_dataset(num_shards=6).shuffle(seed=3, buffer_size=6)
-    return dataset.map(jittered, batched=True, batch_size=2).with_format("torch"), {"batch_size": 2}
+    return dataset.map(jittered, batched=True, batch_size=2).with_format("torch")
 
 
 class Counted(Sized):
@@ -421,20 +307,12 @@ class Counted(Sized):
         return index, self.accesses, torch.rand(2)
 
 
-def counted(folder: Path) -> Pipeline:
-    return Counted(), {"batch_size": 2, "shuffle": True}
-
-
 class CountedWithoutDraws(Counted):
     """Counts its own accesses, and draws nothing."""
 
     def __getitem__(self, index: int) -> Any:
         self.accesses += 1
         return index, self.accesses
-
-
-def counted_without_draws(folder: Path) -> Pipeline:
-    return CountedWithoutDraws(), {"batch_size": 3}
 
 
 class OwnGenerators(Sized):
@@ -453,10 +331,6 @@ class OwnGenerators(Sized):
         return index, self.numpy.random(2), self.python.random(), torch.rand(2, generator=self.torch)
 
 
-def own_generators(folder: Path) -> Pipeline:
-    return OwnGenerators(), {"batch_size": 2, "shuffle": True}
-
-
 class DrawsInBatches(Sized):
     """Has ``__getitems__``, which draws once for a batch."""
 
@@ -465,27 +339,10 @@ class DrawsInBatches(Sized):
         return [(index, level, torch.rand(1)) for index in indices]
 
 
-def batches_by_dataset(folder: Path) -> Pipeline:
-    return DrawsInBatches(SAMPLES), {"batch_size": 4, "shuffle": True}
-
-
-def integers(folder: Path) -> Pipeline:
-    return list(range(SAMPLES)), {"batch_size": 4, "shuffle": True}
-
-
-def tensors(folder: Path) -> Pipeline:
-    dataset = TensorDataset(torch.arange(SAMPLES * 3.0).reshape(SAMPLES, 3), torch.arange(SAMPLES))
-    return dataset, {"batch_size": 4, "shuffle": True, "drop_last": True}
-
-
 def noise(index: int) -> Any:
-    """Draw from all three generators."""
-    return {"index": index, "torch": torch.rand(3), "numpy": np.random.rand(2), "python": random.random()}
-
-
-def parts(folder: Path) -> Pipeline:
-    subset = Subset(Made(40, noise), range(3, 17))
-    return ConcatDataset([subset, Made(9, noise)]), {"batch_size": 4, "shuffle": True}
+    """Draw from all three generators, and tell the worker."""
+    drawn = {"torch": torch.rand(3), "numpy": np.random.rand(2), "python": random.random()}
+    return drawn | {"index": index, "worker": getattr(get_worker_info(), "id", -1)}
 
 
 def uneven_draws(index: int) -> Any:
@@ -493,12 +350,9 @@ def uneven_draws(index: int) -> Any:
     return torch.rand(index % 3 + 1), [random.random() for _ in range(index % 4)], np.random.rand(index % 2)
 
 
-def uneven(folder: Path) -> Pipeline:
-    return Made(SAMPLES, uneven_draws), {"batch_size": 3, "collate_fn": list}
-
-
-def single(folder: Path) -> Pipeline:
-    return Made(SAMPLES, noise), {"batch_size": None, "shuffle": True}
+def mixed_samples(samples: Any) -> Any:
+    """Draw from all three generators for a batch."""
+    return [samples[place] for place in torch.randperm(len(samples)).tolist()], np.random.beta(1, 1), random.random()
 
 
 def failing_sample(index: int) -> Any:
@@ -509,20 +363,12 @@ def failing_sample(index: int) -> Any:
     return drawn
 
 
-def errors_of_samples(folder: Path) -> Pipeline:
-    return Made(SAMPLES, failing_sample), {"batch_size": 2, "shuffle": True}
-
-
 def failing_collate(samples: Any) -> Any:
     """Draw, and raise for some batches."""
     drawn = torch.rand(2)
     if samples[0]["index"] % 5 == 2:
         raise KeyError("no batch")
     return samples, drawn
-
-
-def errors_of_collate(folder: Path) -> Pipeline:
-    return Made(SAMPLES, noise), {"batch_size": 2, "collate_fn": failing_collate}
 
 
 class Shards(IterableDataset[Any]):
@@ -540,18 +386,6 @@ class Shards(IterableDataset[Any]):
             yield noise(index), self.count
 
 
-def stream(folder: Path) -> Pipeline:
-    return Shards(SAMPLES), {"batch_size": 2}
-
-
-def long_stream(folder: Path) -> Pipeline:
-    return Shards(90), {"batch_size": 4, "drop_last": True}
-
-
-def single_stream(folder: Path) -> Pipeline:
-    return Shards(SAMPLES), {"batch_size": None}
-
-
 def _shuffled() -> Iterator[Any]:
     buffer: list[int] = []
     for index in range(40):
@@ -560,57 +394,74 @@ def _shuffled() -> Iterator[Any]:
             yield buffer.pop(random.randrange(len(buffer))), np.random.rand()
 
 
-def shuffled_stream(folder: Path) -> Pipeline:
-    return Stream(_shuffled), {"batch_size": 2, "collate_fn": list}
+_OF_FOUR = {"batch_size": 4, "shuffle": True}
+_OF_TWO = {"batch_size": 2, "shuffle": True}
+PIPELINES: dict[str, Callable[[Path], Pipeline]] = {
+    "pillow_v1": lambda folder: (Files(folder, "{}.jpg", by_pillow, _v1()), _OF_FOUR),
+    "pillow_png_jitter": lambda folder: (
+        Files(folder, "{}.png", by_pillow, _v1(v1.ColorJitter(0.4, 0.4, 0.4, 0.1))),
+        {"batch_size": 2},
+    ),
+    "pillow_v2": lambda folder: (Files(folder, "{}.jpg", by_pillow, _v2(v2.ToImage())), _OF_FOUR),
+    "image_folder": lambda folder: (torchvision.datasets.ImageFolder(str(folder / "classes"), _erased()), _OF_TWO),
+    "two_views": lambda folder: (
+        Files(folder, "{}.jpg", by_pillow, TwoViews()),
+        {"batch_size": 3, "drop_last": True},
+    ),
+    "detection": lambda folder: (
+        Files(folder, "{}.jpg", by_pillow_with_boxes, _with_boxes()),
+        {"batch_size": 2, "collate_fn": transposed},
+    ),
+    "segmentation": lambda folder: (
+        Files(folder, "{}.png", by_pillow_with_mask, _with_mask()),
+        {"batch_size": 2},
+    ),
+    "decode_image": lambda folder: (Files(folder, "{}.jpg", by_torchvision, _v2()), _OF_FOUR),
+    "albumentations": lambda folder: (Files(folder, "{}.jpg", by_cv2, Albumented()), {"batch_size": 4}),
+    "yolo": lambda folder: (
+        Files(folder, "{}.jpg", by_cv2, letterbox_and_hsv),
+        {"batch_size": 4, "collate_fn": mixed},
+    ),
+    "timm": lambda folder: (Files(folder, "{}.jpg", by_pillow, _timm()), {"batch_size": 3, "shuffle": True}),
+    "text": lambda _: (Made(SAMPLES, words), {**_OF_FOUR, "collate_fn": padded_words}),
+    "memmap": lambda folder: (Windows(folder / "tokens.bin"), {"batch_size": 4}),
+    "pandas": lambda folder: (Rows(folder / "table.csv"), _OF_FOUR),
+    "token_lists": lambda _: (Made(SAMPLES, tokens), {"batch_size": 3, "collate_fn": padded_tokens}),
+    "graphs": lambda _: (Made(SAMPLES, graph), {**_OF_FOUR, "collate_fn": joined_graphs}),
+    "ragged_graphs": lambda _: (Made(SAMPLES, graph), {"batch_size": 1}),
+    "audio": lambda _: (Made(SAMPLES, waveform), _OF_FOUR),
+    "unpicklable": lambda _: (Made(SAMPLES, with_function), {"batch_size": 4, "collate_fn": without_functions}),
+    "monai": lambda _: (Monai(), _OF_FOUR),
+    "hugging_face": lambda _: (_hugging_face().with_format("torch"), _OF_FOUR),
+    "hugging_face_transform": lambda _: (_hugging_face().with_transform(jittered), _OF_FOUR),
+    "hugging_face_stream": lambda _: (_hugging_face_stream(), {"batch_size": 2}),
+    "counted": lambda _: (Counted(), _OF_TWO),
+    "counted_without_draws": lambda _: (CountedWithoutDraws(), {"batch_size": 3}),
+    "own_generators": lambda _: (OwnGenerators(), _OF_TWO),
+    "batches_by_dataset": lambda _: (DrawsInBatches(SAMPLES), _OF_FOUR),
+    "integers": lambda _: (list(range(SAMPLES)), _OF_FOUR),
+    "tensors": lambda _: (
+        TensorDataset(torch.arange(SAMPLES * 3.0).reshape(SAMPLES, 3), torch.arange(SAMPLES)),
+        {**_OF_FOUR, "drop_last": True},
+    ),
+    "parts": lambda _: (ConcatDataset([Subset(Made(40, noise), range(3, 17)), Made(9, noise)]), _OF_FOUR),
+    "uneven": lambda _: (Made(SAMPLES, uneven_draws), {"batch_size": 3, "collate_fn": list}),
+    "single": lambda _: (Made(SAMPLES, noise), {"batch_size": None, "shuffle": True}),
+    "draws_in_collate": lambda _: (Made(SAMPLES, noise), {"batch_size": 3, "collate_fn": mixed_samples}),
+    "errors_of_samples": lambda _: (Made(SAMPLES, failing_sample), _OF_TWO),
+    "errors_of_collate": lambda _: (Made(SAMPLES, noise), {"batch_size": 2, "collate_fn": failing_collate}),
+    "stream": lambda _: (Shards(SAMPLES), {"batch_size": 2}),
+    "long_stream": lambda _: (Shards(90), {"batch_size": 4, "drop_last": True}),
+    "single_stream": lambda _: (Shards(SAMPLES), {"batch_size": None}),
+    "shuffled_stream": lambda _: (Stream(_shuffled), {"batch_size": 2, "collate_fn": list}),
+}
+"""A dataset and a loader's arguments, made in a folder of :func:`write_files`."""
 
-
-PIPELINES: list[Callable[[Path], Pipeline]] = [
-    pillow_v1,
-    pillow_png_jitter,
-    pillow_v2,
-    image_folder,
-    two_views,
-    detection,
-    segmentation,
-    decode_image,
-    albumentations,
-    yolo,
-    timm,
-    text,
-    memmap,
-    pandas,
-    token_lists,
-    hdf5,
-    graphs,
-    ragged_graphs,
-    audio,
-    unpicklable,
-    monai,
-    hugging_face,
-    hugging_face_transform,
-    hugging_face_stream,
-    counted,
-    counted_without_draws,
-    own_generators,
-    batches_by_dataset,
-    integers,
-    tensors,
-    parts,
-    uneven,
-    single,
-    errors_of_samples,
-    errors_of_collate,
-    stream,
-    long_stream,
-    single_stream,
-    shuffled_stream,
-]
 NEEDED = {
     "albumentations": "albumentations",
     "yolo": "cv2",
     "timm": "timm",
     "pandas": "pandas",
-    "hdf5": "h5py",
     "monai": "monai",
     "hugging_face": "datasets",
     "hugging_face_transform": "datasets",

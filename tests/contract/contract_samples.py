@@ -10,6 +10,7 @@ import collections.abc
 import dataclasses
 import datetime
 import enum
+import functools
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -262,31 +263,26 @@ SAMPLES |= {
 # NumPy scalars and arrays.
 
 
-def _numpy_scalars() -> None:
-    names = ["bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
-    names += ["float64", "complex64", "complex128", "longdouble", "str_", "bytes_"]
-    for name in names:
-
-        def sample(index: int, name: str = name) -> Any:
-            value = {"bool_": index % 2, "bytes_": b"%d" % index}.get(name, index)
-            return getattr(np, name)(value)
-
-        SAMPLES[f"numpy_scalar_{name}"] = sample
+def _numpy_scalar(name: str, index: int) -> Any:
+    return getattr(np, name)({"bool_": index % 2, "bytes_": b"%d" % index}.get(name, index))
 
 
-def _numpy_arrays() -> None:
-    dtypes = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
-    dtypes += ["float64", "complex64", "complex128", "longdouble", ">i4", ">f8", "U5", "S5", "datetime64[D]"]
-    for name in dtypes:
-
-        def sample(index: int, name: str = name) -> Any:
-            return _array_ramp(index, 2, 3, dtype=name if name != "bool" else np.uint8).astype(name)
-
-        SAMPLES[f"array_{name}"] = sample
+def _array(name: str, index: int) -> Any:
+    return _array_ramp(index, 2, 3, dtype=name if name != "bool" else np.uint8).astype(name)
 
 
-_numpy_scalars()
-_numpy_arrays()
+def _tensor(name: str, index: int) -> Any:
+    return (torch.arange(6).reshape(2, 3) + index).to(torch.float32).to(getattr(torch, name))
+
+
+def _of_each_dtype(kind: str, make: Callable[[str, int], Any], names: str) -> dict[str, Callable[[int], Any]]:
+    return {f"{kind}_{name}": functools.partial(make, name) for name in names.split()}
+
+
+_INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+_FLOATS = "float16 float32 float64 complex64 complex128"
+SAMPLES |= _of_each_dtype("numpy_scalar", _numpy_scalar, f"bool_ {_INTEGERS} {_FLOATS} longdouble str_ bytes_")
+SAMPLES |= _of_each_dtype("array", _array, f"bool {_INTEGERS} {_FLOATS} longdouble >i4 >f8 U5 S5 datetime64[D]")
 
 
 SAMPLES |= {
@@ -306,29 +302,14 @@ SAMPLES |= {
     "array_masked": lambda i: np.ma.masked_array(_array_ramp(i, 4), mask=[0, 1, 0, 0]),
     # One field of a structured array: aligned to nothing.
     "array_of_a_field": lambda i: np.array([(1, i), (2, i + 1)], dtype=[("a", "i1"), ("b", "i1")])["b"],
+    "array_read_only": lambda i: _read_only(_array_ramp(i, 4)),
 }
-
-
-SAMPLES["array_read_only"] = lambda i: _read_only(_array_ramp(i, 4))
 
 
 # Tensors.
 
 
-def _tensors() -> None:
-    names = ["bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16"]
-    names += ["float32", "float64", "complex64", "complex128", "complex32", "float8_e4m3fn", "float8_e5m2"]
-    for name in names:
-
-        def sample(index: int, name: str = name) -> Any:
-            return (torch.arange(6).reshape(2, 3) + index).to(torch.float32).to(getattr(torch, name))
-
-        SAMPLES[f"tensor_{name}"] = sample
-
-
-_tensors()
-
-
+SAMPLES |= _of_each_dtype("tensor", _tensor, f"bool {_INTEGERS} bfloat16 {_FLOATS} complex32 float8_e4m3fn float8_e5m2")
 SAMPLES |= {
     "tensor_special_values": lambda i: torch.tensor([float("nan"), -0.0, float("inf"), float(i)]),
     "tensor_of_no_dimension": lambda i: torch.tensor(float(i)),
@@ -478,27 +459,13 @@ SAMPLES |= {
     "nested_none_once": lambda i: {"image": _ramp(i, 2), "box": None if i == 4 else i},
     "nested_object": lambda i: [_ramp(i, 2), Plain(i)],
     "many_tensors": lambda i: {f"leaf {leaf}": _ramp(i + leaf, 2) for leaf in range(300)},
+    "dict_default": lambda i: collections.defaultdict(list, a=[i], b=_ramp(i, 2)),
+    "mapping_with_attribute": lambda i: AttributeMapping(f"tag {i}", a=i),
+    "dict_classes_differ": lambda i: (collections.OrderedDict if i % 2 == 0 else dict)(a=i, b=1),
+    "same_tensor_twice": lambda i: (lambda one: {"a": one, "b": one, "c": [one, one[:2]]})(_ramp(i, 3)),
+    "same_array_twice": lambda i: (lambda made: (made, made, made[1:]))(_array_ramp(i, 3)),
+    "same_dict_twice": lambda i: [{"a": i}] * 2,
 }
-
-
-SAMPLES["dict_default"] = lambda i: collections.defaultdict(list, a=[i], b=_ramp(i, 2))
-
-
-SAMPLES["mapping_with_attribute"] = lambda i: AttributeMapping(f"tag {i}", a=i)
-
-
-SAMPLES["dict_classes_differ"] = lambda i: (collections.OrderedDict if i % 2 == 0 else dict)(a=i, b=1)
-
-
-SAMPLES["same_tensor_twice"] = lambda i: (lambda tensor: {"a": tensor, "b": tensor, "c": [tensor, tensor[:2]]})(
-    _ramp(i, 3)
-)
-
-
-SAMPLES["same_array_twice"] = lambda i: (lambda made: (made, made, made[1:]))(_array_ramp(i, 3))
-
-
-SAMPLES["same_dict_twice"] = lambda i: [{"a": i}] * 2
 
 
 HANGS_TORCH_WHEN_COLLATED = frozenset({"dict_proxy"})

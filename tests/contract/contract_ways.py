@@ -58,14 +58,17 @@ def with_workers(*settings: Workers) -> pytest.MarkDecorator:
     To be the uppermost of several ``parametrize``: so the settings of one case follow each other. Where there are two
     worker processes, one and three are slow tests; and two that end with the epoch, where there are two that are kept.
     So it is with threads, whose reference is what torch gave with as many processes. Processes with several threads
-    each are slow tests, except where every way of loading runs.
+    each are slow tests, and thorough where one setting of each kind runs: they differ in who loads samples, and such
+    cases in what is made of them.
     """
     chosen = [setting for setting in settings if not (setting.is_ours_alone and SUBJECT_IS_TORCH)]
     more = {ONE, THREE} if {TWO, TWO_PERSISTENT} & set(chosen) else set()
     more |= {TWO} if TWO_PERSISTENT in chosen else set()
     more |= {TWO_THREADS, THREE_THREADS} if {TWO_PERSISTENT, TWO_PERSISTENT_THREADS} <= set(chosen) else set()
     more |= set() if ONE in chosen and INLINE in chosen else {TWO_OF_FOUR, TWO_PERSISTENT_OF_FOUR}
-    cases = [pytest.param(one, marks=pytest.mark.slow) if one in more else one for one in chosen]
+    of_each_kind = TWO_OF_FOUR if TWO_PERSISTENT not in chosen else None
+    marks = {one: pytest.mark.thorough if one == of_each_kind else pytest.mark.slow for one in more}
+    cases = [pytest.param(one, marks=marks[one]) if one in more else one for one in chosen]
     return pytest.mark.parametrize("workers", cases, ids=str)
 
 

@@ -149,17 +149,15 @@ def test_every_kind_of_sample_as_it_is(names, workers):
     _assert_same_objects(case, workers)
 
 
-@as_in_torch(ways.each_kind, or_reference=ways.INLINE)
-@pytest.mark.parametrize("batch_size", [2, None])
-@pytest.mark.parametrize("name", sorted(CHANGED_BY_TORCH_WHEN_RAW))
-def test_samples_that_torch_changes_on_the_way_arrive_as_they_are_or_as_in_torch(load, name, batch_size):
-    return epochs(load(SamplesOfKind(name, 4), batch_size=batch_size, collate_fn=identity))
-
-
 @as_in_torch(ways.each_kind, or_reference=ways.INLINE, view=without_messages)
+@pytest.mark.parametrize(
+    ("batch_size", "collate_fn"),
+    [(2, identity), (None, identity), (None, None)],
+    ids=["batches", "samples", "converted"],
+)
 @pytest.mark.parametrize("name", sorted(CHANGED_BY_TORCH_WHEN_RAW))
-def test_samples_that_torch_changes_on_the_way_are_converted_as_without_workers_or_as_in_torch(load, name):
-    return epochs(load(SamplesOfKind(name, 4), batch_size=None))
+def test_samples_that_torch_changes_on_the_way_arrive_as_they_are_or_as_in_torch(load, name, batch_size, collate_fn):
+    return epochs(load(SamplesOfKind(name, 4), batch_size=batch_size, collate_fn=collate_fn))
 
 
 @pytest.mark.skipif(ways.SUBJECT_IS_TORCH, reason="torch hangs")
@@ -342,6 +340,28 @@ def test_rows_of_a_memory_mapped_file(arguments, workers, tmp_path):
     assert_same_as_torch(case, workers, or_reference=ways.INLINE if workers.threads else None)
 
 
+def _with_a_local_class() -> Made:
+    class Local(torch.Tensor):
+        __torch_function__ = torch._C._disabled_torch_function_impl
+
+    return Made(8, lambda index: torch.Tensor._make_subclass(Local, torch.full((3,), float(index))))
+
+
+@ways.each_kind
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("chunk_size", [None, "batch"])
+def test_tensors_of_a_class_that_is_defined_in_a_function(chunk_size, batch_size, workers):
+    def case(load):
+        return epochs(load(_with_a_local_class(), batch_size=batch_size))
+
+    assert_same_as_torch(case, workers, chunk_size=chunk_size)
+
+
+@as_in_torch(ways.with_workers(ways.Workers(count=1), ways.Workers(count=2, persistent=True)))
+def test_parameters_are_refused_from_the_first_batch_to_the_last(load):
+    return consume(iter(load(SamplesOfKind("parameter", 40), batch_size=4)))
+
+
 # A map of collate functions that the user extends.
 
 
@@ -373,12 +393,6 @@ def _collate_tensors_padded(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 
 @as_in_torch(ways.each_kind)
-def test_the_users_entry_in_the_map_of_default_collation_counts(load, monkeypatch):
-    monkeypatch.setitem(default_collate_fn_map, _Graph, _collate_graphs)
-    return epochs(load(Made(5, _graphs), batch_size=2))
-
-
-@as_in_torch(ways.each_kind)
 @pytest.mark.parametrize(
     ("kind", "function"),
     [(int, _collate_ints_as_int32), (torch.Tensor, _collate_tensors_padded)],
@@ -397,11 +411,6 @@ def test_an_entry_that_comes_after_the_loader_was_made_counts(load, monkeypatch)
         patch.setitem(default_collate_fn_map, _Graph, _collate_graphs)
         after = epochs(loader)
     return before, after
-
-
-@as_in_torch(ways.each_kind)
-def test_a_map_of_ones_own_with_torchs_collate(load):
-    return epochs(load(Made(5, _graphs), batch_size=2, collate_fn=_collate_with_graphs))
 
 
 # Custom collate functions.
@@ -502,23 +511,32 @@ def test_an_object_that_occurs_twice_is_one_object_still(load):
     return seen
 
 
+class _Three:
+    def __call__(self, batch: Any) -> Any:
+        return [len(batch)] * 3
+
+
+_DEEP = {"dataset": SamplesOfKind("nested_deeply"), "batch_size": 3}
+GIVEN: dict[str, dict[str, Any]] = {
+    # All platforms' default start method of this Python forks, so nothing has to be pickled.
+    "a lambda": {"dataset": [1, 2, 3], "batch_size": 2, "collate_fn": lambda batch: sum(batch) * 3},
+    "an object": {"dataset": [1, 2, 3], "batch_size": 2, "collate_fn": _Three()},
+    "without batches": {
+        "dataset": SamplesOfKind("dict_plain"),
+        "batch_size": None,
+        "collate_fn": lambda sample: [sample, "seen"],
+    },
+    "a map of one's own": {"dataset": Made(5, _graphs), "batch_size": 2, "collate_fn": _collate_with_graphs},
+    "default by name": {**_DEEP, "collate_fn": default_collate},
+    "default in a partial": {**_DEEP, "collate_fn": functools.partial(default_collate)},
+    "conversion by name": {**_DEEP, "batch_size": None, "collate_fn": torch.utils.data.default_convert},
+}
+
+
 @as_in_torch(ways.each_kind)
-def test_collate_functions_that_cannot_be_pickled(load):
-    # All platforms' default start method of this Python forks, so nothing has to be.
-
-    factor = 3
-    lambdas = epochs(load(SamplesOfKind("scalar_int"), batch_size=2, collate_fn=lambda batch: sum(batch) * factor))
-
-    class Local:
-        def __call__(self, batch):
-            return [len(batch)] * factor
-
-    return lambdas, epochs(load(SamplesOfKind("scalar_int"), batch_size=2, collate_fn=Local()))
-
-
-@as_in_torch(ways.each_kind)
-def test_a_collate_function_without_batches_gets_single_samples(load):
-    return epochs(load(SamplesOfKind("dict_plain"), batch_size=None, collate_fn=lambda sample: [sample, "seen"]))
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_collate_function_that_is_given(load, name):
+    return epochs(load(**GIVEN[name]))
 
 
 @as_in_torch(ways.each_kind)
@@ -530,16 +548,6 @@ def test_a_collate_function_is_called_once_for_a_batch_in_its_samples_order(load
         return batch
 
     return epochs(load(list(range(10)), batch_size=3, collate_fn=count)), calls
-
-
-@as_in_torch(ways.each_kind)
-def test_default_collation_wrapped_in_a_partial_or_given_by_name(load):
-    dataset = SamplesOfKind("nested_deeply")
-    return [
-        epochs(load(dataset, batch_size=3, collate_fn=default_collate)),
-        epochs(load(dataset, batch_size=3, collate_fn=functools.partial(default_collate))),
-        epochs(load(dataset, batch_size=None, collate_fn=torch.utils.data.default_convert)),
-    ]
 
 
 @as_in_torch(ways.each_kind)

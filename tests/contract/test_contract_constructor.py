@@ -13,9 +13,8 @@ import contract_ways as ways
 import pytest
 import torch
 from contract_harness import Raised, as_in_torch, consume, epochs, generator, outcome, recorded, subject_class
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, SequentialSampler, Subset
 
-OWN_DEFAULTS = {"worker_method": "multiprocessing", "seed": None, "seeding": None, "chunk_size": None}
 own_only = pytest.mark.skipif(ways.SUBJECT_IS_TORCH, reason="about what only our class has")
 
 
@@ -272,32 +271,6 @@ def test_every_attribute_that_torch_does_not_have_is_private_or_an_own_argument(
         assert public <= set(parameters) - set(torch_parameters)
 
 
-def test_the_signature_begins_with_that_of_torch():
-    ours = list(inspect.signature(subject_class().__init__).parameters.values())
-    theirs = list(inspect.signature(DataLoader.__init__).parameters.values())
-
-    def shape(parameters):
-        return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
-
-    assert shape(ours)[: len(theirs)] == shape(theirs)
-    for parameter in ours[len(theirs) :]:
-        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{parameter} must be keyword-only"
-        assert parameter.default is not inspect.Parameter.empty, f"{parameter} must be optional"
-    assert len([parameter for parameter in ours if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]) == 14
-
-
-@own_only
-def test_every_own_argument_has_its_default_and_is_an_attribute_of_the_same_name():
-    parameters = inspect.signature(subject_class().__init__).parameters
-    own = [name for name in parameters if name not in inspect.signature(DataLoader.__init__).parameters]
-    loader = subject_class()(DATASET)
-    for name in own:
-        assert name in vars(loader) or isinstance(getattr(type(loader), name, None), property), name
-        assert getattr(loader, name) == parameters[name].default, name
-    for name, default in OWN_DEFAULTS.items():
-        assert parameters[name].default == default, name
-
-
 @own_only
 def test_own_arguments_are_kept_as_they_were_given():
     given = {"worker_method": "thread", "seed": 5, "seeding": "sample", "chunk_size": 3}
@@ -362,43 +335,34 @@ class _Halved(SequentialSampler):
         return 5
 
 
-LENGTHS: dict[str, Any] = {
-    "batches": lambda load: load(data.Squares(10), batch_size=3),
-    "batches, drop_last": lambda load: load(data.Squares(10), batch_size=3, drop_last=True),
-    "exact": lambda load: load(data.Squares(9), batch_size=3, drop_last=True),
-    "no batches": lambda load: load(data.Squares(10), batch_size=None),
-    "empty": lambda load: load([], batch_size=3),
-    "fewer than a batch, dropped": lambda load: load(data.Squares(2), batch_size=3, drop_last=True),
-    "shuffle": lambda load: load(data.Squares(10), batch_size=4, shuffle=True),
-    "sampler": lambda load: load(data.Squares(10), batch_size=3, sampler=[1, 2, 3, 4]),
-    "sampler with another length": lambda load: load(data.Squares(10), batch_size=2, sampler=_Halved(data.Squares(10))),
-    "sampler without a length": lambda load: load(data.Squares(10), batch_size=2, sampler=data.WithoutLengthSampler()),
-    "generator as sampler": lambda load: load(data.Squares(10), sampler=(i for i in range(3))),
-    "sampler, no batches": lambda load: load(data.Squares(10), batch_size=None, sampler=[1, 2, 3]),
-    "batch_sampler": lambda load: load(data.Squares(10), batch_sampler=[[1], [2, 3], []]),
-    "batch_sampler without a length": lambda load: load(data.Squares(10), batch_sampler=data.WithoutLengthSampler()),
-    "batch_sampler that is a generator": lambda load: load(data.Squares(10), batch_sampler=([i] for i in range(3))),
-    "replacement": lambda load: load(
-        data.Squares(10), batch_size=4, sampler=RandomSampler(data.Squares(10), replacement=True, num_samples=33)
-    ),
-    "dataset without a length": lambda load: load(data.WithoutLength()),
-    "dataset without a length, sampler": lambda load: load(data.WithoutLength(), sampler=[5, 6]),
-    "dataset whose length raises": lambda load: load(data.LengthRaises()),
-    "subset": lambda load: load(Subset(data.Squares(10), [1, 2, 3]), batch_size=2),
-    "concatenation": lambda load: load(ConcatDataset([data.Squares(3), data.Squares(4)]), batch_size=2),
-    "stream without a length": lambda load: load(data.Shards(10), batch_size=3),
-    "stream": lambda load: load(data.SizedShards(10, told=10), batch_size=3),
-    "stream, drop_last": lambda load: load(data.SizedShards(10, told=10), batch_size=3, drop_last=True),
-    "stream, no batches": lambda load: load(data.SizedShards(10, told=10), batch_size=None),
-    "stream of nothing": lambda load: load(data.SizedShards(0, told=0), batch_size=3),
-    "stream that reports too little": lambda load: load(data.SizedShards(10, told=4), batch_size=2),
+# Beside those of the samplers in test_contract_order.py.
+LENGTHS: dict[str, dict[str, Any]] = {
+    "batches": {"batch_size": 3},
+    "batches, drop_last": {"batch_size": 3, "drop_last": True},
+    "exact": {"dataset": data.Squares(9), "batch_size": 3, "drop_last": True},
+    "no batches": {"batch_size": None},
+    "empty": {"dataset": [], "batch_size": 3},
+    "fewer than a batch, dropped": {"dataset": data.Squares(2), "batch_size": 3, "drop_last": True},
+    "shuffle": {"batch_size": 4, "shuffle": True},
+    "sampler with another length": {"batch_size": 2, "sampler": _Halved(data.Squares(10))},
+    "batch_sampler without a length": {"batch_sampler": data.WithoutLengthSampler()},
+    "dataset without a length": {"dataset": data.WithoutLength()},
+    "dataset whose length raises": {"dataset": data.LengthRaises()},
+    "subset": {"dataset": Subset(data.Squares(10), [1, 2, 3]), "batch_size": 2},
+    "concatenation": {"dataset": ConcatDataset([data.Squares(3), data.Squares(4)]), "batch_size": 2},
+    "stream without a length": {"dataset": data.Shards(10), "batch_size": 3},
+    "stream": {"dataset": data.SizedShards(10, told=10), "batch_size": 3},
+    "stream, drop_last": {"dataset": data.SizedShards(10, told=10), "batch_size": 3, "drop_last": True},
+    "stream, no batches": {"dataset": data.SizedShards(10, told=10), "batch_size": None},
+    "stream of nothing": {"dataset": data.SizedShards(0, told=0), "batch_size": 3},
+    "stream that reports too little": {"dataset": data.SizedShards(10, told=4), "batch_size": 2},
 }
 
 
 @as_in_torch(ways.with_workers(ways.INLINE, ways.TWO), reference=ways.INLINE)
 @pytest.mark.parametrize("name", LENGTHS)
 def test_the_length_of_a_loader_and_of_its_iterator(load, name):
-    loader = LENGTHS[name](load)
+    loader = load(**{"dataset": data.Squares(10), **LENGTHS[name]})
     seen = [outcome(len, loader), outcome(len, loader)]
     seen.append(loader._IterableDataset_len_called)
     # torch's workers read ahead in iter(), which then fails already if the sampler's first step does.

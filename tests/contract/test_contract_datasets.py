@@ -3,12 +3,13 @@
 from typing import Any
 
 import contract_datasets as data
+import contract_pipelines as pipelines
 import contract_ways as ways
 import pytest
 import torch
 from contract_harness import as_in_torch, assert_same_as_torch, epochs, generator, outcome, without_messages
 from kit.datasets import Made, Sized
-from torch.utils.data import ChainDataset, ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
+from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 
 class _NestedSubset(Subset):
@@ -178,19 +179,15 @@ def test_a_dataset_gives_the_same_samples_to_a_collate_function(load, name):
 
 
 @as_in_torch(ways.everywhere)
-def test_every_sample_is_asked_for_exactly_once_an_epoch(load):
-    dataset = data.Counted(23)
-    loader = load(dataset, batch_size=4, shuffle=True, generator=generator())
-    return [[epochs(loader), dataset.counts.clone()] for _ in range(3)]
-
-
-@as_in_torch(ways.each_kind)
 @pytest.mark.parametrize(
-    "arguments", [{"batch_size": None}, {"batch_size": 4, "collate_fn": data.identity}], ids=["samples", "batches"]
+    "arguments",
+    [{}, {"batch_size": None}, {"collate_fn": data.identity}],
+    ids=["collated", "samples", "as they are"],
 )
-def test_every_sample_is_asked_for_exactly_once_whatever_the_unit(load, arguments):
-    dataset = data.Counted(11)
-    return epochs(load(dataset, **arguments)), dataset.counts
+def test_every_sample_is_asked_for_exactly_once_an_epoch(load, arguments):
+    dataset = data.Counted(23)
+    loader = load(dataset, **{"batch_size": 4, **arguments}, shuffle=True, generator=generator())
+    return [[epochs(loader), dataset.counts.clone()] for _ in range(3)]
 
 
 @as_in_torch(ways.several)
@@ -207,9 +204,9 @@ def test_samples_that_do_not_fit_the_first_ones_are_still_asked_for_once(load):
 
 @as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_PERSISTENT))
 def test_the_main_process_keeps_its_own_copy_of_the_dataset(load):
-    dataset = data.Stateful()
+    dataset = pipelines.Counted()
     seen = epochs(load(dataset, batch_size=2), 2)
-    return seen, dataset.made
+    return seen, dataset.accesses
 
 
 @as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_PERSISTENT))
@@ -249,8 +246,3 @@ def test_a_subclass_of_subset_with_one_method_only_is_refused_as_by_torch(load):
             return "mine"
 
     return outcome(lambda: epochs(load(Half(data.Squares(4), [1, 2]))))
-
-
-@as_in_torch(ways.TWO)
-def test_chained_streams(load):
-    return epochs(load(ChainDataset([data.Shards(4), data.Shards(3)]), batch_size=3), 2)

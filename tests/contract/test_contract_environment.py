@@ -17,9 +17,8 @@ from contract_harness import (
     run_case,
     subject_class,
 )
-from kit.datasets import Made, Sized
+from kit.datasets import Made
 from torch.utils.data import ConcatDataset, Subset, get_worker_info
-from torch.utils.data._utils.worker import WorkerInfo
 
 
 @as_in_torch(ways.without_threads)
@@ -60,35 +59,6 @@ def test_the_main_process_has_no_worker_info(load):
     for _ in iterator:
         seen.append(get_worker_info())
     return [*seen, get_worker_info()]
-
-
-def _without_number(info: Any) -> str:
-    text = repr(info).replace(f"id={info.id}", "id=i").replace(f"seed={info.seed}", "seed=base+i")
-    # torch's threads, when there are any, have something to tell from here on.
-    return text.partition(", rng=")[0]
-
-
-class _Told(Sized):
-    """Tells everything of the worker's info but the worker's number."""
-
-    def __getitem__(self, index: int) -> Any:
-        info = get_worker_info()
-        if info is None:
-            return "no worker"
-        return [
-            isinstance(info, WorkerInfo),
-            _without_number(info),
-            [name for name in ("id=", "num_workers=", "seed=", "dataset=", "rng=") if name not in repr(info)],
-            info.dataset is self,
-        ]
-
-    def __repr__(self) -> str:
-        return "<the dataset>"
-
-
-@as_in_torch(ways.everywhere)
-def test_the_info_is_printed_as_torchs(load):
-    return epochs(load(_Told(8), batch_size=2, collate_fn=list))
 
 
 @as_in_torch(ways.each_kind)

@@ -51,14 +51,15 @@ def epochs(loader: Any, stops: tuple[int | None, ...], own: torch.Generator | No
 
 def each_pipeline(*names: str) -> pytest.MarkDecorator:
     """Run a test with each pipeline, or those of these names."""
-    chosen = [make for make in pipelines.PIPELINES if not names or make.__name__ in names]
 
     def skip(name: str) -> list[pytest.MarkDecorator]:
         needed = pipelines.NEEDED.get(name)
         missing = needed is not None and importlib.util.find_spec(needed) is None
         return [pytest.mark.skip(reason=f"{needed} is not installed")] if missing else []
 
-    cases = [pytest.param(make, id=make.__name__, marks=skip(make.__name__)) for make in chosen]
+    cases = [
+        pytest.param(pipelines.PIPELINES[name], id=name, marks=skip(name)) for name in names or pipelines.PIPELINES
+    ]
     return pytest.mark.parametrize("make", cases)
 
 
@@ -183,6 +184,21 @@ def test_batches_are_torchs_with_any_arguments(load, name, stops):
     return epochs(load(drawing(), **arguments), stops, own)
 
 
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO_PERSISTENT, ways.THREE), seeding="torch", chunk_size="batch")
+def test_what_is_so_without_a_seed_can_be_asked_for(load):
+    return epochs(load(drawing(), batch_size=2, shuffle=True), WHOLE_LEFT_WHOLE)
+
+
+@as_in_torch(ways.with_workers(ways.ONE, ways.TWO, ways.THREE))
+def test_batches_come_from_the_workers_in_turn_also_when_one_of_them_is_slow(load):
+    def slow(index):
+        """Every index that worker 0 would get takes long."""
+        total = sum(range(400_000)) if index % load.workers.count == 0 else 0
+        return get_worker_info().id, index, total * 0
+
+    return epochs(load(Made(12, slow), batch_size=1), (None,))
+
+
 @as_in_torch(ways.with_workers(ways.INLINE, ways.ONE, ways.TWO, ways.TWO_PERSISTENT, ways.THREE))
 @pytest.mark.parametrize("style", ["map", "stream"])
 @pytest.mark.parametrize("stop", [None, LEFT], ids=["whole", "left early"])
@@ -208,7 +224,7 @@ ONE_PERSISTENT = dataclasses.replace(ways.ONE, persistent=True)
 
 
 @as_in_torch(ways.with_workers(ways.ONE, ONE_PERSISTENT))
-@pytest.mark.parametrize("make", [pipelines.counted, pipelines.stream, pipelines.errors_of_samples])
+@each_pipeline("counted", "stream", "errors_of_samples")
 @pytest.mark.parametrize("stops", [WHOLE_LEFT_WHOLE, LEFT_TWICE], ids=["whole first", "left twice"])
 def test_batches_of_one_worker_without_order_are_torchs(load, make, stops, files):
     dataset, arguments = make(files)

@@ -90,60 +90,20 @@ def test_an_exception_of_the_collate_function_stands_in_the_place_of_its_batch(l
     return epochs(load(data.Indices(9), batch_size=batch_size, collate_fn=_CollateFailing(5)), 2)
 
 
-class _FirstArgument(Exception):
-    """Takes anything as its first argument, and makes its text of it."""
-
-    def __init__(self, what: Any) -> None:
-        super().__init__(f"<{what}>")
-
-
-class _Unraisable(Exception):
-    """Cannot be made at all a second time."""
-
-    def __init__(self) -> None:
-        super().__init__("made without arguments")
-
-
-def _pathological(index: int) -> Any:
-    if index == 1:
-        raise _FirstArgument("a text")
-    if index == 2:
-        raise _Unraisable
-    return index
-
-
-@as_in_torch(ways.several)
-def test_exceptions_whose_constructors_are_unusual(load):
-    return epochs(load(Made(4, _pathological)))
-
-
-def _error(load: Any, failure: str) -> Exception:
-    try:
-        list(load(data.Failing(at=[1], failure=failure)))
-    except Exception as error:
-        raised(error)
-        return error
-    raise AssertionError("nothing raised")
-
-
 @as_in_torch(ways.each_kind)
-def test_an_exception_that_a_worker_raises_has_the_attributes_of_its_class_only(load):
-    error = _error(load, "custom")
-    return type(error), len(error.args), type(error.args[0]), type(error.__cause__), "Traceback" in str(error)
-
-
-@as_in_torch(ways.each_kind)
-def test_the_message_of_a_worker_holds_the_original_traceback(load):
-    text = str(_error(load, "chained"))
-    wanted = ["Traceback (most recent call last)", "in __getitem__", "in _chained", "ValueError: a bad sample"]
-    wanted += ["The above exception was the direct cause", "RuntimeError: in consequence", "DataLoader worker "]
-    return [(part, part in text) for part in wanted]
-
-
-@as_in_torch(ways.each_kind)
-def test_a_key_error_of_a_worker_prints_its_lines(load):
-    error = _error(load, "key_error")
-    return type(error.args[0]).__name__, str(error).count("\n") > 2, "\\n" in str(error)
+def test_an_exception_that_a_worker_raises_has_the_attributes_of_its_class_and_the_traceback_as_its_text(load):
+    seen = []
+    for failure in ("custom", "chained", "key_error"):
+        try:
+            list(load(data.Failing(at=[1], failure=failure)))
+        except Exception as error:
+            raised(error)
+            text = str(error)
+            wanted = ["Traceback (most recent call last)", "in __getitem__", "in _chained", "ValueError: a bad sample"]
+            wanted += ["The above exception was the direct cause", "RuntimeError: in consequence", "\\n"]
+            seen += [type(error), len(error.args), type(error.args[0]), type(error.__cause__), text.count("\n") > 2]
+            seen += [(part, part in text) for part in [*wanted, "DataLoader worker "]]
+    return seen
 
 
 @as_in_torch
@@ -216,17 +176,12 @@ def test_a_batch_sampler_that_is_read_to_its_error(load):
 # The initialisation of workers.
 
 
-@as_in_torch(ways.with_workers(ways.ONE, ways.TWO, ways.TWO_THREADS))
-def test_an_error_of_the_worker_init_function_is_raised_by_the_first_next(load):
+@as_in_torch(ways.with_workers(ways.INLINE, ways.ONE, ways.TWO, ways.TWO_THREADS))
+def test_an_error_of_the_worker_init_function_is_raised_by_the_first_next_and_there_is_none_without_workers(load):
     # torch's later batches fail for a name that was never set; only the first error is worth keeping.
 
     iterator = iter(load(data.Squares(6), batch_size=2, worker_init_fn=data.init_that_fails))
     return outcome(next, iterator)
-
-
-@as_in_torch
-def test_the_worker_init_function_is_not_called_without_workers(load):
-    return epochs(load(data.Squares(6), worker_init_fn=data.init_that_fails))
 
 
 # Streams.

@@ -1,6 +1,7 @@
 """Iterable-style datasets: every worker has a copy of its own, and their batches come in turn."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import contract_datasets as data
@@ -9,7 +10,7 @@ import pytest
 from contract_harness import as_in_torch, consume, epochs, outcome, random_states
 from contract_samples import SAMPLES
 from kit.datasets import Stream
-from torch.utils.data import IterableDataset
+from torch.utils.data import ChainDataset, IterableDataset
 
 varied = ways.with_workers(
     ways.INLINE, ways.TWO_PERSISTENT, ways.THREE, ways.THREE_THREADS, ways.TWO_PERSISTENT_THREADS
@@ -24,9 +25,38 @@ def test_a_sharded_stream_comes_in_turn(load, batch_size, drop_last):
     return epochs(load(data.Shards(17), batch_size=batch_size, drop_last=drop_last), 2)
 
 
+class _Counting(IterableDataset):
+    """Tells how often this copy was asked for an iterator."""
+
+    def __init__(self) -> None:
+        self.iterations = 0
+
+    def __iter__(self) -> Any:
+        self.iterations += 1
+        return iter([self.iterations] * 4)
+
+
+STREAMS: dict[str, Callable[[], dict[str, Any]]] = {
+    "without batches": lambda: {"dataset": data.Shards(7), "batch_size": None},
+    "in batches": lambda: {"dataset": data.Shards(5), "batch_size": 2},
+    "not sharded": lambda: {"dataset": data.Everything(range(7)), "batch_size": 2},
+    "as in the documentation": lambda: {
+        "dataset": data.Range(3, 17),
+        "batch_size": 2,
+        "worker_init_fn": data.divide_range,
+    },
+    # Without workers, and with persistent ones, nothing is left for the second epoch.
+    "its own iterator": lambda: {"dataset": data.OneShot(7), "batch_size": 2},
+    "made anew": lambda: {"dataset": _Counting(), "batch_size": 2},
+    "chained": lambda: {"dataset": ChainDataset([data.Shards(4), data.Shards(3)]), "batch_size": 3},
+}
+
+
 @as_in_torch(ways.everywhere_alone)
-def test_a_stream_without_batches(load):
-    return epochs(load(data.Shards(7), batch_size=None), 2)
+@pytest.mark.parametrize("name", STREAMS)
+def test_three_epochs_of_a_stream_and_the_generators_after_each(load, name):
+    loader = load(**STREAMS[name]())
+    return [[consume(iter(loader)), random_states()] for _ in range(3)]
 
 
 @as_in_torch(varied)
@@ -36,27 +66,11 @@ def test_uneven_and_empty_shards(load, sizes, batch_size, drop_last):
     return epochs(load(data.UnevenShards(*sizes), batch_size=batch_size, drop_last=drop_last), 2)
 
 
-@as_in_torch(varied)
-def test_a_stream_that_is_not_sharded_comes_from_every_worker(load):
-    return epochs(load(data.Everything(range(7)), batch_size=2), 2)
-
-
 @as_in_torch(ways.several_alone)
 @pytest.mark.parametrize("batch_size", [None, 3])
 def test_an_endless_stream_can_be_left_and_begins_again(load, batch_size):
     loader = load(data.Endless(), batch_size=batch_size)
     return [list(itertools.islice(loader, taken)) for taken in (10, 1, 7)]
-
-
-@as_in_torch(ways.everywhere_alone)
-def test_a_range_divided_by_the_init_function_as_in_the_documentation(load):
-    return epochs(load(data.Range(3, 17), batch_size=2, worker_init_fn=data.divide_range), 2)
-
-
-@as_in_torch(ways.everywhere_alone)
-def test_a_stream_that_is_its_own_iterator(load):
-    # Without workers, and with persistent ones, nothing is left for the second epoch.
-    return epochs(load(data.OneShot(7), batch_size=2), 3)
 
 
 @as_in_torch(varied)
@@ -109,12 +123,6 @@ def test_without_order_the_same_batches_come(load):
 
 
 @as_in_torch(ways.several_alone)
-def test_the_generators_after_an_epoch_of_a_stream(load):
-    loader = load(data.Shards(5), batch_size=2)
-    return [[consume(iter(loader)), random_states()] for _ in range(2)]
-
-
-@as_in_torch(ways.several_alone)
 def test_a_stream_has_ended_when_it_has_ended(load):
     iterator = iter(load(data.Shards(5), batch_size=2))
     return [consume(iterator), consume(iterator)]
@@ -127,19 +135,3 @@ def test_a_stream_whose_iterator_cannot_be_made(load):
             return 5
 
     return outcome(lambda: next(iter(load(NoIterator()))))
-
-
-@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_PERSISTENT))
-def test_the_iterator_of_a_stream_is_made_anew_in_every_epoch(load):
-    class Counting(IterableDataset):
-        """Tells how often this copy was asked for an iterator."""
-
-        def __init__(self):
-            self.iterations = 0
-
-        def __iter__(self):
-            self.iterations += 1
-            return iter([self.iterations] * 4)
-
-    dataset = Counting()
-    return epochs(load(dataset, batch_size=2), 3), dataset.iterations

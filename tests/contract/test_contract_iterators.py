@@ -24,12 +24,6 @@ def test_several_iterators_of_one_loader_are_independent(load):
     return seen + [consume(iterator) for iterator in iterators]
 
 
-@as_in_torch(not_persistent)
-def test_zip_of_a_loader_with_itself(load):
-    loader = load(Squares(10), batch_size=3, shuffle=True, generator=generator())
-    return [list(zip(loader, loader, strict=True)) for _ in range(2)]
-
-
 @as_in_torch(ways.several)
 def test_a_validation_loop_inside_a_training_loop(load):
     training = load(Squares(8), batch_size=2, shuffle=True, generator=generator())
@@ -61,21 +55,6 @@ def test_a_loop_left_early_with_worker_threads_which_read_further_ahead(load, ta
     ahead = {} if load.own_arguments else {"prefetch_factor": 4}
     loader = load(Squares(20), batch_size=2, shuffle=True, generator=generator(), **ahead)
     return [list(itertools.islice(loader, taken)), *epochs(loader, 2)]
-
-
-@as_in_torch(ways.several_alone)
-def test_a_loop_left_by_an_exception_of_the_user(load):
-    loader = load(Squares(12), batch_size=2, shuffle=True, generator=generator())
-    seen: list[Any] = []
-    for _ in range(2):
-        try:
-            for batch in loader:
-                seen.append(batch)
-                if len(seen) % 3 == 2:
-                    raise KeyError("the user's own")
-        except KeyError:
-            seen.append("left")
-    return seen, epochs(loader)
 
 
 @as_in_torch(ways.with_workers(ways.TWO, ways.TWO_PERSISTENT))
@@ -193,16 +172,6 @@ def test_the_number_of_workers_may_change(load):
     return seen
 
 
-@as_in_torch(ways.with_workers(ways.TWO, ways.TWO_PERSISTENT))
-def test_the_number_of_workers_may_become_zero(load):
-    loader = load(Squares(10), batch_size=3, shuffle=True, generator=generator())
-    seen = [epochs(loader)]
-    loader.num_workers = 0
-    seen.append(epochs(loader, 2))
-    loader.num_workers = 2
-    return [*seen, epochs(loader, 2)]
-
-
 @as_in_torch
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch's half-made iterators
 def test_a_number_of_workers_without_a_prefetch_factor_fails_as_in_torch(load):
@@ -210,14 +179,6 @@ def test_a_number_of_workers_without_a_prefetch_factor_fails_as_in_torch(load):
     loader.num_workers = 1
     # torch's error is an accident, a comparison with None.
     return isinstance(outcome(lambda: next(iter(loader))), Raised)
-
-
-@as_in_torch(ways.several)
-def test_the_collate_function_may_change(load):
-    loader = load(Indices(6), batch_size=2)
-    seen = [epochs(loader)]
-    loader.collate_fn = identity
-    return [*seen, epochs(loader, 2)]
 
 
 @as_in_torch(ways.several)
@@ -258,25 +219,26 @@ def test_pinning_may_be_turned_on_and_warns(load):
     return [*seen, recorded(lambda: consume(iter(loader))), loader.pin_memory]
 
 
-@as_in_torch(ways.with_workers(ways.TWO, ways.THREE, ways.TWO_THREADS))
-def test_prefetch_factor_timeout_and_order_may_change(load):
-    loader = load(Squares(20), batch_size=2)
+@as_in_torch(ways.with_workers(ways.TWO, ways.TWO_PERSISTENT, ways.THREE, ways.TWO_THREADS))
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"collate_fn": identity},
+        {"num_workers": 0, "prefetch_factor": None},
+        {"prefetch_factor": 5, "timeout": 40},
+        {"multiprocessing_context": "fork"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_arguments_may_change_and_change_back(load, changed):
+    loader = load(Squares(20), batch_size=2, shuffle=True, generator=generator())
+    before = {name: getattr(loader, name) for name in changed}
     seen = [epochs(loader)]
-    loader.prefetch_factor = 5
-    loader.timeout = 40
-    loader.in_order = False
-    batches = consume(iter(loader))[:-1]
-    seen.append([sorted(batch[1].tolist() for batch in batches)])
-    loader.in_order = True
-    return [*seen, epochs(loader)]
-
-
-@as_in_torch(ways.TWO)
-def test_the_start_method_may_change(load):
-    loader = load(Squares(6), batch_size=2)
-    seen = [epochs(loader)]
-    loader.multiprocessing_context = "fork"
-    return [*seen, epochs(loader), type(loader.multiprocessing_context).__name__]
+    for values in (changed, before):
+        for name, value in values.items():
+            setattr(loader, name, value)
+        seen.append(epochs(loader))
+    return [*seen, type(loader.multiprocessing_context).__name__]
 
 
 @as_in_torch(ways.each_kind)

@@ -1,6 +1,7 @@
 """The order of an epoch, what samplers may be, and what is drawn from which generator when."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import contract_datasets as data
@@ -8,7 +9,8 @@ import contract_ways as ways
 import numpy as np
 import pytest
 import torch
-from contract_harness import as_in_torch, consume, epochs, generator, random_states
+from contract_harness import as_in_torch, consume, epochs, generator, outcome, random_states
+from kit.datasets import Sized
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -21,31 +23,18 @@ from torch.utils.data import (
 
 
 @as_in_torch(ways.everywhere)
-def test_shuffled_order_from_a_generator_over_three_epochs(load):
-    return epochs(load(data.Squares(10), batch_size=3, shuffle=True, generator=generator()), 3)
-
-
-@as_in_torch(ways.everywhere)
-def test_shuffled_order_from_the_global_generator_over_three_epochs(load):
-    return epochs(load(data.Squares(10), batch_size=3, shuffle=True), 3)
-
-
-def _states_of_an_epoch(load: Any, own: torch.Generator | None, count: int = 2, **arguments: Any) -> Any:
-    loader = load(data.Squares(10), batch_size=3, generator=own, **arguments)
-    seen: list[Any] = [random_states(own)]
-    for _ in range(count):
-        iterator = iter(loader)
-        seen.append(random_states(own))
-        for batch in iterator:
-            seen += [batch, random_states(own)]
-    return [*seen, random_states(own)]
-
-
-@as_in_torch(ways.several)
 @pytest.mark.parametrize("own", [False, True], ids=["global generator", "own generator"])
 @pytest.mark.parametrize("shuffle", [False, True], ids=["sequential", "shuffled"])
 def test_the_generators_have_torchs_state_after_iter_and_after_every_next(load, shuffle, own):
-    return _states_of_an_epoch(load, generator() if own else None, shuffle=shuffle)
+    drawn = generator() if own else None
+    loader = load(data.Squares(10), batch_size=3, generator=drawn, shuffle=shuffle)
+    seen: list[Any] = [random_states(drawn)]
+    for _ in range(3):
+        iterator = iter(loader)
+        seen.append(random_states(drawn))
+        for batch in iterator:
+            seen += [batch, random_states(drawn)]
+    return [*seen, random_states(drawn)]
 
 
 @as_in_torch(ways.several)
@@ -69,6 +58,13 @@ def test_a_generator_may_be_seeded_again_between_epochs(load, own):
         (drawn or torch).manual_seed(seed)
         seen.append(consume(iter(loader)))
     return seen
+
+
+class _TakesAnything(Sized):
+    def __getitems__(self, asked: Any) -> list[Any]:
+        if isinstance(asked, slice):
+            return [torch.tensor(index) for index in range(10)[asked]]
+        return [torch.tensor(index) for index in (range(asked) if isinstance(asked, int) else sorted(asked))]
 
 
 # Sequences of keys are fresh in each run: some are used up.
@@ -141,6 +137,16 @@ SAMPLERS: dict[str, Any] = {
     "batches that are tensors": lambda: {"batch_sampler": torch.arange(6).reshape(3, 2), "dataset": data.ByKey()},
     "batches that are arrays": lambda: {"batch_sampler": list(np.arange(6).reshape(3, 2)), "dataset": data.ByKey()},
     "batches that are ranges": lambda: {"batch_sampler": [range(3), range(3, 5)]},
+    "batches that are sets": lambda: {"batch_sampler": [{0, 1}, {2, 3}]},
+    "batches that are dicts": lambda: {"batch_sampler": [{0: "a", 1: "b"}, {2: "c"}]},
+    "generated batches": lambda: {"batch_sampler": ((index for index in pair) for pair in ((0, 1), (2, 3)))},
+    "mapped batches": lambda: {"batch_sampler": (map(int, pair) for pair in ("01", "23"))},
+    "batches that a dataset makes of slices": lambda: {
+        "batch_sampler": [slice(0, 5), slice(5, 7)],
+        "dataset": _TakesAnything(10),
+    },
+    "batches that a dataset makes of numbers": lambda: {"batch_sampler": [3, 2], "dataset": _TakesAnything(10)},
+    "batches that a dataset makes of sets": lambda: {"batch_sampler": [{1, 2}, {3}], "dataset": _TakesAnything(10)},
     "batches that repeat": lambda: {"batch_sampler": [[0], [1, 2]] * 3},
     "batches, an empty one among them": lambda: {"batch_sampler": [[0, 1], [], [2]]},
     "no batches": lambda: {"batch_sampler": []},
@@ -178,8 +184,36 @@ SENT += ["batches, an empty one among them", "dataset without a length"]
     )
 )
 def test_a_sampler_gives_the_same_batches_in_two_epochs(load, name):
-    arguments = SAMPLERS[name]()
-    return epochs(load(arguments.pop("dataset", data.Indices(10)), **arguments), 2), random_states()
+    loader = load(**{"dataset": data.Indices(10), **SAMPLERS[name]()})
+    return outcome(len, loader), epochs(loader, 2), outcome(len, iter(loader)), random_states()
+
+
+@as_in_torch(ways.each_kind)
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if name.startswith("batches that")])
+def test_a_batch_sampler_gives_the_same_samples_to_a_collate_function(load, name):
+    arguments = {"dataset": data.Indices(10), **SAMPLERS[name]()}
+    return epochs(load(collate_fn=list, **arguments))
+
+
+class _OneList:
+    """Uses one list for all its batches."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        for index in range(12):
+            batch.append(index)
+            if len(batch) == 3:
+                yield batch
+                batch.clear()
+
+    def __len__(self) -> int:
+        return 4
+
+
+@as_in_torch(ways.in_workers, reference=ways.INLINE)
+@pytest.mark.parametrize("collate_fn", [None, list], ids=["default collate", "own collate"])
+def test_a_batch_sampler_that_uses_its_list_again_gives_what_it_gives_without_workers(load, collate_fn):
+    return epochs(load(data.Squares(12), batch_sampler=_OneList(), collate_fn=collate_fn))
 
 
 @as_in_torch(ways.with_workers(ways.INLINE))
@@ -225,12 +259,6 @@ def test_a_distributed_sampler_with_set_epoch(load, shuffle, drop_last):
             sampler.set_epoch(epoch)
             seen.append([consume(iter(loader)), len(loader)])
     return seen
-
-
-@as_in_torch(ways.several)
-def test_a_distributed_sampler_without_set_epoch_repeats_its_order(load):
-    sampler = DistributedSampler(data.Indices(11), 2, 1)
-    return epochs(load(data.Indices(11), batch_size=2, sampler=sampler), 3)
 
 
 @as_in_torch(ways.several, reference=ways.INLINE)

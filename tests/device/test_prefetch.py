@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import gc
+import math
 import os
 import weakref
 from collections import UserDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -29,34 +30,8 @@ from fastload.work import Batch
 CPU = torch.device("cpu")
 
 
-class Asked:
-    """A source as a stage.
-
-    Args:
-        source: has ``next`` and ``next_nowait``.
-        blocking: it makes a batch in the call that asks for it.
-    """
-
-    def __init__(self, source: Any, blocking: bool) -> None:
-        self._source = source
-        self._blocking = blocking
-
-    def next(self, wait: bool = True) -> Batch:
-        batch: Batch = self._source.next() if wait or self._blocking else self._source.next_nowait()
-        return batch
-
-    def drop(self) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """Nothing is under way."""
-
-
 class DeviceAhead(device_module.DeviceAhead):
     """Gives the data of batches, or raises the errors in their place."""
-
-    def __init__(self, source: Any, mover: Mover, depth: int, *, blocking: bool) -> None:
-        super().__init__(Asked(source, blocking), mover, depth)
 
     def next(self, wait: bool = True) -> Any:
         return super().next(wait).result()
@@ -67,11 +42,11 @@ class Recycled:
 
     Args:
         number: of batches.
-        ready: how many are, for who does not wait.
+        ready: how many are, for who does not wait; else the next is made in the call that asks for it.
         streams: where copies read the buffers.
     """
 
-    def __init__(self, number: int, ready: int = 0, streams: SimulatedStreams | None = None) -> None:
+    def __init__(self, number: int, ready: float = math.inf, streams: SimulatedStreams | None = None) -> None:
         self.number = number
         self.made = 0
         self.ready = ready
@@ -79,7 +54,11 @@ class Recycled:
         self.free: list[torch.Tensor] = []
         self._streams = streams
 
-    def next(self) -> Any:
+    def next(self, wait: bool = True) -> Any:
+        if not wait:
+            if not self.ready:
+                raise NotReady
+            self.ready -= 1
         if self.made == self.number:
             raise StopIteration
         self.buffers += not self.free
@@ -91,12 +70,6 @@ class Recycled:
         batch = buffer.view(4)
         weakref.finalize(batch, self.free.append, buffer)
         return Batch(data={"x": batch})
-
-    def next_nowait(self) -> Any:
-        if not self.ready:
-            raise NotReady
-        self.ready -= 1
-        return self.next()
 
 
 def moved_with(streams: Any, **options: Any) -> Mover:
@@ -120,10 +93,10 @@ def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped
     number, depth, blocking, fixed, transforms, plan
 ):
     streams = SimulatedStreams()
-    source = Recycled(number, streams=streams)
+    source = Recycled(number, math.inf if blocking else 0, streams)
     options = negated(streams) if transforms else {}
     mover = moved_with(streams, num_buffers=(depth + 2) * fixed, **options)
-    ahead = DeviceAhead(source, mover, depth, blocking=blocking)
+    ahead = DeviceAhead(source, mover, depth)
     seen: list[float] = []
     kept: list[Any] = []
     steps = iter(plan)
@@ -150,19 +123,10 @@ def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped
     ahead.close()
 
 
-@dataclasses.dataclass
-class Steps:
-    """A training loop whose device is slow, and what it needed."""
-
-    streams: SimulatedStreams
-    source: Recycled
-    seen: list[float]
-
-
-def lagging(number: int, depth: int, streams: SimulatedStreams, kind: Any = DeviceAhead, **options: Any) -> Steps:
-    """Let the copies and transforms be done at once, and the kernels when the host waits for them."""
+def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) -> tuple[Recycled, list[float]]:
+    """Let the copies and transforms be done at once, and the kernels of a loop when the host waits for them."""
     source = Recycled(number, streams=streams)
-    ahead = kind(source, moved_with(streams, **options), depth, blocking=True)
+    ahead = DeviceAhead(source, moved_with(streams, **options), depth)
     seen: list[float] = []
     for _ in range(number):
         batch = ahead.next()
@@ -172,51 +136,25 @@ def lagging(number: int, depth: int, streams: SimulatedStreams, kind: Any = Devi
         streams.transforms.run()
     streams.compute.run()
     ahead.close()
-    return Steps(streams, source, seen)
-
-
-class Boundless(DeviceAhead):
-    """Copies ahead of the user, however far the device is behind."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._most_on_device = 1 << 30
-
-
-class Careless(DeviceAhead):
-    """Lets go of host memory at once."""
-
-    def _hold(self, event: Any, batch: Any) -> None:
-        pass
+    return source, seen
 
 
 @pytest.mark.parametrize("number", [20, 100])
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_however_far_the_device_is_behind_so_much_memory_is_used_and_no_more(number, depth):
-    steps = lagging(number, depth, SimulatedStreams())
-    assert steps.seen == list(range(number))
-    assert steps.streams.num_blocks <= depth + 3
-    assert steps.source.buffers <= depth + 3
-    transformed = SimulatedStreams()
-    steps = lagging(number, depth, transformed, **negated(transformed))
-    assert steps.streams.num_blocks <= 2 * (depth + 3)  # what is copied, and what is made of it
-    boundless = lagging(number, depth, SimulatedStreams(), Boundless)
-    assert boundless.streams.num_blocks > number - depth - 3
-
-
-def test_host_buffers_are_as_few_where_nothing_is_copied_before_somebody_waits():
     streams = SimulatedStreams()
-    source = Recycled(100, streams=streams)
-    ahead = DeviceAhead(source, moved_with(streams), 2, blocking=True)
-    for _ in range(100):
-        streams.kernel(ahead.next()["x"])
-    assert source.buffers <= 5
-    ahead.close()
+    source, seen = lagging(number, depth, streams)
+    assert seen == list(range(number))
+    assert streams.num_blocks <= depth + 3
+    assert source.buffers <= depth + 3
+    streams = SimulatedStreams()
+    lagging(number, depth, streams, **negated(streams))
+    assert streams.num_blocks <= 2 * (depth + 3)  # what is copied, and what is made of it
 
 
 def test_the_host_does_not_wait_while_a_batch_is_ready():
     streams = SimulatedStreams()
-    ahead = DeviceAhead(Recycled(20), moved_with(streams), 3, blocking=True)
+    ahead = DeviceAhead(Recycled(20), moved_with(streams), 3)
     for expected in range(5):  # depth + 2
         batch = ahead.next()
         streams.kernel(batch["x"])
@@ -230,7 +168,7 @@ def test_two_epochs_have_the_bound_together():
     streams = SimulatedStreams()
     mover = moved_with(streams)
     for _ in range(30):  # of two batches
-        ahead = DeviceAhead(Recycled(2), mover, 2, blocking=True)
+        ahead = DeviceAhead(Recycled(2), mover, 2)
         for _ in range(2):
             streams.kernel(ahead.next()["x"])
         ahead.close()
@@ -240,16 +178,11 @@ def test_two_epochs_have_the_bound_together():
 def test_two_iterations_at_once_have_a_bound_each():
     streams = SimulatedStreams()
     mover = moved_with(streams)
-    both = [DeviceAhead(Recycled(20), mover, 3, blocking=True) for _ in range(2)]
+    both = [DeviceAhead(Recycled(20), mover, 3) for _ in range(2)]
     for _ in range(5):  # depth + 2
         for ahead in both:
             streams.kernel(ahead.next()["x"])
     assert streams.compute.done == 0
-    queued = streams.compute.queued
-    streams.compute.launch(lambda: None)  # with the first one's batch
-    both[1].next()
-    assert streams.compute.done <= queued
-    both[0].next()
     for ahead in both:
         ahead.close()
 
@@ -283,7 +216,7 @@ def test_what_was_on_the_device_already_is_waited_for_by_another_stream_of_the_u
 
 def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
     streams = SimulatedStreams()
-    ahead = DeviceAhead(Recycled(9), moved_with(streams, **negated(streams)), 2, blocking=True)
+    ahead = DeviceAhead(Recycled(9), moved_with(streams, **negated(streams)), 2)
     for _ in range(2):
         ahead.next()
     streams.copies.run()
@@ -294,30 +227,30 @@ def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
     ahead.close()
 
 
-def plainly(streams: SimulatedStreams, kind: Any) -> None:
-    lagging(6, 1, streams, kind)
+def plainly(streams: SimulatedStreams) -> None:
+    lagging(6, 1, streams)
 
 
-def transformed(streams: SimulatedStreams, kind: Any) -> None:
-    lagging(6, 1, streams, kind, **negated(streams))
+def transformed(streams: SimulatedStreams) -> None:
+    lagging(6, 1, streams, **negated(streams))
 
 
-def transformed_slowly(streams: SimulatedStreams, kind: Any) -> None:
-    ahead = kind(Recycled(6), moved_with(streams, **negated(streams)), 2, blocking=True)
+def transformed_slowly(streams: SimulatedStreams) -> None:
+    ahead = DeviceAhead(Recycled(6), moved_with(streams, **negated(streams)), 2)
     for _ in range(6):
         streams.kernel(ahead.next()["x"])
         streams.copies.run()
     ahead.close()
 
 
-def into_fixed_places(streams: SimulatedStreams, kind: Any) -> None:
-    lagging(9, 1, streams, kind, num_buffers=3)
+def into_fixed_places(streams: SimulatedStreams) -> None:
+    lagging(9, 1, streams, num_buffers=3)
 
 
-def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams, kind: Any) -> None:
+def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams) -> None:
     mover = moved_with(streams, num_buffers=3)
     for epoch in range(2):
-        ahead = kind(Recycled(9), mover, 1, blocking=True)
+        ahead = DeviceAhead(Recycled(9), mover, 1)
         for _ in range(3):
             if epoch == 0:
                 streams.compute.run()  # so that more is copied ahead, and dropped
@@ -325,9 +258,9 @@ def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams, kind:
         ahead.close()
 
 
-def into_fixed_places_while_the_last_batch_is_in_use(streams: SimulatedStreams, kind: Any) -> None:
+def into_fixed_places_while_the_last_batch_is_in_use(streams: SimulatedStreams) -> None:
     """It may be, until the new iteration is asked for its first batch."""
-    ahead = kind(Recycled(99), moved_with(streams, num_buffers=3), 1, blocking=True)
+    ahead = DeviceAhead(Recycled(99), moved_with(streams, num_buffers=3), 1)
     for end in (ahead.drop, ahead.close):
         for _ in range(2):
             batch = ahead.next()
@@ -335,28 +268,26 @@ def into_fixed_places_while_the_last_batch_is_in_use(streams: SimulatedStreams, 
             streams.kernel(batch["x"])
         end()
         if end == ahead.close:
-            ahead = kind(Recycled(99), ahead._mover, 1, blocking=True)
+            ahead = DeviceAhead(Recycled(99), ahead._mover, 1)
         streams.kernel(batch["x"])
     for _ in range(2):
         ahead.next()
     ahead.close()
 
 
-def into_fixed_places_with_another_stream_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
+def into_fixed_places_with_another_stream_of_the_users(streams: SimulatedStreams) -> None:
     mover = moved_with(streams, num_buffers=3)
     for name in ("first", "second"):
         streams.compute = Stream(name, streams.host)
-        ahead = kind(Recycled(9), mover, 1, blocking=True)
+        ahead = DeviceAhead(Recycled(9), mover, 1)
         for _ in range(2):
             streams.kernel(ahead.next()["x"])
         ahead.close()
 
 
-def from_the_device(streams: SimulatedStreams, kind: Any) -> None:
+def from_the_device(streams: SimulatedStreams) -> None:
     batches = ({"x": streams.made(torch.full((4,), float(number)))} for number in range(6))
-    source = Failing([])
-    source.next = lambda: Batch(data=next(batches))  # type: ignore[method-assign]
-    ahead = kind(source, moved_with(streams, **negated(streams)), 3, blocking=True)
+    ahead = DeviceAhead(Failing(batches), moved_with(streams, **negated(streams)), 3)
     kept = []
     for _ in range(6):
         streams.kernel(ahead.next()["x"])
@@ -364,13 +295,13 @@ def from_the_device(streams: SimulatedStreams, kind: Any) -> None:
     ahead.close()
 
 
-def with_a_weight_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
+def with_a_weight_of_the_users(streams: SimulatedStreams) -> None:
     weight = streams.made(torch.ones(4))
 
     def transform(batch: Any, _: Any) -> Any:
         return {"x": streams.work(torch.neg, weight)}
 
-    ahead = kind(Recycled(3), moved_with(streams, transform=transform), 1, blocking=True)
+    ahead = DeviceAhead(Recycled(3), moved_with(streams, transform=transform), 1)
     streams.kernel(ahead.next()["x"])
     ahead.close()
 
@@ -390,57 +321,33 @@ SCENES = [
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_the_stage_does_nothing_that_a_device_would_punish(scene):
-    scene(SimulatedStreams(), DeviceAhead)
+    scene(SimulatedStreams())
 
 
 @pytest.mark.parametrize(
     ("forgotten", "scene"),
     [
-        ("compute_waits", plainly),
-        ("used_by_compute", plainly),
-        ("compute_waits", transformed),
-        ("used_by_compute", transformed),
-        ("transforms_wait", transformed),
-        ("used_by_transforms", transformed_slowly),
-        ("transforms_wait", into_fixed_places_of_an_epoch_that_was_left),
-        ("used_by_transforms", from_the_device),
-        ("transforms_wait", into_fixed_places_while_the_last_batch_is_in_use),
-        ("transforms_wait", with_a_weight_of_the_users),
+        (("wait", "compute"), plainly),
+        (("note_use", "compute"), plainly),
+        (("wait", "compute"), transformed),
+        (("note_use", "compute"), transformed),
+        (("wait", "transform"), transformed),
+        (("note_use", "transform"), transformed_slowly),
+        (("wait", "transform"), into_fixed_places_of_an_epoch_that_was_left),
+        (("note_use", "transform"), from_the_device),
+        (("wait", "transform"), into_fixed_places_while_the_last_batch_is_in_use),
+        (("wait", "transform"), with_a_weight_of_the_users),
     ],
 )
 def test_whatever_is_forgotten_is_caught(forgotten, scene):
     with pytest.raises(Race):
-        scene(SimulatedStreams(forgotten), DeviceAhead)
-
-
-def test_a_stage_that_lets_go_of_host_memory_under_a_copy_is_caught():
-    with pytest.raises(Race, match="the host writes a host buffer, which the copy stream may still"):
-        plainly(SimulatedStreams(), Careless)
-
-
-def test_a_stage_without_a_bound_that_writes_fixed_places_too_early_is_caught():
-    with pytest.raises(Race, match="the transform stream writes memory of the device"):
-        into_fixed_places(SimulatedStreams(), Boundless)
-
-
-def test_fixed_places_are_written_after_the_kernels_that_read_them():
-    streams = SimulatedStreams()
-    ahead = DeviceAhead(Recycled(9), moved_with(streams, num_buffers=3), 1, blocking=True)
-    places, seen = set(), []
-    for _ in range(9):
-        batch = ahead.next()
-        places.add(batch["x"].data_ptr())
-        streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
-    streams.compute.run()
-    assert len(places) == 3
-    assert seen == list(range(9))
-    ahead.close()
+        scene(SimulatedStreams(*forgotten))
 
 
 def test_a_host_batch_is_held_until_its_copy_is_done_and_no_longer():
     streams = SimulatedStreams()
     source = Recycled(10)
-    ahead = DeviceAhead(source, moved_with(streams), 2, blocking=True)
+    ahead = DeviceAhead(source, moved_with(streams), 2)
     for _ in range(4):
         ahead.next()
     assert len(ahead._host) == source.made
@@ -459,7 +366,7 @@ def test_a_batch_whose_transform_failed_or_was_interrupted_is_held_until_its_cop
 
     streams = SimulatedStreams()
     source = Recycled(1)
-    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, blocking=True)
+    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1)
     with pytest.raises(raised, match="bad"):
         ahead.next()
     gc.collect()
@@ -470,17 +377,17 @@ def test_a_batch_whose_transform_failed_or_was_interrupted_is_held_until_its_cop
     assert len(source.free) == 1
 
 
-@pytest.mark.parametrize("blocking", [True, False])
-def test_the_first_batch_does_not_wait_for_others_and_then_depth_batches_are_ahead(blocking):
-    source = Recycled(10, ready=9)
-    ahead = DeviceAhead(source, moved_with(None), 3, blocking=blocking)
+@pytest.mark.parametrize("ready", [math.inf, 9])
+def test_the_first_batch_does_not_wait_for_others_and_then_depth_batches_are_ahead(ready):
+    source = Recycled(10, ready)
+    ahead = DeviceAhead(source, moved_with(None), 3)
     made = [source.made for _ in iter(lambda: ahead.next()["x"][0].item(), 5.0)]
     assert made == [1, 5, 6, 7, 8]
 
 
 def test_a_source_that_is_not_ready_is_not_waited_for():
-    source = Recycled(10)
-    ahead = DeviceAhead(source, moved_with(None), 3, blocking=False)
+    source = Recycled(10, ready=0)
+    ahead = DeviceAhead(source, moved_with(None), 3)
     assert [ahead.next()["x"][0].item() for _ in range(4)] == [0, 1, 2, 3]
     assert source.made == 4
 
@@ -488,23 +395,19 @@ def test_a_source_that_is_not_ready_is_not_waited_for():
 class Failing:
     """A source that raises at some places."""
 
-    def __init__(self, entries: list[Any]) -> None:
+    def __init__(self, entries: Iterable[Any]) -> None:
         self._entries = iter(entries)
 
-    def next(self) -> Any:
+    def next(self, wait: bool = True) -> Any:
         entry = next(self._entries)
         if isinstance(entry, BaseException):
             raise entry
         return Batch(data=entry)
 
-    def next_nowait(self) -> Any:
-        return self.next()
 
-
-@pytest.mark.parametrize("blocking", [True, False])
-def test_errors_are_raised_in_their_place_and_the_rest_follows(blocking):
+def test_errors_are_raised_in_their_place_and_the_rest_follows():
     entries = [torch.tensor(0), ValueError("one"), torch.tensor(2), torch.tensor(3), KeyError("four"), torch.tensor(5)]
-    ahead = DeviceAhead(Failing(entries), moved_with(None), 3, blocking=blocking)
+    ahead = DeviceAhead(Failing(entries), moved_with(None), 3)
     seen: list[Any] = []
     while True:
         try:
@@ -524,9 +427,7 @@ def test_an_error_of_the_transform_stands_in_its_batchs_place():
             raise ValueError("bad")
         return batch * 10
 
-    ahead = DeviceAhead(
-        Failing([torch.tensor(i) for i in range(3)]), moved_with(None, transform=transform), 2, blocking=True
-    )
+    ahead = DeviceAhead(Failing([torch.tensor(i) for i in range(3)]), moved_with(None, transform=transform), 2)
     assert ahead.next().item() == 0
     with pytest.raises(ValueError, match="bad"):
         ahead.next()
@@ -535,16 +436,16 @@ def test_an_error_of_the_transform_stands_in_its_batchs_place():
 
 def test_a_timeout_is_raised_only_when_nothing_is_there_and_can_be_retried():
     entries = [torch.tensor(0), torch.tensor(1), LoadTimeout("late"), torch.tensor(2)]
-    ahead = DeviceAhead(Failing(entries), moved_with(None), 2, blocking=True)
+    ahead = DeviceAhead(Failing(entries), moved_with(None), 2)
     assert [ahead.next().item() for _ in range(3)] == [0, 1, 2]
-    ahead = DeviceAhead(Failing([LoadTimeout("late"), torch.tensor(2)]), moved_with(None), 2, blocking=True)
+    ahead = DeviceAhead(Failing([LoadTimeout("late"), torch.tensor(2)]), moved_with(None), 2)
     with pytest.raises(LoadTimeout):
         ahead.next()
     assert ahead.next().item() == 2
 
 
 def test_dropping_begins_anew():
-    ahead = DeviceAhead(Failing([torch.tensor(i) for i in range(9)]), moved_with(None), 2, blocking=True)
+    ahead = DeviceAhead(Failing([torch.tensor(i) for i in range(9)]), moved_with(None), 2)
     assert [ahead.next().item() for _ in range(2)] == [0, 1]
     ahead.drop()
     assert ahead.next().item() == 4  # what was ahead is gone
@@ -577,7 +478,7 @@ def test_containers_keep_their_types_and_parts_that_are_no_tensors_stay():
     }
     streams = SimulatedStreams()
     for mover in (moved_with(None), moved_with(streams)):
-        found = DeviceAhead(Failing([batch]), mover, 1, blocking=True).next()
+        found = DeviceAhead(Failing([batch]), mover, 1).next()
         streams.compute.run()
         assert found.keys() == batch.keys()
         assert isinstance(found["pair"], Pair)
@@ -607,8 +508,8 @@ def test_tensors_inside_of_whatever_a_transform_returns_are_protected(kind):
         options = {"transform": lambda batch, _: {"y": batch["x"]}, "keep_on_host": ("y",)}
     source = Recycled(8)
     taken = source.next
-    source.next = lambda: Batch(data={**taken().data, "y": 1})  # type: ignore[method-assign]
-    ahead = DeviceAhead(source, moved_with(streams, **options), 1, blocking=True)
+    source.next = lambda wait: Batch(data={**taken(wait).data, "y": 1})  # type: ignore[method-assign]
+    ahead = DeviceAhead(source, moved_with(streams, **options), 1)
     seen: list[float] = []
     for _ in range(8):
         batch = ahead.next()
@@ -631,29 +532,6 @@ def test_fixed_places_belong_to_no_graph_and_no_inference():
         assert not batch.is_inference()
 
 
-def test_after_an_error_a_source_that_goes_on_is_asked_again():
-    class Flaky:
-        def __init__(self) -> None:
-            self.at = 0
-
-        def __iter__(self) -> Any:
-            return self
-
-        def __next__(self) -> torch.Tensor:
-            self.at += 1
-            if self.at == 2:
-                raise ValueError("two")
-            if self.at == 5:
-                raise StopIteration
-            return torch.tensor(self.at)
-
-    iterator = iter(prefetch(Flaky(), "cpu"))
-    assert next(iterator).item() == 1
-    with pytest.raises(ValueError, match="two"):
-        next(iterator)
-    assert [batch.item() for batch in iterator] == [3, 4]
-
-
 def test_a_packed_sequence_is_moved_by_its_own_method():
     packed = pack_sequence([torch.ones(3), torch.ones(2)])
     (found,) = prefetch([packed], "cpu")
@@ -669,7 +547,7 @@ def test_a_packed_sequence_may_be_transformed_although_some_of_it_stays_on_the_h
     mover = moved_with(
         streams, transform=lambda batch, _: {**batch, "x": streams.work(torch.neg, batch["packed"].data)}
     )
-    found = DeviceAhead(Failing([batch]), mover, 1, blocking=True).next()
+    found = DeviceAhead(Failing([batch]), mover, 1).next()
     assert found["packed"].batch_sizes.tolist() == [2, 2, 1]
     streams.kernel(found["x"])
     streams.kernel(found["packed"].data)
@@ -678,15 +556,13 @@ def test_a_packed_sequence_may_be_transformed_although_some_of_it_stays_on_the_h
 def test_what_is_to_stay_on_the_host_is_the_very_object():
     batch = {"x": torch.ones(2), "meta": {"lengths": torch.ones(2), "other": torch.ones(1)}, "y": [torch.ones(1)] * 2}
     streams = SimulatedStreams()
-    ahead = DeviceAhead(Failing([batch]), moved_with(streams, keep_on_host=("meta.lengths", "y.1")), 1, blocking=True)
+    ahead = DeviceAhead(Failing([batch]), moved_with(streams, keep_on_host=("meta.lengths", "y.1")), 1)
     found = ahead.next()
     assert found["meta"]["lengths"] is batch["meta"]["lengths"]
     assert found["y"][1] is batch["y"][1]
     assert found["x"] is not batch["x"]
     assert found["y"][0] is not batch["y"][0]
-    by_place = DeviceAhead(
-        Failing([(torch.ones(1), batch["x"])]), moved_with(streams, keep_on_host=(1,)), 1, blocking=True
-    )
+    by_place = DeviceAhead(Failing([(torch.ones(1), batch["x"])]), moved_with(streams, keep_on_host=(1,)), 1)
     assert by_place.next()[1] is batch["x"]
 
 
@@ -742,34 +618,18 @@ def test_an_iteration_that_is_left_lets_go_of_all_it_held():
 def test_with_fixed_places_two_iterations_at_once_are_an_error():
     ahead = prefetch([torch.ones(1)] * 5, "cpu", fixed_buffers=True)
     first = iter(ahead)
-    next(first)
+    assert len([next(first) for _ in range(4)]) == 4
     with pytest.raises(RuntimeError, match="one iteration at a time"):
-        iter(ahead)
-    first.close()
-    del first
-    assert len(list(ahead)) == 5
-
-
-def test_with_fixed_places_an_iteration_is_not_over_while_batches_wait_for_their_turn():
-    ahead = prefetch([torch.full((1,), float(i)) for i in range(3)], "cpu", 2, fixed_buffers=True)
-    first = iter(ahead)
-    assert [next(first).item() for _ in range(2)] == [0, 1]
-    with pytest.raises(RuntimeError, match="one iteration at a time"):
-        iter(ahead)
-    assert [batch.item() for batch in first] == [2]
-    assert len(list(ahead)) == 3
-
-
-def test_with_fixed_places_the_end_of_an_iteration_does_not_let_two_others_run_at_once():
-    ahead = prefetch([torch.ones(1)] * 5, "cpu", fixed_buffers=True)
-    first = iter(ahead)
-    assert len(list(first)) == 5
+        iter(ahead)  # though all was moved ahead
+    assert len(list(first)) == 1
     second = iter(ahead)
     next(second)
     assert next(first, None) is None
-    first.close()
+    first.close()  # which does not let two others run at once
     with pytest.raises(RuntimeError, match="one iteration at a time"):
         iter(ahead)
+    second.close()
+    assert len(list(ahead)) == 5
 
 
 def test_fixed_places_are_depth_and_two_and_stay_for_all_epochs():
@@ -832,7 +692,7 @@ def test_parts_of_a_dict_keep_their_places_in_whatever_order_they_come():
 def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave, fixed):
     streams = SimulatedStreams()
     mover: Any = moved_with(streams, num_buffers=5 * fixed)
-    ahead: Any = DeviceAhead(Recycled(20), mover, 3, blocking=True)
+    ahead: Any = DeviceAhead(Recycled(20), mover, 3)
     for _ in range(3):
         streams.kernel(ahead.next()["x"])
     held = [weakref.ref(ready.data["x"]) for ready in ahead._ready]
@@ -849,7 +709,7 @@ def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave,
                 with pytest.raises(RuntimeError, match="cannot be used in the forked process"):
                     ahead.next()
                 with pytest.raises(RuntimeError, match="cannot be used in the forked process"):
-                    DeviceAhead(Recycled(20), mover, 3, blocking=True)
+                    DeviceAhead(Recycled(20), mover, 3)
             elif leave == "drop":
                 with pytest.raises(RuntimeError, match="start that one with the 'spawn' method"):
                     ahead.drop()

@@ -69,13 +69,13 @@ def test_iterations_after_one_another_have_the_same_streams_and_those_at_once_ha
     first, second = Streams(device), Streams(device)
     one = first.begin()
     other = second.begin()
-    of_one, of_other = (one._copies, one._transforms), (other._copies, other._transforms)
+    of_one, of_other = (one.copies, one.transforms), (other.copies, other.transforms)
     assert len({*of_one, *of_other}) == 4
     one.end()
     again = second.begin()
-    assert (again._copies, again._transforms) == of_one
+    assert (again.copies, again.transforms) == of_one
     other.end()
-    assert first.begin()._copies is of_other[0]
+    assert first.begin().copies is of_other[0]
 
 
 def test_a_prefetch_of_each_epoch_makes_two_streams_in_all(device):
@@ -86,6 +86,9 @@ def test_a_prefetch_of_each_epoch_makes_two_streams_in_all(device):
     both = [iter(prefetch([torch.ones(2)] * 3, "meta:0")) for _ in range(2)]
     for iterator in both:
         next(iterator)
+    assert Stream.made == before + 4
+    del iterator, both  # those that are left give theirs back, too
+    next(iter(prefetch([torch.ones(2)] * 3, "meta:0")))
     assert Stream.made == before + 4
 
 

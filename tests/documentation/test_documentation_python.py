@@ -18,17 +18,11 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torchvision
-from documentation_blocks import PAGES, ROOT, Block, blocks_of
-from PIL import Image
-from torchvision import datasets
-from torchvision.transforms import v2
+from documentation_blocks import PAGES, Block, blocks_of
 
-import fastload.transforms
-from fastload import DataLoader
 from fastload.cache import shared
 
 SETUPS = Path(__file__).parent / "setups"
@@ -119,30 +113,6 @@ def test_the_python_of_a_page_runs(
     assert eval(TRUE_AT_THE_END.get(path.stem, "True"), names)
 
 
-def test_the_transform_that_shows_how_to_add_one_is_fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "RandomChannelPermutation"
-    [code] = [block.text for block in python_of(ROOT / "docs" / "development.md") if f"class {name}" in block.text]
-    names: dict[str, Any] = {"__name__": "page"}
-    exec(code, names)
-    monkeypatch.setattr(fastload.transforms, name, names[name], raising=False)
-    monkeypatch.setattr(fastload.transforms, "__all__", [*fastload.transforms.__all__, name])
-    (tmp_path / "a").mkdir()
-    for place in range(8):
-        noise = np.random.default_rng(place).integers(0, 256, (9, 8, 3), dtype=np.uint8)
-        Image.fromarray(noise).save(tmp_path / "a" / f"{place}.png")
-    to_tensor = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
-    permuted, plain = (
-        DataLoader(
-            datasets.ImageFolder(str(tmp_path), v2.Compose([v2.CenterCrop(8), *steps, *to_tensor])), 8, fuse=True
-        )
-        for steps in ([v2.RandomChannelPermutation()], [])
-    )
-    assert name in permuted.explain()
-    [(found, _)], [(images, _)] = permuted, plain
-    assert torch.equal(found.sort(1).values, images.sort(1).values)
-    assert not torch.equal(found, images)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [one for one in WITH_PYTHON if one.stem in SLOW], ids=lambda path: path.stem)
 def test_the_python_of_a_page_of_libraries_runs(path: Path, tmp_path: Path) -> None:
@@ -164,11 +134,8 @@ def test_every_block_has_a_language_and_can_be_read(path: Path) -> None:
             assert not block.text.startswith(("fastload ", "pip ", "uv ", "python ", "torchrun ")), f"{block} is sh"
 
 
-def test_every_setup_belongs_to_a_page() -> None:
-    assert {one.stem for one in SETUPS.iterdir()} <= {path.stem for path in WITH_PYTHON} | {"everywhere"}
-
-
-def test_what_is_said_not_to_run_is_there() -> None:
+def test_every_setup_belongs_to_a_page_and_what_is_said_of_pages_to_one_that_is_there() -> None:
     stems = {path.stem for path in WITH_PYTHON}
+    assert {one.stem for one in SETUPS.iterdir()} <= stems | {"everywhere"}
     assert stems >= SLOW | PRINTED.keys() | TRUE_AT_THE_END.keys()
     assert stems | {first_of(block) for path in WITH_PYTHON for block in python_of(path)} >= NEEDS.keys()

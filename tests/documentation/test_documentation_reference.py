@@ -80,20 +80,6 @@ def test_the_site_shows_a_page_as_it_is_meant(path: Path) -> None:
     assert faults_of(path.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "* an item:\n\n  ```sh\n  fastload doctor\n  ```\n* another",
-        "It reaches\n<!-- figure: one -->2.0<!-- end --> times that.",
-        "* an item of\n  <!-- figure: one -->2.0<!-- end --> times",
-        "These are:\n* one",
-        "These are:\n1. one",
-    ],
-)
-def test_what_the_site_shows_wrongly_is_found(text: str) -> None:
-    assert faults_of(text)
-
-
 # -- READMEs beside the code -------------------------------------------------------------------------------------------
 
 
@@ -138,8 +124,3 @@ def test_the_commands_of_a_readme_name_what_is_there(path: Path) -> None:
     problems = {f"{block}: {command}": problem_of(command) for block, command in commands_of(path)}
     assert problems, path
     assert {where: why for where, why in problems.items() if why is not None} == {}
-
-
-def test_what_is_not_there_is_found() -> None:
-    for command in ("-m benchmarks.nothing", "examples/nothing.py", "-m benchmarks.engine --nothing"):
-        assert problem_of(command) is not None

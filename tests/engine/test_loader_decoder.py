@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ CHAINS: dict[str, Any] = {
     "unknown": v2.Compose([v2.Resize((24, 20)), v2.ColorJitter(0.3), np.array]),
 }
 WAYS: dict[str, dict[str, Any]] = {
-    **kit.ways.WAYS,
+    **{name: kit.ways.WAYS[name] for name in ("inline", "processes", "threads")},
     "pipes": {"num_workers": 2},
     "kept": {"num_workers": 2, "persistent_workers": True, "chunk_size": 3, "overlap_epochs": False},
 }
@@ -131,10 +129,3 @@ def test_images_that_lie_in_memory_need_no_decoder():
     epoch(loader)
     assert loader.statistics().decoded == {}
     assert "decoder" not in loader.explain()
-
-
-def test_a_copy_of_a_loader_has_no_counts(root):
-    loader = loader_of(root, "rows")
-    epoch(loader)
-    for twin in (copy.copy(loader), pickle.loads(pickle.dumps(loader))):
-        assert twin.statistics().decoded == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import random
 import shutil
 from pathlib import Path
@@ -11,8 +13,10 @@ import kit.ways
 import numpy as np
 import pytest
 import torch
-from fused_samples import params_of, reference_of
+from fused_samples import InMemory, params_of, reference_of
+from kit.comparison import difference
 from kit.datasets import Made
+from kit.resuming import assert_resumes
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset
@@ -21,7 +25,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
-from fastload import ConfigError, DataLoader, native
+from fastload import ConfigError, DataLoader
 from fastload.fusion import FusedDataset, recognise
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -69,17 +73,10 @@ def epochs(loader: DataLoader[Any], number: int = 2) -> list[list[tuple[Tensor, 
     return found
 
 
-def same(one: list[Any], other: list[Any]) -> bool:
-    return len(one) == len(other) and all(
-        len(a) == len(b) and all(torch.equal(x[0], y[0]) and torch.equal(x[1], y[1]) for x, y in zip(a, b, strict=True))
-        for a, b in zip(one, other, strict=True)
-    )
-
-
 @pytest.mark.parametrize("in_memory", [False, True])
 @pytest.mark.parametrize("chain", CHAINS)
 def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folder, chain, in_memory):
-    dataset = Small(CHAINS[chain]) if in_memory else datasets.ImageFolder(folder, CHAINS[chain])
+    dataset = InMemory(CHAINS[chain]) if in_memory else datasets.ImageFolder(folder, CHAINS[chain])
     loader = DataLoader(dataset, 5, shuffle=True, seed=3, fuse=True, num_workers=2)
     plan = recognise(dataset)
     fused = FusedDataset(dataset, plan, 3)
@@ -102,46 +99,23 @@ def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folde
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_batches_are_the_same_whoever_loads_them(folder, in_memory, way):
     chain = CHAINS["bytes" if way == "resident" else "v1"]  # what draws cannot reside
-    dataset = Small(chain) if in_memory else datasets.ImageFolder(folder, chain)
+    dataset = InMemory(chain) if in_memory else datasets.ImageFolder(folder, chain)
     loaders = [DataLoader(dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[name]) for name in ("inline", way)]
-    assert same(*map(epochs, loaders))
+    assert difference(*map(epochs, loaders)) is None
     for loader in loaders:
         loader.close()
-
-
-def test_without_the_library_they_are_the_same(folder, monkeypatch):
-    if not native.available():
-        pytest.skip(f"the native library is not there: {native.why_not()}")
-    for chain in CHAINS.values():
-        loader = DataLoader(datasets.ImageFolder(folder, chain), 5, shuffle=True, seed=1, fuse=True)
-        with_library = epochs(loader)
-        loader.set_epoch(0)
-        with monkeypatch.context() as patch:
-            patch.setattr(native, "available", lambda *_: False)
-            assert same(with_library, epochs(loader))
 
 
 @pytest.mark.parametrize("way", ["inline", "processes"])
 def test_a_resumed_pass_and_a_replayed_sample_are_the_same(folder, way):
     dataset = datasets.ImageFolder(folder, CHAINS["v2"])
-
-    def make() -> DataLoader[Any]:
-        return DataLoader(dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[way])
-
-    loader, resumed = make(), make()
-    whole = epochs(loader, 2)
-    loader.set_epoch(1)
-    iterator = iter(loader)
-    for _ in range(2):
-        next(iterator)
-    resumed.load_state_dict(loader.state_dict())
-    assert same(epochs(resumed, 1), [whole[1][2:]])
-    position = 5 * 3 + 2
-    image, target = fastload.replay(make(), 1, position=position)
-    assert torch.equal(torch.as_tensor(image), whole[1][3][0][2])
-    assert target == whole[1][3][1][2]
-    loader.close()
-    resumed.close()
+    make = functools.partial(DataLoader, dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[way])
+    assert_resumes(make, [(0, 2)], view=lambda loader: [(one.tolist(), targets.tolist()) for one, targets in loader])
+    with contextlib.closing(make()) as loader:
+        images, targets = list(loader)[3]
+    image, target = fastload.replay(make(), 0, position=5 * 3 + 2)
+    assert torch.equal(torch.as_tensor(image), images[2])
+    assert target == targets[2]
 
 
 class Noise:
@@ -171,17 +145,6 @@ def test_parts_of_a_dataset_and_targets_of_strings_are_loaded_as_well(folder):
     assert [names for _, names in fused] == [names for _, names in plain]
     with_workers = list(DataLoader(dataset, 2, seed=1, fuse=True, num_workers=2))
     assert all(torch.equal(a[0], b[0]) and list(a[1]) == list(b[1]) for a, b in zip(fused, with_workers, strict=True))
-
-
-class Small(datasets.CIFAR10):
-    """CIFAR-10 as it is in memory, of random pixels."""
-
-    def __init__(self, transform: Any) -> None:
-        datasets.VisionDataset.__init__(self, transform=transform)
-        noise = np.random.default_rng(0)
-        self.train = True
-        self.data = noise.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-        self.targets = noise.integers(0, 10, 40).tolist()
 
 
 def own(index: int) -> int:

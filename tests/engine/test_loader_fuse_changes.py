@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -15,6 +14,7 @@ import PIL.JpegImagePlugin
 import pytest
 import torch
 import torchvision
+from fused_samples import InMemory
 from kit.datasets import Stream
 from torch.utils.data import ConcatDataset, Subset, get_worker_info
 from torchvision import datasets
@@ -29,16 +29,6 @@ WAYS: dict[str, dict[str, Any]] = {
 WAYS["kept threads"] = kit.ways.WAYS["kept threads"] | {"overlap_epochs": False}
 
 
-class Small(datasets.CIFAR10):
-    """CIFAR-10 as it is in memory, of random pixels."""
-
-    def __init__(self, transform: Any, count: int = 24) -> None:
-        datasets.VisionDataset.__init__(self, transform=transform)
-        noise = np.random.default_rng(0)
-        self.data = noise.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-        self.targets = list(range(count))
-
-
 def chain(size: int) -> v1.Compose:
     return v1.Compose([v1.CenterCrop(size), v1.ToTensor()])
 
@@ -49,7 +39,7 @@ def shapes(loader: DataLoader[Any]) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_transform_that_was_changed_between_epochs_counts_in_the_next(way):
-    dataset = Small(chain(20))
+    dataset = InMemory(chain(20))
     with DataLoaderClosed(dataset, 5, seed=1, fuse=True, **WAYS[way]) as loader:
         assert shapes(loader) == {(3, 20, 20)}
         dataset.transform = chain(24)
@@ -81,16 +71,6 @@ class DataLoaderClosed(DataLoader[Any]):
         self.close()
 
 
-def test_without_workers_a_transform_and_images_that_are_replaced_count_at_once():
-    dataset = Small(chain(20))
-    iterator = iter(DataLoader(dataset, 5, fuse=True))
-    assert next(iterator)[0].shape == (5, 3, 20, 20)
-    dataset.transform = chain(24)
-    assert next(iterator)[0].shape == (5, 3, 24, 24)
-    dataset.data = np.zeros_like(dataset.data)
-    assert not next(iterator)[0].any()
-
-
 def nested(size: int) -> v1.Compose:
     return v1.Compose([v1.Compose([v1.Resize(24), v1.CenterCrop(size)]), v1.ToTensor(), v1.Normalize([0.0], [1.0])])
 
@@ -116,23 +96,25 @@ def inner_crop(dataset: Any) -> Any:
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_without_workers_what_is_changed_inside_of_a_transform_counts_at_once(change):
-    dataset = Small(nested(20))
+    dataset = InMemory(nested(20))
     iterator = iter(DataLoader(dataset, 5, fuse=True))
     assert next(iterator)[0].shape == (5, 3, 20, 20)
     change(dataset)
     assert next(iterator)[0].shape == (5, 3, 9, 9)
 
 
-def test_without_workers_values_that_are_changed_in_a_list_count_at_once():
-    dataset = Small(v1.Compose([v1.CenterCrop(20), v1.ToTensor(), v1.Normalize([0.0], [1.0])]))
+def test_without_workers_values_and_images_that_are_changed_count_at_once():
+    dataset = InMemory(v1.Compose([v1.CenterCrop(20), v1.ToTensor(), v1.Normalize([0.0], [1.0])]))
     iterator = iter(DataLoader(dataset, 5, fuse=True))
     assert next(iterator)[0].max() > 0
     dataset.transform.transforms[2].mean[0] = 7.0
     assert next(iterator)[0].max() < -5
+    dataset.data = np.zeros_like(dataset.data)
+    assert (next(iterator)[0] == -7).all()
 
 
 def test_without_workers_other_parts_of_a_dataset_count_at_once():
-    dataset, other = Small(chain(20)), Small(chain(20))
+    dataset, other = InMemory(chain(20)), InMemory(chain(20))
     other.targets = list(range(100, 124))
     whole = ConcatDataset([Subset(dataset, range(12)), dataset])
     iterator = iter(DataLoader(whole, 3, fuse=True))
@@ -146,7 +128,7 @@ def test_without_workers_other_parts_of_a_dataset_count_at_once():
 
 
 def test_without_workers_what_is_unknown_and_known_again_in_the_middle_is_loaded_either_way():
-    dataset = Small(chain(20))
+    dataset = InMemory(chain(20))
     iterator = iter(DataLoader(dataset, 5, fuse=True))
     for transform, shape in [(chain(20), (3, 20, 20)), (unknown_alone, (1,)), (chain(9), (3, 9, 9))]:
         dataset.transform = transform
@@ -198,29 +180,14 @@ def other_transform(_: int) -> None:
     [*(way for way in WAYS if way not in ("inline", "forkserver")), pytest.param("forkserver", marks=pytest.mark.slow)],
 )
 def test_what_worker_init_fn_changes_counts(way):
-    dataset = Small(chain(20))
+    dataset = InMemory(chain(20))
     with DataLoaderClosed(dataset, 5, fuse=True, worker_init_fn=other_transform, **WAYS[way]) as loader:
         assert shapes(loader) == {(3, 11, 11)}
 
 
-class Drawing:
-    """A transform that fastload does not know, and that draws."""
-
-    def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        return image + random.random()
-
-
-def test_unknown_transforms_draw_in_threads_what_they_draw_without_workers():
-    dataset = Small(v1.Compose([v1.CenterCrop(4), v1.ToTensor(), Drawing()]))
-    expected = list(DataLoader(dataset, 5, seed=1, fuse=True))
-    with DataLoaderClosed(dataset, 5, seed=1, fuse=True, **WAYS["threads"]) as loader:
-        for (images, _), (others, _) in zip(loader, expected, strict=True):
-            assert torch.equal(images, others)
-
-
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor, tuple])
 def test_indices_of_any_kind_lead_where_they_lead_without_fusion(kind):
-    dataset = Small(chain(8))
+    dataset = InMemory(chain(8))
     nested = Subset(ConcatDataset([dataset, Subset(dataset, kind([3, 1, 23]))]), kind([26, -1, 0, 24, 23]))
     expected = [nested[index] for index in range(5)]
     for way in ("inline", "processes"):
@@ -232,8 +199,8 @@ def test_indices_of_any_kind_lead_where_they_lead_without_fusion(kind):
 
 
 def test_an_empty_dataset_gives_no_batches():
-    assert list(DataLoader(Small(chain(8), count=0), 4, fuse=True)) == []
-    assert list(DataLoader(Subset(Small(chain(8)), []), 4, fuse=True, num_workers=1)) == []
+    assert list(DataLoader(InMemory(chain(8), count=0), 4, fuse=True)) == []
+    assert list(DataLoader(Subset(InMemory(chain(8)), []), 4, fuse=True, num_workers=1)) == []
 
 
 def few() -> Any:
@@ -244,7 +211,7 @@ def few() -> Any:
     ("loader", "reason"),
     [
         (lambda: DataLoader(Stream(few), fuse=True), "an IterableDataset has no indices"),
-        (lambda: DataLoader(Small(chain(8)), None, fuse=True), "batch_size=None leaves batching to the dataset"),
+        (lambda: DataLoader(InMemory(chain(8)), None, fuse=True), "batch_size=None leaves batching to the dataset"),
     ],
 )
 def test_a_loader_that_loads_no_samples_by_index_says_that_nothing_is_fused(loader, reason):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from kit.datasets import Stream
 from ranks import run_ranks
 from resumed_loaders import LENGTH, Count, Noisy, global_batches, keyed
 from torch.distributed.checkpoint.stateful import Stateful
@@ -32,11 +31,6 @@ STEP = 3
 """After which the loaders are saved."""
 
 
-def plain() -> Iterator[torch.Tensor]:
-    """A stream that says nothing."""
-    return iter(torch.arange(LENGTH))
-
-
 class Shuffled(torch.utils.data.Sampler[int]):
     """Draws from Python's generator and NumPy's."""
 
@@ -47,10 +41,6 @@ class Shuffled(torch.utils.data.Sampler[int]):
 
     def __len__(self) -> int:
         return LENGTH
-
-
-def torchs(num_workers: int = 0) -> Any:
-    return fastload.DataLoader(Noisy(), 4, shuffle=True, num_workers=num_workers, seeding="sample")
 
 
 def torchs_generator(num_workers: int = 0) -> Any:
@@ -64,10 +54,6 @@ def users_sampler(num_workers: int = 0) -> Any:
 
 def stream(num_workers: int = 0) -> Any:
     return fastload.DataLoader(Count(), 4, num_workers=num_workers)
-
-
-def plain_stream(num_workers: int = 0) -> Any:
-    return fastload.DataLoader(Stream(plain), 4, num_workers=num_workers)
 
 
 def rows(batches: Any) -> list[list[Any]]:
@@ -95,7 +81,6 @@ def loaded(loader: Any, folder: Path) -> Any:
 KINDS = {
     keyed: "position",
     global_batches: "position",
-    torchs: "fast-forward",
     torchs_generator: "fast-forward",
     users_sampler: "fast-forward",
     stream: "iterable",
@@ -120,15 +105,6 @@ def test_a_saved_loader_goes_on_where_it_was(make: Callable[..., Any], num_worke
 
 
 @EACH
-def test_a_loader_under_way_may_take_a_state(make: Callable[..., Any], tmp_path: Path) -> None:
-    following = saved_on_the_way(make(), tmp_path)
-    used = make()
-    rows(used)
-    next(iter(used))
-    assert rows(loaded(used, tmp_path)) == following
-
-
-@EACH
 def test_a_loader_saved_between_epochs_begins_the_next(make: Callable[..., Any], tmp_path: Path) -> None:
     saved = make()
     rows(saved)
@@ -137,13 +113,6 @@ def test_a_loader_saved_between_epochs_begins_the_next(make: Callable[..., Any],
     if make is torchs_generator:  # the order comes from its generator, but augmentation from the global one
         following, resumed = ([[row[0] for row in batch] for batch in epoch] for epoch in (following, resumed))
     assert resumed == following
-
-
-def test_a_stream_that_says_nothing_is_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    following = saved_on_the_way(plain_stream(), tmp_path)
-    resumed = loaded(plain_stream(), tmp_path)
-    with pytest.warns(UserWarning, match="first 3 batches are loaded again"):
-        assert rows(resumed) == following
 
 
 def test_two_ranks_save_what_one_goes_on_with(tmp_path: Path) -> None:

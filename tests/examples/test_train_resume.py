@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from kit.comparison import difference
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -53,17 +54,6 @@ def run(folder: Path, name: str, ranks: int, *more: str) -> Training:
         return Training(folder, *words, ranks=ranks)
     finally:
         module.build_network = plain
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two states are the same, bit for bit."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +108,7 @@ def test_stopped_then_killed_and_resumed_on_as_many_ranks_gives_bit_identical_we
         assert STEPS < training.logged("start")[0]["step"] < 2 * STEPS
     ours, theirs = state_in(tmp_path), state_in(uninterrupted)
     for name in ("step", "model", "average", "lookahead", "optimizer", "loader", "generators"):
-        assert same(ours[name], theirs[name]), name
+        assert difference(ours[name], theirs[name], name) is None
     assert ours["loss_sum"] == pytest.approx(theirs["loss_sum"])  # added up in another order
 
 
@@ -135,7 +125,7 @@ def test_three_ranks_stopped_and_resumed_give_bit_identical_weights(tmp_path: Pa
     assert 4 <= state_in(tmp_path / "parts")["step"] < 9
     with Training(tmp_path, *words, "--out", str(tmp_path / "parts"), ranks=3) as training:
         training.finish()
-    assert same(state_in(tmp_path / "parts")["model"], state_in(tmp_path / "whole")["model"])
+    assert difference(state_in(tmp_path / "parts")["model"], state_in(tmp_path / "whole")["model"]) is None
 
 
 def test_two_ranks_with_micro_batches_equal_one_rank_without_batch_norm(

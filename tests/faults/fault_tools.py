@@ -225,6 +225,28 @@ class Assassin:
         return victim, tag, when
 
 
+class ForksOne:
+    """A fault of :class:`Numbers`: fork a child, which has what the worker has open and lives on; then something."""
+
+    def __init__(self, then: Callable[[], Any] = lambda: None) -> None:
+        self._told, self._telling = os.pipe()
+        self._then = then
+
+    def __call__(self) -> None:
+        child = os.fork()
+        if child == 0:
+            time.sleep(5 * SOON_S)
+            os._exit(0)
+        os.write(self._telling, child.to_bytes(8, "little"))
+        self._then()
+
+    def end(self) -> None:
+        """In the test: end the child."""
+        os.kill(int.from_bytes(os.read(self._told, 8), "little"), signal.SIGKILL)
+        os.close(self._told)
+        os.close(self._telling)
+
+
 def wait_quiet(pid: int, worked: Callable[[], bool]) -> None:
     """Block until a process has worked, and then uses no processor for a while: it waits for something."""
     deadline = time.monotonic() + SOON_S

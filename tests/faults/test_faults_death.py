@@ -1,4 +1,4 @@
-"""Workers are killed: what the error says, how soon it comes, and that the loader works again."""
+"""Workers are killed, or take too long: what the error says, how soon it comes, and that the loader works again."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fault_tools import (
     FORMS,
     Assassin,
     AtGate,
+    ForksOne,
     Numbers,
     batches_of,
     collation,
@@ -28,7 +29,7 @@ from fault_tools import (
 )
 from processes import wait_gone
 
-from fastload.errors import FastloadError, WorkerDied
+from fastload.errors import FastloadError, LoadTimeout, WorkerDied
 
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS]
 
@@ -63,14 +64,14 @@ def worker_pids(iterator: Any) -> list[int]:
     return [worker.pid for worker in iterator._workers]
 
 
-@kinds.forked
+@kinds.of_kinds(kinds.PACKETS, kinds.PIPES, kinds.SPAWN, kinds.SPAWN_PIPES)
 @kinds.draws(10)
 def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_signal_and_samples(kind, draw, gate):
     length = draw.randint(1, 50)
     place = draw.choice([0, draw.randrange(length), length - 1])
     sent = draw.choice(SIGNALS)
     form = draw.choice(FORMS)
-    options = draw.loading(kind)
+    options = draw.loading(kind, max_workers=1 if kind.method == "spawn" else 3)
     dataset = Numbers(length, form, {place: AtGate(gate)})
     loader = loader_of(dataset, **options)
     expected = batches_of(length, options["batch_size"])
@@ -85,6 +86,7 @@ def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_
 
     assert given == expected[:batch][: len(given)]
     died = assert_names(error, victim, pids.index(victim), sent)
+    assert_names(pickle.loads(pickle.dumps(error)), victim, pids.index(victim), sent)
     assert place in died.samples
     assert set(died.samples) <= set(range(length))
     assert f"samples {', '.join(map(repr, died.samples))}" in str(died) or len(died.samples) > 8
@@ -95,22 +97,6 @@ def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_
     gate.open()
     assert outcomes(iter(loader)) == expected
     loader.close()
-
-
-@kinds.of_kinds(kinds.SPAWN, kinds.SPAWN_PIPES)
-def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind, gate):
-    num_workers = 2 if kind is kinds.SPAWN else 1
-    loader = loader_of(Numbers(30, "dict", {17: AtGate(gate)}), batch_size=4, **kind.options(num_workers))
-    assassin = Assassin(gate, signal.SIGKILL)
-    iterator = iter(loader)
-    pids = worker_pids(iterator)
-    given, error, _ = time_to_error(iterator)
-    told_at = time.monotonic()
-    victim, _, killed_at = assassin.report()
-    assert given == batches_of(30, 4)[: len(given)]
-    assert 17 in assert_names(error, victim, pids.index(victim), signal.SIGKILL).samples
-    assert told_at - killed_at < SOON_S
-    wait_gone(pids)
 
 
 @kinds.forked
@@ -130,28 +116,6 @@ def test_the_error_does_not_wait_for_other_workers_that_are_stuck(kind, draw, ga
     assert at_gate[victim] in assert_names(error, victim, pids.index(victim), signal.SIGKILL).samples
     assert took < SOON_S
     wait_gone(pids)
-
-
-@kinds.forked
-@kinds.draws(3)
-def test_all_workers_killed_at_once_is_an_error(kind, draw, gate):
-    options = draw.loading(kind)
-    place = draw.randrange(options["batch_size"])
-    sent = draw.choice(SIGNALS)
-    loader = loader_of(Numbers(30, faults={place: AtGate(gate)}), **options)
-    iterator = iter(loader)
-    pids = worker_pids(iterator)
-    gate.wait_reached()
-    for pid in pids:
-        send(pid, sent)
-    given, error = death(iterator)
-    assert given == []
-    assert sent.name in str(error)
-    assert error.exitcode == -sent
-    wait_gone(pids)
-    gate.open()
-    assert outcomes(iter(loader)) == batches_of(30, options["batch_size"])
-    loader.close()
 
 
 @kinds.forked
@@ -256,46 +220,79 @@ def test_a_worker_that_dies_in_worker_init_fn_is_an_error_each_time(kind, how):
 
 @kinds.forked
 def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kind):
-    """The child has inherited what the worker had open; the worker's end must be seen all the same."""
-    told, telling = os.pipe()
-
-    def fork_and_die() -> None:
-        child = os.fork()
-        if child == 0:
-            time.sleep(2.5 * SOON_S)
-            os._exit(0)
-        os.write(telling, child.to_bytes(8, "little"))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    iterator = iter(loader_of(Numbers(20, faults={5: fork_and_die}), batch_size=4, **kind.options()))
-    given, error = death(iterator)
-    child = int.from_bytes(os.read(told, 8), "little")
-    os.close(told)
-    os.close(telling)
-    os.kill(child, signal.SIGKILL)
+    fork_and_die = ForksOne(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    given, error = death(iter(loader_of(Numbers(20, faults={5: fork_and_die}), batch_size=4, **kind.options())))
+    fork_and_die.end()
     assert given == batches_of(20, 4)[: len(given)]
     assert 5 in error.samples
 
 
 @kinds.forked
 def test_other_loaders_go_on_when_a_worker_of_one_dies(kind, gate):
-    others = [loader_of(Numbers(400), batch_size=4, **kind.options()) for _ in range(2)]
-    iterators = [iter(loader) for loader in others]
+    before = iter(loader_of(Numbers(80), batch_size=4, **kind.options()))
     assassin = Assassin(gate, signal.SIGKILL)
     dying = iter(loader_of(Numbers(20, faults={5: AtGate(gate)}), batch_size=4, **kind.options()))
-    started_later = iter(loader_of(Numbers(400), batch_size=4, **kind.options()))
+    started_later = iter(loader_of(Numbers(80), batch_size=4, **kind.options()))
     _, error, _ = time_to_error(dying)
     told_at = time.monotonic()
     assert told_at - assassin.report()[2] < SOON_S
     assert isinstance(error, WorkerDied)
-    for iterator in (*iterators, started_later):
-        assert outcomes(iterator) == batches_of(400, 4)
+    for iterator in (before, started_later):
+        assert outcomes(iterator) == batches_of(80, 4)
+
+
+# --- Timeouts --------------------------------------------------------------------------------------------------------
+
+
+TIMEOUT_S = 0.2
+
+
+def next_over_timeouts(iterator: Any) -> tuple[Any, int]:
+    """Return what ``next()`` gives, and how often it had to be tried again; the machine may be slow."""
+    tries = 0
+    while True:
+        try:
+            return numbers(next(iterator)), tries
+        except LoadTimeout:
+            tries += 1
+
+
+@kinds.with_workers
+@kinds.draws(4)
+def test_after_a_timeout_next_can_be_tried_again_and_no_batch_is_lost_or_repeated(kind, draw, gate):
+    length = draw.randint(5, 40)
+    place = draw.randrange(length)
+    form = draw.choice(FORMS)
+    tries = draw.randint(1, 3)
+    options = draw.loading(kind)
+    dataset = Numbers(length, form, {place: AtGate(gate)})
+    loader = loader_of(dataset, timeout=TIMEOUT_S, **options)
+    expected = batches_of(length, options["batch_size"])
+    iterator = iter(loader)
+    blocked = place // options["batch_size"]
+    assert [next_over_timeouts(iterator)[0] for _ in range(blocked)] == expected[:blocked]
+    gate.wait_reached()
+    begun = rf"^DataLoader timed out after 0\.2 seconds: .*worker \d+ \((pid|thread) \w+\) is loading batch {blocked} "
+    for _ in range(tries):
+        with pytest.raises(LoadTimeout, match=begun) as caught:
+            next(iterator)
+        assert isinstance(caught.value, RuntimeError)
+        assert isinstance(caught.value, FastloadError)
+        del caught
+    gate.open()
+    assert [next_over_timeouts(iterator)[0] for _ in expected[blocked:]] == expected[blocked:]
+    with pytest.raises(StopIteration):
+        next(iterator)
+    loader.close()
 
 
 @kinds.forked
-def test_the_error_survives_pickling(kind):
-    dataset = Numbers(8, faults={3: lambda: os.kill(os.getpid(), signal.SIGKILL)})
-    _, error = death(iter(loader_of(dataset, batch_size=4, **kind.options())))
-    copy = pickle.loads(pickle.dumps(error))
-    told = [(str(one), one.worker_id, one.exitcode, one.samples) for one in (error, copy)]
-    assert told[0] == told[1]
+def test_a_worker_that_dies_after_a_timeout_is_an_error_of_its_own(kind, gate):
+    iterator = iter(loader_of(Numbers(8, faults={2: AtGate(gate)}), batch_size=4, timeout=TIMEOUT_S, **kind.options()))
+    victim, _ = gate.wait_reached()
+    with pytest.raises(LoadTimeout):
+        next(iterator)
+    send(victim, signal.SIGKILL)
+    wait_gone([victim])
+    with pytest.raises(WorkerDied, match="SIGKILL"):
+        next_over_timeouts(iterator)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import fault_kinds as kinds
 import pytest
-from fault_tools import FORMS, AtGate, Gate, Numbers, batches_of, loader_of, numbers, outcomes
+from fault_tools import FORMS, AtGate, ForksOne, Gate, Numbers, batches_of, loader_of, numbers, outcomes
 from kit.leftovers import State, assert_nothing_left
 
 # A pool that is closed gives its workers five seconds for what they are at, and then two more to die.
@@ -47,21 +45,6 @@ def leave_in_a_cycle(loader: Any, after: int) -> None:
     gc.collect()
 
 
-def leave_by_an_exception(loader: Any, after: int) -> None:
-    with contextlib.suppress(ZeroDivisionError):
-        for place, batch in enumerate(loader):
-            numbers(batch)
-            if place >= after:
-                raise ZeroDivisionError("the loss is nan")
-
-
-def leave_by_closing_a_generator(loader: Any, after: int) -> None:
-    def batches() -> Iterator[Any]:
-        yield from loader
-
-    begun(batches(), after).close()
-
-
 def leave_by_close(loader: Any, after: int) -> None:
     iterator = begun(loader, after)
     loader.close()
@@ -87,8 +70,6 @@ LEAVE = [
     leave_by_break,
     leave_by_del,
     leave_in_a_cycle,
-    leave_by_an_exception,
-    leave_by_closing_a_generator,
     leave_by_close,
     leave_holding_batches,
     leave_in_another_thread,
@@ -140,32 +121,6 @@ class _Slow(Numbers):
     def __getitem__(self, index: int) -> Any:
         time.sleep(0.001)
         return super().__getitem__(index)
-
-
-@kinds.forked
-@kinds.draws(3)
-def test_iterations_of_one_loader_may_be_left_in_any_order(kind, draw):
-    options = draw.loading(kind) | {"persistent_workers": False}
-    loader = loader_of(Numbers(60), **options)
-    expected = batches_of(60, options["batch_size"])
-    under_way: list[tuple[Any, int]] = []
-    for _ in range(12):
-        action = draw.choice(["start", "next", "next", "leave", "end"])
-        if action == "start" or not under_way:
-            under_way.append((iter(loader), 0))
-            continue
-        iterator, given = under_way.pop(draw.randrange(len(under_way)))
-        if action == "next":
-            for _ in range(draw.randint(1, 5)):
-                batch = next(iterator, None)
-                if batch is not None:
-                    assert numbers(batch) == expected[given]
-                    given += 1
-            under_way.append((iterator, given))
-        elif action == "end":
-            assert outcomes(iterator) == expected[given:]
-        del iterator
-    under_way.clear()
 
 
 @kinds.of_kinds(kinds.PACKETS, kinds.PIPES, kinds.THREAD, kinds.SPAWN)
@@ -223,10 +178,9 @@ def test_workers_that_are_stuck_in_the_users_code_are_ended_in_a_bounded_time(ki
         loader = loader_of(dataset, batch_size=4, chunk_size="batch", **options)
         loaders.append(iter(loader))
         gate.wait_reached()
-    # All at once, since each takes its time: five seconds by default, which one kind shows.
-    grace = {} if kind is kinds.PACKETS else {"grace": 1.0}
+    # All at once, since each takes its time.
     begun = time.monotonic()
-    threads = [threading.Thread(target=iterator._shutdown_workers, kwargs=grace) for iterator in loaders]
+    threads = [threading.Thread(target=iterator._shutdown_workers, args=(0.5,)) for iterator in loaders]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -240,24 +194,14 @@ def test_closing_does_not_wait_for_what_a_worker_has_forked(kind, pidfds, monkey
     """Such a child holds the pipe by which multiprocessing sees that a worker has ended."""
     if not pidfds:
         monkeypatch.setattr("fastload.workers.processes._pidfd", lambda process: None)
-    told, telling = os.pipe()
-
-    def fork() -> None:
-        child = os.fork()
-        if child == 0:
-            time.sleep(2.5 * BOUND_S)
-            os._exit(0)
-        os.write(telling, child.to_bytes(8, "little"))
-
+    fork = ForksOne()
     loader = loader_of(Numbers(20, faults={5: fork}), batch_size=4, **kind.options())
     iterator = iter(loader)
     assert [numbers(next(iterator)) for _ in range(5)] == batches_of(20, 4)
     begun = time.monotonic()
     loader.close()
     took = time.monotonic() - begun
-    os.kill(int.from_bytes(os.read(told, 8), "little"), signal.SIGKILL)
-    os.close(told)
-    os.close(telling)
+    fork.end()
     assert took < AT_ONCE_S
 
 
@@ -267,7 +211,7 @@ def test_a_thread_that_is_stuck_is_named_by_a_warning_and_ends_when_its_code_ret
     gate.wait_reached()
     begun = time.monotonic()
     with pytest.warns(RuntimeWarning, match="fastload_worker"):
-        loader.close()
+        iterator._shutdown_workers(0.5)
     assert time.monotonic() - begun < BOUND_S
     assert list(iterator) == []
     gate.open()

@@ -13,9 +13,6 @@ import fault_kinds as kinds
 import pytest
 import torch
 from fault_tools import FORMS, Numbers, batches_of, loader_of, outcomes, time_to_error
-from torch.utils.data import IterableDataset
-
-from fastload import StateError
 
 HERE = os.getpid()
 
@@ -43,19 +40,9 @@ class RefusesStrangely:
         raise Hidden("no pickle, and no pickle of that")
 
 
-def a_local_object() -> Any:
-    class Local:
-        pass
-
-    return Local()
-
-
 UNSENDABLE: dict[str, Callable[[], Any]] = {
     "a lambda": lambda: lambda: 1,
-    "a generator": lambda: (number for number in range(3)),
-    "an open file": lambda: open(os.devnull),  # noqa: SIM115  # it is the fault
     "a lock": threading.Lock,
-    "a local object": a_local_object,
     "deep in a batch": lambda: {"fine": torch.zeros(3), "list": [1, (2, threading.Lock())]},
     "refuses strangely": RefusesStrangely,
     "only there": OnlyThere,
@@ -140,29 +127,6 @@ def test_a_key_that_only_the_worker_can_read_is_an_error_in_its_place_and_is_not
     assert isinstance(found[9], OSError)
     assert "this can only be read where it was made" in str(found[9])
     assert found[:9] + found[10:] == batches_of(20, 1)[:9] + batches_of(20, 1)[10:]
-
-
-class StateOnlyThere(IterableDataset):
-    """A stream with a state that cannot be saved."""
-
-    def __iter__(self) -> Any:
-        return iter(torch.arange(3)[:, None, None])
-
-    def state_dict(self) -> Any:
-        return {"at": OnlyThere()}
-
-    def load_state_dict(self, state: Any) -> None:
-        raise AssertionError("there is none")
-
-
-@kinds.forked
-def test_a_state_that_only_the_worker_can_read_costs_no_batch_and_is_an_error_of_who_asks_for_it(kind):
-    loader = loader_of(StateOnlyThere(), batch_size=1, **kind.options())
-    iterator = iter(loader)
-    first = next(iterator)
-    with pytest.raises(StateError, match=r"cannot be unpickled .*only be read where it was made"):
-        loader.state_dict()
-    assert sorted(batch.item() for batch in (first, *iterator)) == [0, 0, 1, 1, 2, 2]
 
 
 class Index(int):
@@ -277,16 +241,3 @@ def test_a_class_of_a_notebooks_cell_is_an_error_that_names_the_way_out(kind, mo
     assert isinstance(error, AttributeError)
     for words in ("OfACell", "notebook's cell", "move it to a module", "worker_method='thread'"):
         assert words in " ".join([str(error), *error.__notes__])
-
-
-@kinds.forked
-def test_forked_workers_need_no_pickle_of_anything(kind):
-    dataset = UnsendableDataset(20)
-    loader = loader_of(
-        dataset,
-        batch_size=4,
-        worker_init_fn=lambda _: None,
-        collate_fn=lambda rows: torch.stack(rows),
-        **kind.options(),
-    )
-    assert outcomes(iter(loader)) == batches_of(20, 4)

@@ -31,7 +31,8 @@ def test_ctrl_c_ends_a_script_that_waits_in_next_whatever_its_workers_do(kind, l
     users = [launcher.start("waits_for_a_stuck_worker", **of(kind, options), stuck=stuck) for stuck in ways]
     for user in users:
         user.comes_to("waits")
-        time.sleep(0.2)  # not for order: it is to be inside next(), but may be anywhere
+    time.sleep(0.2)  # not for order: they are to be inside next(), but may be anywhere
+    for user in users:
         user.interrupt()
     for stuck, user in zip(ways, users, strict=True):
         assert user.ends(BOUND_S) == -signal.SIGINT, stuck
@@ -72,20 +73,6 @@ def test_ctrl_c_at_any_time_ends_a_script_that_trains(kind, draw, launcher):
     user.interrupt()
     assert user.ends(BOUND_S) == -signal.SIGINT, user.stderr()
     assert "KeyboardInterrupt" in user.stderr()
-    user.nothing_is_left()
-
-
-@pytest.mark.slow
-@kinds.forked
-@kinds.draws(3)
-def test_ctrl_c_while_workers_start_and_end_leaves_nothing(kind, draw, launcher):
-    options = draw.loading(kind) | {"persistent_workers": False}
-    delay_s = draw.random() * 0.3
-    user = launcher.start("starts_workers", **of(kind, options))
-    user.hears()
-    time.sleep(delay_s)  # not for order: it may come at any time
-    user.interrupt()
-    assert user.ends(BOUND_S) == -signal.SIGINT, user.stderr()
     user.nothing_is_left()
 
 
@@ -210,18 +197,6 @@ def test_a_script_that_ends_by_an_error_in_its_loop_shows_that_error_only(kind, 
 # --- Limits ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@kinds.with_workers
-@pytest.mark.parametrize("form", FORMS)
-def test_a_thousand_open_batches_do_not_exhaust_descriptors(kind, form, launcher):
-    options = kind.options() | {"batch_size": 2}
-    user = launcher.start("keeps_all_batches", **of(kind, options), form=form, batches=1000)
-    told = user.hears()
-    assert told["batches"] == 1000
-    assert told["descriptors"] < 32
-    user.ends_well()
-
-
 @kinds.with_workers
 @pytest.mark.parametrize(("flags", "data"), [(0, "size=1m"), (1, "size=1m")], ids=["tiny", "read-only"])
 def test_a_container_with_little_or_no_shared_memory_works(kind, flags, data, launcher):
@@ -285,7 +260,7 @@ def test_a_fork_sees_its_batches_unchanged_after_the_parent_has_dropped_them(kin
 def test_whatever_a_fork_does_with_what_it_inherited_the_parent_goes_on(kind, persistent, does, launcher):
     options = kind.options() | {"batch_size": 4, "persistent_workers": persistent}
     draw = kinds.Draw(f"{does} {persistent}")
-    taken = draw.randint(0, 50)
+    taken = draw.randint(0, 20)
     user = launcher.start("forks_a_child_that", **of(kind, options), does=does, taken=taken)
     assert user.hears() == 0, user.stderr()
     assert user.ends() == 0, user.stderr()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from fastload import ConfigError, DataLoader
+from fastload import DataLoader
 from fastload import transforms as T
 
 LENGTH = 500  # no power of two, and no multiple of a batch
@@ -51,20 +51,6 @@ def test_batches_are_those_of_the_cpu(place, channels_last, drop_last):
     assert images.is_contiguous(memory_format=torch.channels_last) or not channels_last
 
 
-def test_a_resumed_epoch_goes_on_where_it_was():
-    options = {"shuffle": True, "seed": 3, "device": "cuda", "resident": "device", "batch_transform": chain()}
-    first = DataLoader(dataset(), 48, **options)
-    batches = iter(first)
-    for _ in range(3):
-        next(batches)
-    state, rest = first.state_dict(), [[part.cpu() for part in batch] for batch in batches]
-    second = DataLoader(dataset(), 48, **options)
-    second.load_state_dict(state)
-    for one, other in zip(rest, second, strict=True):
-        assert torch.equal(one[0], other[0].cpu())
-        assert torch.equal(one[1], other[1].cpu())
-
-
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_each_part_of_what_was_made_at_once_may_be_read_by_another_stream(shuffle):
     options = {"seed": 3, "shuffle": shuffle, "batch_transform": chain()}
@@ -92,12 +78,3 @@ def test_nothing_waits_for_the_device(without_waiting, place):
     with without_waiting():
         seen = list(loader)
     assert sorted(label for _, labels in seen for label in labels.tolist()) == list(range(LENGTH))
-
-
-def test_data_that_have_no_room_on_the_device_are_an_error_or_go_to_the_host(monkeypatch):
-    monkeypatch.setattr("fastload.device.columns.free_on", lambda device: 1000 if device.type == "cuda" else 1 << 40)
-    with pytest.raises(ConfigError, match=r"resident='device': 500 samples take .* are free on cuda:0"):
-        iter(DataLoader(dataset(), 32, device="cuda", resident="device"))
-    loader = DataLoader(dataset(), 32, device="cuda", resident="auto")
-    list(loader)
-    assert loader.statistics().resident == "cpu"

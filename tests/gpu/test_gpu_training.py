@@ -1,9 +1,7 @@
-"""Training on a real GPU: steps that never wait for it; and settings of torch's that change no transform there."""
+"""Training on a real GPU: steps that never wait for it, and steps in graphs."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +9,6 @@ from pathlib import Path
 import graphed_step
 import pytest
 import torch
-from every_transform import CASES, arguments, check, made, params_of
-
-from fastload import transforms as T
-from fastload.transforms import fused
-
-# Without it products of matrices are refused in deterministic mode; it is read at the first of them.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 SCRIPT = Path(__file__).parents[1] / "guarded_training.py"
 STEPS = ("--epochs", "1", "--limit-batches", "8", "--batch-size", "64", "--workers", "0", "--channels-last")
@@ -49,43 +40,3 @@ def test_steps_in_graphs_give_the_weights_of_plain_steps(monkeypatch):
     plain = graphed_step.train(torch.device("cuda"), Counted(), **settings)
     for one, other in zip(found.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0.01, atol=1e-3)  # sums in another order
-
-
-@pytest.mark.parametrize("setting", ["autocast", "deterministic algorithms", "another device by default"])
-@pytest.mark.parametrize("name", CASES)
-def test_no_setting_of_torch_changes_a_transform(name, setting):
-    case = CASES[name]
-    for dtype in case.dtypes:
-        images = made(dtype)
-        given = [argument.cuda() for argument in arguments(case.make(), images)]
-        params = params_of(case.make(), images)
-        expected = case.make()(*given, params=params)
-        with contextlib.ExitStack() as stack:
-            if setting == "autocast":
-                stack.enter_context(torch.autocast("cuda", torch.bfloat16))
-            elif setting == "deterministic algorithms":
-                torch.use_deterministic_algorithms(True)
-                stack.callback(torch.use_deterministic_algorithms, False)
-            else:
-                torch.set_default_device("cuda")
-                stack.callback(torch.set_default_device, None)
-            transform = case.make()
-            drawn = params_of(transform, images)
-            found = transform(*given, params=drawn)
-        check(found, tuple(one.cpu() for one in expected) if transform.mixes else expected.cpu(), case, dtype)
-
-
-@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_resized_images_are_those_of_the_cpu(memory, interpolation):
-    images = made(torch.uint8, memory)
-    crop = T.Compose([T.RandomResizedCrop((24, 30), interpolation=interpolation), T.RandomHorizontalFlip()])
-    params = params_of(crop, images)
-    expected = crop(images, params=params)
-    assert fused.takes(images.cuda())
-    found = crop(images.cuda(), params=params).cpu()
-    apart = (found.int() - expected.int()).abs()
-    assert apart.max() <= 2
-    assert (apart > 1).float().mean() <= 1e-3
-    assert (apart > 0).float().mean() <= 0.02
-    assert found.is_contiguous(memory_format=memory)

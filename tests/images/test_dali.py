@@ -418,6 +418,8 @@ class Event:
 class Streams:
     """As a device's, as far as DALI's batches need them."""
 
+    compute = None
+
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.copied: list[Tensor] = []
@@ -426,7 +428,7 @@ class Streams:
         self.copied.append(leaf)
         return leaf.clone()
 
-    def mark_compute(self) -> Event:
+    def mark(self, stream: Any) -> Event:
         self.events.append(Event())
         return self.events[-1]
 

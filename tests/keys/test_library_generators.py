@@ -112,22 +112,9 @@ def test_a_seed_given_to_compose_changes_nothing(expected):
     assert batches(Augmented(pipeline(seed=7))) == expected
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda d: Subset(d, range(12)), lambda d: ConcatDataset([d])], ids=["subset", "concat"]
-)
-@pytest.mark.parametrize("workers", ["inline", "processes", "threads"])
-def test_transforms_are_found_within_datasets_of_datasets(wrap, workers, expected):
-    assert batches(wrap(Augmented(pipeline())), **WORKERS[workers]) == expected
-
-
-class WithMethod(Augmented):
-    """Its transform is a bound method of an object that holds the pipeline in a dict in a tuple."""
-
-    def __init__(self) -> None:
-        super().__init__(Holder().apply)
-
-
 class Holder:
+    """Holds the pipeline in a dict in a tuple in a slot."""
+
     __slots__ = ("parts",)
 
     def __init__(self) -> None:
@@ -137,9 +124,65 @@ class Holder:
         return self.parts[0]["train"](image=image)
 
 
-@pytest.mark.parametrize("workers", ["inline", "processes", "threads"])
-def test_transforms_are_found_behind_methods_slots_and_containers(workers, expected):
-    assert batches(WithMethod(), **WORKERS[workers]) == expected
+def in_a_closure() -> Any:
+    transform = pipeline()
+    return lambda image: transform(image=image)
+
+
+def in_two_closures() -> Any:
+    transform = pipeline()
+
+    def flipped(image: np.ndarray) -> Any:
+        return {"image": transform(image=image)["image"][::-1].copy()}
+
+    def either(image: np.ndarray) -> Any:
+        return flipped(image) if image[0, 0, 0] % 2 else transform(image=image)
+
+    return either
+
+
+def in_a_default() -> Any:
+    def transformed(image: np.ndarray, transform: Any = pipeline()) -> Any:  # noqa: B008  # that it is held there
+        return transform(image=image)
+
+    return functools.wraps(in_a_closure)(transformed)
+
+
+def in_an_attribute() -> Any:
+    def transformed(image: np.ndarray) -> Any:
+        return transformed.transform(image=image)
+
+    transformed.transform = pipeline()  # type: ignore[attr-defined]
+    return transformed
+
+
+FUNCTIONS = [in_a_closure, in_two_closures, in_a_default, in_an_attribute]
+HELD: dict[str, Any] = {
+    "subset": lambda: Subset(Augmented(pipeline()), range(12)),
+    "concatenation": lambda: ConcatDataset([Augmented(pipeline())]),
+    "method": lambda: Augmented(Holder().apply),
+    **{make.__name__: lambda make=make: Augmented(make()) for make in FUNCTIONS},
+}
+
+
+@pytest.mark.filterwarnings("error:worker threads share")
+@pytest.mark.parametrize("workers", ["processes", "threads"])
+@pytest.mark.parametrize("make", HELD.values(), ids=HELD)
+def test_transforms_are_found_wherever_they_are_held(make, workers):
+    assert batches(make(), **WORKERS[workers]) == batches(make())
+
+
+@pytest.mark.parametrize("make", FUNCTIONS)
+def test_each_thread_has_copies_of_functions_that_hold_transforms_and_the_originals_stay(make):
+    function = make()
+    held, cells = dict(vars(function)), [cell.cell_contents for cell in function.__closure__ or ()]
+    copied = copies_for_thread(Augmented(function))[0].transform
+    assert copied is not function
+    assert vars(function) == held
+    assert [cell.cell_contents for cell in function.__closure__ or ()] == cells
+    for name in ("__name__", "__qualname__", "__module__"):
+        assert getattr(copied, name) == getattr(function, name)
+    assert vars(copied).keys() == held.keys()
 
 
 def test_transforms_in_collate_fn_are_found():
@@ -207,69 +250,6 @@ def test_a_transform_in_a_global_variable_is_seeded_and_threads_warn_of_it(monke
     assert batches(ByGlobal(), **WORKERS["processes"]) == expected
     with pytest.warns(RuntimeWarning, match=r"share Albumentations transforms \(Compose\).*attributes of the dataset"):
         batches(ByGlobal(), num_workers=1, worker_method="thread")
-
-
-class ByFunction(Augmented):
-    """Transforms by a function, which may hold them anywhere."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.from_numpy(self.transform(image(index)))
-
-
-def in_a_closure() -> Any:
-    transform = pipeline()
-    return lambda one: transform(image=one)["image"]
-
-
-def in_two_closures() -> Any:
-    transform = pipeline()
-
-    def flipped(one: np.ndarray) -> Any:
-        return transform(image=one)["image"][::-1].copy()
-
-    def either(one: np.ndarray) -> Any:
-        return flipped(one) if one[0, 0, 0] % 2 else transform(image=one)["image"]
-
-    return either
-
-
-def in_a_default() -> Any:
-    def transformed(one: np.ndarray, transform: Any = pipeline()) -> Any:  # noqa: B008  # that it is held there
-        return transform(image=one)["image"]
-
-    return functools.wraps(in_a_closure)(transformed)
-
-
-def in_an_attribute() -> Any:
-    def transformed(one: np.ndarray) -> Any:
-        return transformed.transform(image=one)["image"]
-
-    transformed.transform = pipeline()  # type: ignore[attr-defined]
-    return transformed
-
-
-def test_functions_are_copied_and_not_changed():
-    for make in (in_a_closure, in_an_attribute):
-        function = make()
-        held, cells = dict(vars(function)), [cell.cell_contents for cell in function.__closure__]
-        copied = copies_for_thread(function)[0]
-        assert copied is not function
-        assert vars(function) == held
-        assert [cell.cell_contents for cell in function.__closure__] == cells
-
-
-@pytest.mark.filterwarnings("error:worker threads share")
-@pytest.mark.parametrize("make", [in_a_closure, in_two_closures, in_a_default, in_an_attribute])
-def test_each_thread_has_a_copy_of_transforms_that_functions_hold(make):
-    expected = batches(ByFunction(make()))
-    function = make()
-    assert batches(ByFunction(function), **WORKERS["threads"]) == expected
-    copied = copies_for_thread(ByFunction(function))[0].transform
-    assert copied is not function
-    assert (copied.__name__, copied.__qualname__, copied.__module__, vars(copied).keys()) == (
-        *(function.__name__, function.__qualname__, function.__module__),
-        vars(function).keys(),
-    )
 
 
 def test_torchs_seeding_leaves_the_libraries_alone():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import torch
 from torch.utils.data import Dataset, IterableDataset
 
 
@@ -30,6 +33,14 @@ class Made(Sized):
 
     def __getitem__(self, index: int) -> Any:
         return self.make(index)
+
+
+class Noisy(Sized):
+    """Sample i is i, and a draw of each of the three global generators."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
+        return torch.tensor([index, *drawn], dtype=torch.float64)
 
 
 class Stream(IterableDataset[Any]):

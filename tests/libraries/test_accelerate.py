@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -120,40 +118,16 @@ def test_substitutes_come_from_what_a_share_of_batches_is_a_share_of(shuffle: bo
         assert not any(found % 3 == 0)
 
 
-def test_skipping_batches_of_a_stream_keeps_our_class() -> None:
+def test_a_stream_that_is_skipped_or_dispatched_is_iterated_by_our_class() -> None:
     loader = fastload.DataLoader(Stream(stream), batch_size=2, num_workers=1)
     rest: Any = accelerate.skip_first_batches(loader, 3)
     assert type(rest) is SkipDataLoader
     assert [batch.tolist() for batch in rest] == [[6, 7], [8, 9]]
     assert rest.statistics().batches == 5
-
-
-def test_a_dispatched_stream_is_iterated_by_our_class() -> None:
     prepared = accelerator().prepare(fastload.DataLoader(Stream(stream), batch_size=2, num_workers=1))
     assert type(prepared) is DataLoaderDispatcher
     assert [batch.tolist() for batch in prepared] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert prepared.base_dataloader.statistics().batches == 5
-
-
-def test_the_epoch_of_the_prepared_loader_reaches_ours(dataset: TensorDataset) -> None:
-    """Otherwise the loader of a resumed epoch would draw the randomness of the first."""
-
-    def epochs(loader: Any) -> list[list[int]]:
-        return [torch.cat([labels for _, labels in loader]).tolist() for _ in range(2)]
-
-    class Noisy(TensorDataset):
-        def __getitem__(self, index: int) -> Any:
-            return self.tensors[0][index], torch.randint(1000, ())
-
-    noisy = Noisy(*dataset.tensors)
-    running = accelerator()
-    prepared = running.prepare(fastload.DataLoader(noisy, batch_size=4, seed=2))
-    first, second = epochs(prepared)
-    assert first != second
-    resumed = running.prepare(fastload.DataLoader(noisy, batch_size=4, seed=2))
-    resumed.set_epoch(1)
-    rest = accelerate.skip_first_batches(resumed, 0)
-    assert epochs(rest)[0] == second
 
 
 def test_torchs_loader_stays_torchs_unless_ours_is_installed(dataset: TensorDataset) -> None:
@@ -216,28 +190,3 @@ def test_accelerate_keeps_our_class_where_it_is_imported_before_a_loader_is_made
     assert printed[:3] == expected
     assert (printed[3] != "0") == (expected == _TORCHS)
     assert (printed[4] == "True") == ("fastload.install()" not in lines)
-
-
-@pytest.mark.thorough
-def test_two_processes_share_the_samples_and_keep_our_class(run_script: Callable[..., str], tmp_path: Path) -> None:
-    run_script(
-        """
-        import json, torch
-        from accelerate import Accelerator
-        from fastload import DataLoader
-        from torch.utils.data import TensorDataset
-
-        accelerator = Accelerator(cpu=True)
-        loader = DataLoader(TensorDataset(torch.arange(24)), batch_size=3, shuffle=True, num_workers=1, chunk_size=2)
-        prepared = accelerator.prepare(loader)
-        seen = [number for (batch,) in prepared for number in batch.tolist()]
-        inside = prepared.base_dataloader
-        facts = [type(inside).__module__, inside.chunk_size, inside.statistics().batches, seen]
-        open(f"rank{accelerator.process_index}.json", "w").write(json.dumps(facts))
-        torch.distributed.destroy_process_group()
-        """,
-        before=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-    )
-    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    assert [rank[:3] for rank in ranks] == [["fastload.loader", 2, 4]] * 2
-    assert sorted(ranks[0][3] + ranks[1][3]) == list(range(24))

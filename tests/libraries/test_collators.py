@@ -63,28 +63,31 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("return_tensors", ["pt", "np"])
-@pytest.mark.parametrize("way", WAYS)
-def test_masks_are_the_same_however_batches_are_made(way, return_tensors):
-    first, second = epochs(collator(return_tensors=return_tensors))
-    its_first, its_second = epochs(collator(return_tensors=return_tensors), **WAYS[way])
-    assert same(its_first, first)
-    assert same(its_second, second)
-
-
 def collate_to_both(samples, own):
     """Collate twice, in both kinds, of which one is not the collator's own."""
     made = {kind: own(samples, return_tensors=kind)["labels"] for kind in ("np", "pt")}
     return made | {"pt again": own(samples, return_tensors="pt")["labels"]}
 
 
+COLLATE = {
+    "pt": collator,
+    "np": lambda: collator(return_tensors="np"),
+    "both": lambda: functools.partial(collate_to_both, own=collator()),
+}
+
+
+@pytest.mark.parametrize("made", COLLATE)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_call_with_return_tensors_of_its_own_has_masks_of_its_batch_too(way):
-    collate_fn = functools.partial(collate_to_both, own=collator())
-    first, second = epochs(collate_fn)
-    its_first, its_second = epochs(collate_fn, **WAYS[way])
+def test_masks_are_the_same_however_batches_are_made(way, made):
+    first, second = epochs(COLLATE[made]())
+    its_first, its_second = epochs(COLLATE[made](), **WAYS[way])
     assert same(its_first, first)
     assert same(its_second, second)
+    assert not same(first, second)
+
+
+def test_a_call_with_return_tensors_of_its_own_has_masks_of_its_batch_too():
+    first, second = epochs(COLLATE["both"]())
     for kind in ("np", "pt"):
         masks = [tuple((batch[kind] != -100).flatten().tolist()) for batch in first + second]
         assert len(set(masks)) == len(masks)
@@ -96,11 +99,6 @@ def test_masks_are_those_of_the_collators_seed_and_the_loaders():
     assert same(epochs(collator(7))[0], first)
     assert not same(epochs(collator(8))[0], first)
     assert not same(epochs(collator(7), seed=4)[0], first)
-
-
-def test_masks_differ_between_epochs():
-    first, second = epochs(collator())
-    assert not same(first, second)
 
 
 def test_a_collator_inside_of_another_function_is_found_and_left_as_it_was():

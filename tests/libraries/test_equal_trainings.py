@@ -12,11 +12,8 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-import torchvision
 from kit.datasets import Made
 from kit.libraries import Classifier, accelerator, forget_settings, lightning_trainer, training_arguments
-from torchvision import tv_tensors
-from torchvision.transforms import v2
 
 import fastload
 
@@ -69,23 +66,12 @@ def assert_equal_trainings(train: Callable[[Any], Losses], *, install: bool = Fa
     assert found == expected
 
 
-def small_network(outputs: int = 2) -> torch.nn.Module:
+def small_network() -> torch.nn.Module:
     """Return a small network of convolutions, with dropout, which draws from torch's generator in this process."""
     first = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, stride=2), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
     return torch.nn.Sequential(
-        first, torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Dropout(0.2), torch.nn.Linear(16, outputs)
+        first, torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 2)
     )
-
-
-def augmentation() -> Any:
-    flip_and_colour = torchvision.transforms.RandomHorizontalFlip(), torchvision.transforms.TrivialAugmentWide()
-    crop, end = torchvision.transforms.RandomResizedCrop(32), torchvision.transforms.ToTensor()
-    return torchvision.transforms.Compose([crop, *flip_and_colour, end, torchvision.transforms.RandomErasing(0.4)])
-
-
-def mix_up(batch: Any) -> Any:
-    """Mix the images of a batch: torchvision's references do so in ``collate_fn``."""
-    return v2.MixUp(num_classes=2)(*torch.utils.data.default_collate(batch))
 
 
 WORKERS = [(0, False), (2, False), (2, True), (3, True)]
@@ -94,98 +80,12 @@ each_way = pytest.mark.parametrize(
 )
 
 
-@each_way
-@pytest.mark.parametrize("mixes", [False, True])
-def test_a_classification_like_torchvisions(folder: Path, num_workers: int, persistent: bool, mixes: bool) -> None:
-    def train(loader_class: Any) -> Losses:
-        kept = {"num_workers": num_workers, "persistent_workers": persistent}
-        images = torchvision.datasets.ImageFolder(str(folder), augmentation())
-        sampler = torch.utils.data.RandomSampler(images)
-        collate = mix_up if mixes else None
-        loader = loader_class(images, batch_size=4, sampler=sampler, pin_memory=False, collate_fn=collate, **kept)
-        centre = torchvision.transforms.Compose(
-            [torchvision.transforms.CenterCrop(32), torchvision.transforms.ToTensor()]
-        )
-        held_out = torchvision.datasets.ImageFolder(str(folder), centre)
-        validation = loader_class(held_out, batch_size=8, **kept)
-        model = small_network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        found = []
-        for _ in range(2):
-            model.train()
-            for pixels, labels in loader:
-                loss = torch.nn.functional.cross_entropy(model(pixels), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                found.append(loss.item())
-            model.eval()
-            with torch.inference_mode():
-                found += [
-                    torch.nn.functional.cross_entropy(model(pixels), labels).item() for pixels, labels in validation
-                ]
-        return found
-
-    assert_equal_trainings(train)
-
-
-class Detection(torch.utils.data.Dataset[Any]):
-    """Images with boxes, transformed together."""
-
-    def __init__(self, folder: Path) -> None:
-        self.paths = sorted(folder.glob("*/*.jpg"))
-        begin = [
-            v2.ToImage(),
-            v2.RandomPhotometricDistort(),
-            v2.RandomZoomOut(side_range=(1.0, 1.5)),
-            v2.RandomIoUCrop(),
-        ]
-        end = [v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), v2.SanitizeBoundingBoxes()]
-        self.transform = v2.Compose([*begin, *end])
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Any:
-        image = PIL.Image.open(self.paths[index]).convert("RGB")
-        boxes = [[2.0, 3, 30, 30], [10, 5, 40, 38]]
-        target = {"boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(42, 50))}
-        return self.transform(image, target | {"labels": torch.tensor([1, 2])})
-
-
-def transposed(batch: Any) -> Any:
-    return tuple(zip(*batch, strict=True))
-
-
-@each_way
-def test_a_detection_like_torchvisions(folder: Path, num_workers: int, persistent: bool) -> None:
-    def train(loader_class: Any) -> Losses:
-        images = Detection(folder)
-        batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(images), 2, drop_last=True)
-        kept = {"num_workers": num_workers, "persistent_workers": persistent}
-        loader = loader_class(images, batch_sampler=batches, collate_fn=transposed, **kept)
-        model = small_network(4)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        found = []
-        for _ in range(2):
-            for pictures, targets in loader:
-                boxes = [target["boxes"].as_subclass(torch.Tensor).sum(0) / 100 for target in targets]
-                wanted = torch.stack(boxes)
-                predicted = torch.cat([model(torch.nn.functional.interpolate(one[None], (32, 32))) for one in pictures])
-                loss = torch.nn.functional.smooth_l1_loss(predicted, wanted)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                found.append(loss.item())
-        return found
-
-    assert_equal_trainings(train)
-
-
 @pytest.mark.parametrize("many_epochs", [False, True], ids=["loader", "multi-epochs loader"])
 @pytest.mark.parametrize("prefetcher", [False, True], ids=["plain", "prefetcher"])
 def test_timms_loop(folder: Path, prefetcher: bool, many_epochs: bool) -> None:
     timm_data = pytest.importorskip("timm.data")
+
+    ours = []
 
     def train(_: Any) -> Losses:
         loader = timm_data.create_loader(
@@ -200,6 +100,7 @@ def test_timms_loop(folder: Path, prefetcher: bool, many_epochs: bool) -> None:
             use_prefetcher=prefetcher,
             use_multi_epochs_loader=many_epochs,
         )
+        ours.append(isinstance(getattr(loader, "loader", loader), fastload.DataLoader))
         model = small_network()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         found = []
@@ -213,6 +114,7 @@ def test_timms_loop(folder: Path, prefetcher: bool, many_epochs: bool) -> None:
         return found
 
     assert_equal_trainings(train, install=True)
+    assert ours == [False, True]
 
 
 def noisy(index: int) -> dict[str, torch.Tensor]:

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 COMMON = """
 import json, os, signal, sys
 import torch
-import torchvision.transforms.v2 as v2
 from torchvision.datasets import FakeData
 
 steps = open("steps.jsonl", "a")
@@ -60,29 +59,10 @@ for epoch in range(begun, 2):
         checkpoint_is_there(step)
 """
 
-# A script that names torchdata's loader for the sake of its state.
-TORCHDATA = """
-from torchdata.stateful_dataloader import StatefulDataLoader
-
-transform = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(32), v2.ToDtype(torch.float32, scale=True)])
-loader = StatefulDataLoader(FakeData(20, (3, 40, 40), 10, transform), 4, shuffle=True, num_workers=2)
-begun, step = 0, 0
-if os.path.exists("last.pt"):
-    saved = torch.load("last.pt")
-    loader.load_state_dict(saved["loader"])
-    begun, step = saved["epoch"], saved["step"]
-for epoch in range(begun, 2):
-    for images, labels in loader:
-        step += 1
-        trained(step, images)
-        torch.save({"loader": loader.state_dict(), "epoch": epoch, "step": step}, "next.pt")
-        os.replace("next.pt", "last.pt")
-        checkpoint_is_there(step)
-"""
-
 # An image classifier in the Trainer of transformers, which skips by itself what an epoch has had.
 TRANSFORMERS = """
 import transformers
+import torchvision.transforms.v2 as v2
 
 transform = v2.Compose([v2.ToImage(), v2.Resize((32, 32)), v2.ToDtype(torch.float32, scale=True)])
 
@@ -134,8 +114,8 @@ def _steps(folder: Path) -> list[tuple[int, list[float]]]:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("library", "text"),
-    [("timm", TIMM), ("torchdata", TORCHDATA), ("transformers", TRANSFORMERS)],
-    ids=["timm", "torchdata", "transformers"],
+    [("timm", TIMM), ("transformers", TRANSFORMERS)],
+    ids=["timm", "transformers"],
 )
 def test_a_training_that_is_killed_twice_has_the_batches_that_it_would_have_had(
     library: str, text: str, tmp_path: Path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -108,41 +107,3 @@ def test_fabric_iterates_our_class(dataset: TensorDataset) -> None:
     prepared: Any = fabric.setup_dataloaders(loader)
     assert len(list(prepared)) == 6
     assert prepared._dataloader.statistics().batches == 6
-
-
-@pytest.mark.thorough
-def test_two_processes_of_lightning_under_fastload_run_iterate_our_class(run_script, tmp_path):
-    run_script(
-        """
-        import json, lightning, torch
-        from torch.utils.data import DataLoader, TensorDataset
-
-        class Classifier(lightning.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.Linear(2, 2)
-                self.seen = []
-
-            def training_step(self, batch, _):
-                self.seen += batch[1].tolist()
-                return self.layer(batch[0]).square().mean()
-
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.1)
-
-        if __name__ == "__main__":
-            dataset = TensorDataset(torch.randn(24, 2), torch.arange(24))
-            trainer = lightning.Trainer(
-                accelerator="cpu", strategy="ddp", devices=2, max_epochs=1, logger=False, enable_checkpointing=False,
-                enable_progress_bar=False, enable_model_summary=False,
-            )
-            model = Classifier()
-            trainer.fit(model, DataLoader(dataset, batch_size=3, shuffle=True, num_workers=1))
-            used = trainer.train_dataloader
-            facts = [type(used).__module__, type(used.sampler).__name__, used.statistics().batches, model.seen]
-            open(f"rank{trainer.global_rank}.json", "w").write(json.dumps(facts))
-        """
-    )
-    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    assert [rank[:3] for rank in ranks] == [["fastload.loader", "DistributedSampler", 4]] * 2
-    assert sorted(ranks[0][3] + ranks[1][3]) == list(range(24))

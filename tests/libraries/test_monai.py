@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader
 
-import fastload
 from fastload.base.reachable import find
 from fastload.keys.library_transforms import copies_for_thread
 
@@ -49,27 +47,6 @@ def test_with_keys_and_no_seed_it_does_not_matter_either_who_loads(data):
     for workers in ({"num_workers": 2, "seeding": "sample"}, {"num_workers": 3, "chunk_size": 1}):
         monai.utils.set_determinism(1)
         runs.append(data.values(data.loader_of(monai.data.Dataset(data.IMAGES, data.pipeline()), **workers)))
-    assert runs[0] == runs[1]
-
-
-def test_a_resumed_epoch_goes_on_with_the_same_samples(data):
-    loader, other = (data.loader_of(data.Own(), seed=3, shuffle=True, num_workers=number) for number in (2, 0))
-    expected = data.values(loader)
-    loader.set_epoch(0)
-    next(iter(loader))
-    other.load_state_dict(loader.state_dict())
-    assert data.values(other) == expected[1:]
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_torchs_seeding_gives_torchs_bits(num_workers, data):
-    import monai
-
-    runs = []
-    for kind, more in ((DataLoader, {}), (fastload.DataLoader, {"seeding": "torch"})):
-        monai.utils.set_determinism(1)
-        dataset = monai.data.Dataset(data.IMAGES, data.pipeline())
-        runs.append(data.values(data.loader_of(dataset, kind, num_workers=num_workers, **more)))
     assert runs[0] == runs[1]
 
 

@@ -1,17 +1,13 @@
-"""The page on object stores: samples read with fsspec from memory, files, HTTP and S3, several at a time.
+"""The page on object stores: samples read with fsspec from memory, files and HTTP, several at a time.
 
-The HTTP server is this module's own. It may answer late, with errors that pass, or only once as many requests wait as
-a test asks for. S3 is moto's server, which is not among the packages for development:
-``uv run --with 'moto[server]' --with s3fs pytest -m slow tests/libraries/test_object_stores.py``.
+The HTTP server is this module's own. It may answer only once as many requests wait as a test asks for.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,15 +30,15 @@ BUCKET = "photos"
 class Bucket(torch.utils.data.Dataset[Any]):
     """The dataset of the page: images of any store that fsspec knows."""
 
-    def __init__(self, protocol: str, paths: list[str], **options: Any) -> None:
-        self.protocol, self.paths, self.options = protocol, paths, options
+    def __init__(self, protocol: str, paths: list[str]) -> None:
+        self.protocol, self.paths = protocol, paths
         self.transform = v2.Compose([v2.RandomResizedCrop(16), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Any:
-        store = fsspec.filesystem(self.protocol, **self.options)
+        store = fsspec.filesystem(self.protocol)
         data = store.cat_file(self.paths[index])
         return index, self.transform(Image.open(io.BytesIO(data)).convert("RGB"))
 
@@ -53,16 +49,14 @@ class Server(ThreadingHTTPServer):
     Args:
         files: by name.
         parties: requests that must wait before any of them is answered.
-        failures: answers to each name that are a 503, before the file is given.
     """
 
     request_queue_size = 128
 
-    def __init__(self, files: dict[str, bytes], parties: int = 1, failures: int = 0) -> None:
+    def __init__(self, files: dict[str, bytes], parties: int = 1) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
-        self.files, self.failures = files, failures
+        self.files = files
         self.barrier = threading.Barrier(parties)
-        self.asked: Counter[str] = Counter()
 
     def urls(self) -> list[str]:
         return [f"http://127.0.0.1:{self.server_port}/{name}" for name in self.files]
@@ -74,10 +68,6 @@ class _Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path[1:]
         self.server.barrier.wait(20)
-        self.server.asked[name] += 1
-        if self.server.asked[name] <= self.server.failures:
-            self.send_error(503)
-            return
         data = self.server.files[name]
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -134,32 +124,7 @@ def by_http(files: dict[str, bytes], folder: Path) -> Iterator[Bucket]:
         yield Bucket("http", server.urls())
 
 
-@contextlib.contextmanager
-def by_s3(files: dict[str, bytes], folder: Path) -> Iterator[Bucket]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        options = {"key": "any", "secret": "any", "client_kwargs": {"region_name": "eu-west-1"}}
-        options["endpoint_url"] = f"http://{host}:{port}"
-        store = fsspec.filesystem("s3", **options)
-        store.mkdir(BUCKET, region_name="eu-west-1")
-        for name, data in files.items():
-            store.pipe_file(f"{BUCKET}/{name}", data)
-        yield Bucket("s3", [f"{BUCKET}/{name}" for name in files], **options)
-    finally:
-        server.stop()
-
-
-def missing(*packages: str) -> Any:
-    """Mark a case that needs packages which are not installed, and name them."""
-    absent = [package for package in packages if importlib.util.find_spec(package) is None]
-    return pytest.mark.skipif(bool(absent), reason=f"{' and '.join(absent)} not installed")
-
-
-STORES = [in_memory, in_a_folder, by_http, pytest.param(by_s3, marks=missing("moto", "flask", "s3fs"))]
+STORES = [in_memory, in_a_folder, by_http]
 
 
 def loaded(dataset: Any, **arguments: Any) -> list[Any]:
@@ -181,24 +146,3 @@ def test_images_of_a_store_are_the_same_however_many_are_read_at_a_time(store, f
 def test_as_many_requests_wait_at_once_as_there_are_threads(files):
     with serving(files, parties=12) as server:
         assert len(loaded(Bucket("http", server.urls()), num_workers=2, worker_threads=6)) == NUM_FILES // 4
-
-
-def test_errors_of_a_server_that_pass_are_tried_again_with_the_same_random_numbers(files):
-    arguments = {"num_workers": 2, "worker_threads": 4}
-    with serving(files) as server:
-        expected = loaded(Bucket("http", server.urls()), **arguments)
-    with serving(files, failures=2) as server:
-        again = fastload.retry(attempts=3, wait=0.01)
-        assert loaded(Bucket("http", server.urls()), on_error=again, **arguments) == expected
-        assert set(server.asked.values()) == {3}
-
-
-def test_an_error_that_does_not_pass_says_how_often_it_was_tried(files):
-    with serving(files, failures=9) as server:
-        loader = fastload.DataLoader(
-            Bucket("http", server.urls()), 4, worker_threads=2, num_workers=1, on_error=fastload.retry(3, wait=0.01)
-        )
-        with pytest.raises(Exception, match="503") as caught:
-            next(iter(loader))
-        assert "on_error has loaded it 3 times" in str(caught.value) + "".join(caught.value.__notes__)
-        loader.close()

@@ -46,7 +46,9 @@ def arguments(folder: Path, **options: Any) -> Any:
 def test_a_resumed_training_has_the_samples_and_the_augmentation_of_the_whole_one(make: Any, tmp_path: Path) -> None:
     class OurTrainer(transformers.Trainer):
         def get_train_dataloader(self) -> Any:
-            return self.accelerator.prepare(make(samples=Rows()))
+            prepared = self.accelerator.prepare(make(samples=Rows()))
+            assert (type(prepared.base_dataloader), prepared.base_dataloader.seed) == (fastload.DataLoader, loader.seed)
+            return prepared
 
     first, loader = Recorder(), make(samples=Rows())
     OurTrainer(first, arguments(tmp_path), train_dataset=Rows()).train()

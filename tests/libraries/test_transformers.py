@@ -1,4 +1,4 @@
-"""The Trainer of transformers iterates our class: installed, or returned by its hook."""
+"""The Trainer of transformers iterates our class: installed; test_resume_transformers.py has its hook."""
 
 from __future__ import annotations
 
@@ -46,16 +46,3 @@ def test_train_iterates_our_class_once_it_is_installed(tmp_path: Path, persisten
     assert watch.evaluation.statistics().batches in (3, 6)  # a loader for each evaluation unless workers persist
     watch.train.close()
     watch.evaluation.close()
-
-
-def test_train_iterates_our_class_that_its_hook_returns(tmp_path: Path) -> None:
-    class OurTrainer(transformers.Trainer):
-        def get_train_dataloader(self) -> Any:
-            loader = fastload.DataLoader(self.train_dataset, 4, shuffle=True, num_workers=2, seed=9)
-            return self.accelerator.prepare(loader)
-
-    watch = Watch()
-    trainer = OurTrainer(Classifier(), arguments(tmp_path), train_dataset=Made(24, rows), callbacks=[watch])
-    trainer.train()
-    assert watch.train.statistics().batches == 12
-    assert watch.train.base_dataloader.seed == 9

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset
+from kit.datasets import Stream
+from resumed_loaders import Count
 
 import fastload
 from fastload.errors import ConfigError, StateError
@@ -36,32 +36,6 @@ def test_only_another_device_than_the_loaders_is_an_error(device, moved_to, fits
         _check_device(loader, moved_to, "Library", "a remedy", ahead=False)
 
 
-class Numbers(IterableDataset[int]):
-    def __init__(self, end: int) -> None:
-        self.end = end
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.end))
-
-
-class Placed(Numbers):
-    """They say where they are."""
-
-    place = 0
-
-    def __iter__(self) -> Iterator[int]:
-        while self.place < self.end:
-            self.place += 1
-            yield self.place - 1
-        self.place = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"place": self.place}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.place = state["place"]
-
-
 def values(loader: Any) -> list[Any]:
     return [batch.tolist() for batch in loader]
 
@@ -71,9 +45,9 @@ def values(loader: Any) -> list[Any]:
     [
         lambda: fastload.DataLoader(range(9), 2, shuffle=True, seed=1),
         lambda: fastload.DataLoader(range(9), 2, shuffle=True, generator=torch.Generator().manual_seed(3)),
-        lambda: fastload.DataLoader(Numbers(9), 2, seed=1),
-        lambda: fastload.DataLoader(Placed(9), 2, seed=1),
-        lambda: fastload.DataLoader(Placed(9), 2, seed=1, num_workers=2),
+        lambda: fastload.DataLoader(Stream(lambda: range(9)), 2, seed=1),
+        lambda: fastload.DataLoader(Count(), 2, seed=1),
+        lambda: fastload.DataLoader(Count(), 2, seed=1, num_workers=2),
     ],
 )
 @pytest.mark.filterwarnings("ignore:the state does not say where")
@@ -110,8 +84,8 @@ def test_a_state_that_does_not_fit_a_trainers_loader_is_a_warning_and_its_epoch_
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: fastload.DataLoader(Numbers(3), 2, seed=1),
-        lambda: fastload.DataLoader(Numbers(3), 2, seed=1, num_workers=1),
+        lambda: fastload.DataLoader(Stream(lambda: range(3)), 2, seed=1),
+        lambda: fastload.DataLoader(Stream(lambda: range(3)), 2, seed=1, num_workers=1),
         lambda: fastload.DataLoader(range(9), 2, seed=1, sampler=[0, 1, 2]),
     ],
 )

@@ -81,7 +81,7 @@ class Command:
         """Block until a process is there; return its number."""
         if who == "command":
             return self.process.pid
-        path, deadline = self.folder / who, time.monotonic() + SOON_S
+        path, deadline = self.folder / who, time.monotonic() + 2 * SOON_S  # it imports torch
         while not path.exists():
             assert time.monotonic() < deadline, f"no {who}"
             assert self.process.poll() is None, self.process.communicate()
@@ -228,27 +228,10 @@ def test_a_result_file_lets_the_first_one_act_and_is_gone_with_its_owner() -> No
 
 
 @pytest.mark.slow
-def test_tune_that_is_terminated_shows_what_it_has_measured(begin: Begin) -> None:
-    command = begin("tune", options=("--json", "found.json"))
-    command.pid_of("worker")
-    deadline = time.monotonic() + SOON_S
-    time.sleep(0.5)
-    command.process.terminate()
-    status, output, errors = command.ends()
-    assert time.monotonic() < deadline
-    assert status == 128 + signal.SIGTERM, errors
-    assert errors.endswith("fastload tune: interrupted\n")
-    assert "Traceback" not in errors
-    assert "nothing is recommended: interrupted before the last comparison" in output
-    assert '"interrupted": 15' in (command.folder / "found.json").read_text()
-    command.nothing_is_left()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("who", "number"), list(zip(("command", "script"), INTERRUPTS, strict=True)))
 @pytest.mark.parametrize("verb", ["tune", "verify", "profile", "run", "script"])
 def test_an_interrupted_command_says_so_and_leaves_nothing(begin, verb, who, number):
-    command = begin(verb)
+    command = begin(verb, options=("--json", "found.json") if verb == "tune" else ())
     trains = verb in ("profile", "run", "script")
     command.pid_of("training" if trains else "worker")
     if verb == "verify":
@@ -266,6 +249,9 @@ def test_an_interrupted_command_says_so_and_leaves_nothing(begin, verb, who, num
     elif not trains:
         assert errors.endswith(f"fastload {verb}: interrupted\n"), errors
         assert "Traceback" not in errors
+    if verb == "tune":  # it shows what it has measured
+        assert "nothing is recommended: interrupted before the last comparison" in output
+        assert f'"interrupted": {int(number)}' in (command.folder / "found.json").read_text()
     if verb == "verify":
         assert re.search(r"interrupted: \d+ equal, the other checks were not made", output)
     command.nothing_is_left()
@@ -303,7 +289,8 @@ def test_a_script_ends_with_its_command_that_is_killed(begin: Begin, verb: str, 
 @pytest.mark.parametrize(("verb", "status"), [("tune", 1), ("verify", 1), ("profile", 128 + signal.SIGKILL)])
 def test_a_script_that_is_killed_is_told_as_it_was(begin: Begin, verb: str, status: int) -> None:
     command = begin(verb)
-    command.pid_of("worker")
+    # A worker of torch's that begins only when the script has gone takes its new parent for the script, and stays.
+    command.pid_of("training" if verb == "profile" else "worker")
     os.kill(command.pid_of("script"), signal.SIGKILL)
     found, _, errors = command.ends()
     assert found == status, errors

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from device_simulation import SimulatedStreams
+from kit.comparison import difference
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 from torch_settings import default_device, default_dtype, deterministic
@@ -87,22 +88,13 @@ def batches_without_settings(way: str) -> list[tuple[Tensor, Tensor]]:
     return batches_of(**WAYS[way])
 
 
-def are_the_same(given: list[tuple[Tensor, Tensor]], expected: list[tuple[Tensor, Tensor]]) -> None:
-    assert len(given) == len(expected)
-    for one, other in zip(given, expected, strict=True):
-        for part, wanted in zip(one, other, strict=True):
-            assert part.device == wanted.device
-            assert part.dtype == wanted.dtype
-            assert torch.equal(part, wanted)
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_batches_are_the_same_whatever_is_set(setting, way):
     expected = batches_without_settings(way)
     with SETTINGS[setting]():
         given = batches_of(**WAYS[way])
-    are_the_same(given, expected)
+    assert difference(given, expected) is None
 
 
 @pytest.mark.parametrize("way", ["inline", "threads", "whole batches"])

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from kit.datasets import Noisy
 from ranks import run_ranks
-from torch.utils.data import Dataset
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 import fastload
@@ -26,17 +26,6 @@ LENGTH = 24
 class Backwards(fastload.DistributedSampler):
     def __iter__(self) -> Iterator[int]:
         return reversed(list(super().__iter__()))
-
-
-class Noisy(Dataset[torch.Tensor]):
-    def __init__(self, length: int = LENGTH) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor([index, int(torch.randint(1 << 30, ()))])
 
 
 def global_batches(dataset: Any, *, num_workers: int = 0, **options: Any) -> fastload.DataLoader[Any]:
@@ -71,7 +60,7 @@ def refusal(loader: fastload.DataLoader[Any]) -> tuple[str, float, int]:
 @EACH_STORE
 def test_ranks_that_agree_are_given_their_epochs(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
     def body(rank: int) -> list[list[int]]:
-        loader = make(Noisy(), num_workers=num_workers)
+        loader = make(Noisy(LENGTH), num_workers=num_workers)
         return [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
 
     given = run_ranks(body, tmp_path, store=store)
@@ -80,25 +69,10 @@ def test_ranks_that_agree_are_given_their_epochs(make: Any, store: Any, num_work
     assert len({tuple(epoch) for epoch in given[0]}) == 4
 
 
-def test_ranks_that_agree_go_on_with_workers_that_stay_and_epochs_that_overlap(tmp_path: Path) -> None:
-    def body(rank: int) -> list[list[int]]:
-        sampler = fastload.DistributedBatchSampler(Noisy(), 8, seed=3)
-        loader = fastload.DataLoader(Noisy(), batch_sampler=sampler, num_workers=2, persistent_workers=True)
-        given = [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
-        loader.close()
-        return given
-
-    def anew(rank: int) -> list[list[int]]:
-        loader = global_batches(Noisy())
-        return [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
-
-    assert run_ranks(body, tmp_path) == run_ranks(anew, tmp_path)
-
-
 @EACH_STORE
 def test_another_seed_on_a_rank_is_told_on_both(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
     answers = run_ranks(
-        lambda rank: refusal(make(Noisy(), num_workers=num_workers, seed=3 + rank)), tmp_path, store=store
+        lambda rank: refusal(make(Noisy(LENGTH), num_workers=num_workers, seed=3 + rank)), tmp_path, store=store
     )
     for rank, (message, took, threads) in enumerate(answers):
         assert f"seed is {3 + rank} on rank {rank} and {4 - rank} on rank {1 - rank}" in message
@@ -110,7 +84,7 @@ def test_another_seed_on_a_rank_is_told_on_both(make: Any, store: Any, num_worke
 @functools.cache
 def state_after_a_step(make: Any) -> dict[str, Any]:
     loader = make(
-        Noisy(), **({"rank": 0, "world_size": 2} if make is global_batches else {"num_replicas": 2, "rank": 0})
+        Noisy(LENGTH), **({"rank": 0, "world_size": 2} if make is global_batches else {"num_replicas": 2, "rank": 0})
     )
     iterator = iter(loader)
     next(iterator)
@@ -118,21 +92,21 @@ def state_after_a_step(make: Any) -> dict[str, Any]:
 
 
 def resumed(make: Any, rank: int) -> Any:
-    loader = make(Noisy())
+    loader = make(Noisy(LENGTH))
     if rank:
         loader.load_state_dict(state_after_a_step(make))
     return loader
 
 
 def at_another_epoch(make: Any, rank: int) -> Any:
-    loader = make(Noisy())
+    loader = make(Noisy(LENGTH))
     loader.set_epoch(5 * rank)
     return loader
 
 
 DIFFERENT: dict[str, tuple[Any, tuple[Any, Any]]] = {
     "length": (lambda make, rank: make(Noisy(LENGTH + 8 * rank), num_workers=1), (LENGTH, LENGTH + 8)),
-    "order": (lambda make, rank: make(Noisy(), order=["keyed", "block"][rank]), ("'keyed'", "'block 1024'")),
+    "order": (lambda make, rank: make(Noisy(LENGTH), order=["keyed", "block"][rank]), ("'keyed'", "'block 1024'")),
     "position": (resumed, (0, 8)),
     "epoch": (at_another_epoch, (0, 5)),
 }
@@ -151,7 +125,7 @@ def test_whatever_is_another_on_a_rank_is_told_on_both(make: Any, what: str, tmp
 
 def test_all_that_differ_are_named_where_there_are_three(tmp_path: Path) -> None:
     def body(rank: int) -> str:
-        return refusal(interleaved(Noisy(), seed=7 if rank == 1 else 3))[0]
+        return refusal(interleaved(Noisy(LENGTH), seed=7 if rank == 1 else 3))[0]
 
     first, odd, last = run_ranks(body, tmp_path, 3)
     assert "seed is 3 on rank 0 and 7 on rank 1" in first
@@ -163,7 +137,7 @@ def test_all_that_differ_are_named_where_there_are_three(tmp_path: Path) -> None
 @EACH_STORE
 def test_a_rank_that_never_begins_is_named_after_the_time_limit(make, store, num_workers, tmp_path):
     def body(rank: int) -> Any:
-        return refusal(make(Noisy(), num_workers=num_workers)) if rank == 0 else None
+        return refusal(make(Noisy(LENGTH), num_workers=num_workers)) if rank == 0 else None
 
     (message, took, _), nothing = run_ranks(body, tmp_path, store=store, limit_s=1.0)
     assert nothing is None
@@ -175,7 +149,7 @@ def test_a_rank_that_never_begins_is_named_after_the_time_limit(make, store, num
 
 def test_ranks_that_never_begin_are_all_named(tmp_path: Path) -> None:
     def body(rank: int) -> Any:
-        return refusal(global_batches(Noisy(), global_batch_size=6))[0] if rank == 1 else None
+        return refusal(global_batches(Noisy(LENGTH), global_batch_size=6))[0] if rank == 1 else None
 
     assert "rank 0, 2 has not within" in run_ranks(body, tmp_path, 3, limit_s=1.0)[1]
 
@@ -184,7 +158,7 @@ def test_a_validation_on_rank_0_alone_does_not_wait(tmp_path: Path) -> None:
     """Under any sampler but ours for the whole group; a wait would last until the limit, and fail."""
 
     def body(rank: int) -> Any:
-        train = global_batches(Noisy())
+        train = global_batches(Noisy(LENGTH))
         first = list(train)
         found = []
         if rank == 0:
@@ -208,7 +182,7 @@ def test_loaders_of_one_kind_are_told_apart(tmp_path: Path) -> None:
     """Training and validation are both shared out, and their epochs lie inside of each other."""
 
     def body(rank: int) -> int:
-        train, validation = global_batches(Noisy()), interleaved(Noisy(10), seed=4, tail="short")
+        train, validation = global_batches(Noisy(LENGTH)), interleaved(Noisy(10), seed=4, tail="short")
         return sum(len(rows) for _ in range(2) for _ in train for rows in validation)
 
     assert run_ranks(body, tmp_path) == [2 * 3 * 5, 2 * 3 * 5]
@@ -217,7 +191,7 @@ def test_loaders_of_one_kind_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", ["file", "tcp"])
 def test_only_the_last_two_epochs_are_kept_in_the_store(store: Any, tmp_path: Path) -> None:
     def body(rank: int) -> list[list[int]]:
-        loader = global_batches(Noisy())
+        loader = global_batches(Noisy(LENGTH))
         for _ in range(5):
             assert len(list(loader)) == 3
         kept = compat_features.process_group_store()
@@ -239,10 +213,10 @@ def test_ranks_whose_samples_are_seeded_as_torchs_agree(make: Any, generator: bo
 
     def body(rank: int) -> list[int]:
         torch.manual_seed(rank)
-        loader = make(Noisy())
+        loader = make(Noisy(LENGTH))
         own = torch.Generator().manual_seed(rank) if generator else None
         given = {"batch_sampler": loader.batch_sampler} if make is global_batches else {"sampler": loader.sampler}
-        again = fastload.DataLoader(Noisy(), **given, seeding="torch", generator=own)
+        again = fastload.DataLoader(Noisy(LENGTH), **given, seeding="torch", generator=own)
         seen = []
         for epoch in range(2):
             again.set_epoch(epoch)
@@ -256,9 +230,9 @@ def test_ranks_whose_samples_are_seeded_as_torchs_agree(make: Any, generator: bo
 @BOTH
 def test_another_seed_of_the_sampler_is_told_where_samples_are_seeded_as_torchs(make: Any, tmp_path: Path) -> None:
     def body(rank: int) -> str:
-        loader = make(Noisy(), seed=rank)
+        loader = make(Noisy(LENGTH), seed=rank)
         given = {"batch_sampler": loader.batch_sampler} if make is global_batches else {"sampler": loader.sampler}
-        return refusal(fastload.DataLoader(Noisy(), **given, seeding="torch"))[0]
+        return refusal(fastload.DataLoader(Noisy(LENGTH), **given, seeding="torch"))[0]
 
     for rank, message in enumerate(run_ranks(body, tmp_path)):
         assert f"seed is {rank} on rank {rank} and {1 - rank} on rank" in message
@@ -267,21 +241,14 @@ def test_another_seed_of_the_sampler_is_told_where_samples_are_seeded_as_torchs(
 def test_ranks_agree_around_a_sampler_derived_from_ours(tmp_path: Path) -> None:
     def body(rank: int) -> list[int]:
         torch.manual_seed(rank)
-        loader = fastload.DataLoader(Noisy(), 4, sampler=Backwards(Noisy()))
+        loader = fastload.DataLoader(Noisy(LENGTH), 4, sampler=Backwards(Noisy(LENGTH)))
         return torch.cat(list(loader))[:, 0].tolist()
 
     first, second = run_ranks(body, tmp_path)
     assert sorted(first + second) == list(range(LENGTH))
 
 
-def test_another_seed_is_told_around_a_sampler_derived_from_ours(tmp_path: Path) -> None:
-    def body(rank: int) -> str:
-        return refusal(fastload.DataLoader(Noisy(), 4, sampler=Backwards(Noisy(), seed=rank)))[0]
-
-    assert "seed is 0 on rank 0 and 1 on rank 1" in run_ranks(body, tmp_path)[0]
-
-
 def test_a_loader_outside_of_a_group_meets_nobody() -> None:
     assert os.environ.get("RANK") is None
-    loader = interleaved(Noisy(), num_replicas=2, rank=1)
+    loader = interleaved(Noisy(LENGTH), num_replicas=2, rank=1)
     assert sum(len(batch) for batch in loader) == LENGTH // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from determinism_fakes import Drawing, batches
+from determinism_fakes import Drawing, batches, stopped_at
 from kit.pinning import pin_by_copies
+from kit.resuming import assert_resumes
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, SequentialSampler
 from torch.utils.data import DataLoader as TorchDataLoader
 
@@ -136,17 +138,7 @@ def test_a_batch_sampler_that_makes_another_inside_in_each_epoch_resumes():
         def __len__(self) -> int:
             return 6
 
-    def make() -> DataLoader[Any]:
-        return DataLoader(Drawing(), batch_sampler=Remaking(), seed=3)
-
-    loader = make()
-    list(loader)
-    iterator = iter(loader)
-    for _ in range(2):
-        next(iterator)
-    state, again = loader.state_dict(), make()
-    again.load_state_dict(state)
-    assert batches(again) == batches(iterator)
+    assert_resumes(lambda: DataLoader(Drawing(), batch_sampler=Remaking(), seed=3), [(1, 2)])
 
 
 def test_index_batches_of_a_derived_class_are_those_that_it_gives():
@@ -248,24 +240,10 @@ def test_a_dataset_that_has_grown_is_not_served_from_what_was_prepared():
 
 
 def test_states_taken_while_the_next_epoch_is_prepared_are_those_of_the_epoch_under_way():
-    def make() -> DataLoader[Any]:
-        return DataLoader(Drawing(24), 4, seed=0, shuffle=True, **KEPT)
-
-    loader = make()
-    iterator = iter(loader)
-    for _ in range(5):
-        next(iterator)
-    state = loader.state_dict()
+    make = functools.partial(DataLoader, Drawing(24), 4, seed=0, shuffle=True, **KEPT)
+    state = stopped_at(make(), 0, 5)
     assert (state["epoch"], state["position"]) == (0, 20)
-    rest = batches(iterator)
-    second = batches(loader)
-    resumed = make()
-    list(resumed)
-    resumed.load_state_dict(state)  # the prepared epoch 1 is dropped
-    assert batches(resumed) == rest
-    assert batches(resumed) == second
-    loader.close()
-    resumed.close()
+    assert_resumes(make, [(0, 5)])
 
 
 def test_an_error_in_the_next_epochs_first_batch_is_raised_there():

@@ -127,16 +127,6 @@ def test_an_order_has_no_more_fixed_points_and_no_more_correlation_than_chance_g
     assert np.std(correlation) < 2 / math.sqrt(20_000)
 
 
-@pytest.mark.parametrize("length", [50_000, 1_000_000_000])
-def test_a_batch_holds_its_classes_as_chance_gives(length):
-    """Ten classes that follow each other in the dataset, in batches of 256."""
-    classes = Keyed(length, 7).at(0, np.arange(100 * 256)) * 10 // length
-    sums = [((np.bincount(batch, minlength=10) - 25.6) ** 2 / 25.6).sum() for batch in classes.reshape(100, 256)]
-    # Chi-square with 9 degrees of freedom has mean 9 and deviation 4.24; the mean of a hundred, 0.42.
-    assert abs(np.mean(sums) - 9) < 4 * 0.43
-    assert set(classes.tolist()) == set(range(10))
-
-
 @given(length=st.integers(1, 300), seed=seeds, epoch=st.integers(0, 1000), size=st.integers(1, 40))
 def test_blocks_are_read_from_beginning_to_end_and_come_in_random_order(length, seed, epoch, size):
     order = Blocks(length, seed, size)
@@ -204,16 +194,6 @@ def test_buckets_hold_every_sample_once_in_batches_of_similar_length(data, batch
             assert longest <= shortest
     some = np.random.default_rng(0).permutation(len(lengths))[:10]
     assert order.at(1, some).tolist() == [found[position] for position in some]
-
-
-def test_lengths_within_a_batch_are_far_more_alike_than_without_buckets():
-    lengths = np.random.default_rng(0).integers(1, 1000, 6400)
-
-    def padding(order: Order) -> float:
-        batches = lengths[whole(order)].reshape(-1, 64)
-        return float((batches.max(axis=1, keepdims=True) - batches).sum() / batches.sum())
-
-    assert padding(Buckets(lengths, 0, batch_size=64, window=50, shuffle=True)) < 0.03 < 0.9 < padding(Keyed(6400, 0))
 
 
 def test_batches_of_a_window_do_not_come_by_length_and_rows_not_either():

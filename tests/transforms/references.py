@@ -97,19 +97,13 @@ def assert_near(found: Tensor, expected: Tensor, *, tolerance: float | None = No
     assert worst <= tolerance
 
 
-def furthest(drawn: Any, expected: Any) -> float:
-    """Return the distance of Kolmogorov and Smirnov between two samples of a distribution."""
+def assert_same_distribution(drawn: Any, expected: Any) -> None:
+    """Check that two samples may be of one distribution: 1 in 10,000 pairs that are would fail, these ones never."""
     drawn, expected = np.sort(np.ravel(drawn)), np.sort(np.ravel(expected))
     places = np.concatenate([drawn, expected])
     shares = [np.searchsorted(sample, places, side="right") / len(sample) for sample in (drawn, expected)]
-    return float(np.abs(shares[0] - shares[1]).max())
-
-
-def assert_same_distribution(drawn: Any, expected: Any) -> None:
-    """Check that two samples may be of one distribution: 1 in 10,000 pairs that are would fail, these ones never."""
-    drawn, expected = np.ravel(drawn), np.ravel(expected)
-    limit = 2.23 * np.sqrt(1 / len(drawn) + 1 / len(expected))
-    assert furthest(drawn, expected) < limit
+    # The distance of Kolmogorov and Smirnov.
+    assert np.abs(shares[0] - shares[1]).max() < 2.23 * np.sqrt(1 / len(drawn) + 1 / len(expected))
 
 
 def generators() -> st.SearchStrategy[torch.Generator]:
@@ -127,10 +121,13 @@ def keyed(num: int, first: int = 0) -> Draws:
     return Draws(KEY, np.arange(first, first + num, dtype=np.int64))
 
 
-def drawn(transform: Any, num: int, height: int, width: int, channels: int = 3) -> dict[str, np.ndarray]:
+def many_params(transform: Any, num: int = 20_000, height: int = 20, width: int = 30) -> Any:
     """Return the parameters of many samples, always the same."""
-    params = transform.draw_for(keyed(num), BatchShape(num, channels, height, width))
-    return {name: values.numpy() for name, values in params.items()}
+    return transform.draw_for(keyed(num), BatchShape(num, 3, height, width))
+
+
+def drawn(transform: Any, num: int, height: int, width: int) -> dict[str, np.ndarray]:
+    return {name: values.numpy() for name, values in many_params(transform, num, height, width).items()}
 
 
 def resized_by(way: Any, transform: Any, images: Tensor, params: Any, flip: Tensor | None = None) -> Tensor:
@@ -144,20 +141,6 @@ def gathered(transform: Any, images: Tensor, params: Any) -> Tensor:
     """Return what a transform that only moves pixels does, by a gather, as elsewhere than on the CPU."""
     rows, cols, after = steps_of([transform], [params], BatchShape(*images.shape), images.device)
     return _gather(images, map_of(rows, cols, after, images.device), transform.map_fill)
-
-
-def check_independence(transform: Any, images: Tensor) -> None:
-    """Check that each sample's result is the same alone, together and in another order, and the input as it was."""
-    num = len(images)
-    before = images.clone()
-    draws = keyed(num, 100)
-    together = transform(images, draws=draws)
-    backwards = torch.arange(num - 1, -1, -1)
-    assert torch.equal(transform(images[backwards], draws=draws.of(backwards.numpy()))[backwards], together)
-    for sample in range(num):
-        alone = transform(images[sample : sample + 1], draws=draws.of([sample]))
-        assert torch.equal(alone, together[sample : sample + 1])
-    assert torch.equal(images, before)
 
 
 def source_places(matrix: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:

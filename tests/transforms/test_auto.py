@@ -10,25 +10,17 @@ import torch
 import torchvision.transforms.v2 as T
 from hypothesis import given
 from hypothesis import strategies as st
-from references import assert_near, coloured, random_images
+from references import assert_near, coloured, many_params, random_images
 from torchvision.transforms import InterpolationMode
 
-from fastload import ConfigError
 from fastload.transforms import auto
-from fastload.transforms.affine import warp
 from fastload.transforms.auto import OPERATIONS, RandAugment, TrivialAugmentWide
 from fastload.transforms.base import BatchShape
-from fastload.transforms.draws import Draws
 
-KEY = bytes(range(16))
 MANY = 20_000
 THEIRS = T.RandAugment()
 interpolations = st.sampled_from(["nearest", "bilinear"])
 fills = st.sampled_from([None, 0, 0.5, [0.2, 0.4, 0.6]])
-
-
-def drawn(transform, num=MANY, height=20, width=30):
-    return transform.draw_for(Draws(KEY, np.arange(num)), BatchShape(num, 3, height, width))
 
 
 def stepped(image, step, row, interpolation, fill):
@@ -130,7 +122,7 @@ def magnitudes_of(theirs, space, bins, height, width, chosen):
     ],
 )
 def test_operations_and_magnitudes_are_those_of_torchvision_and_as_likely(transform, space, bins, chosen):
-    params = drawn(transform)
+    params = many_params(transform)
     step = params["steps"][0] if "steps" in params else params
     found = {}
     for operation, magnitude in zip(step["operation"].tolist(), step["magnitude"].tolist(), strict=True):
@@ -151,43 +143,8 @@ def test_operations_and_magnitudes_are_those_of_torchvision_and_as_likely(transf
 
 
 def test_operations_of_the_steps_are_independent():
-    first, second = drawn(RandAugment())["steps"]
+    first, second = many_params(RandAugment())["steps"]
     counts = np.zeros((14, 14))
     np.add.at(counts, (first["operation"].numpy(), second["operation"].numpy()), 1)
     expected = MANY / 196
     assert ((counts - expected) ** 2 / expected).sum() < 263  # 195 degrees of freedom, 0.1 %
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: RandAugment(-1), "num_ops must be an integer of at least 0"),
-        (lambda: RandAugment(2, 31), r"magnitude must be an integer in \[0, 30\]"),
-        (lambda: RandAugment(2, 0, 1), "num_magnitude_bins must be an integer of at least 2"),
-        (lambda: TrivialAugmentWide(1), "num_magnitude_bins must be an integer of at least 2"),
-        (lambda: RandAugment(interpolation="bicubic"), "interpolation must be one of 'nearest', 'bilinear'"),
-        (lambda: RandAugment(fill="black"), "fill must be a number"),
-        (lambda: RandAugment(fill=(0, math.nan)), r"fill\[1\] must be finite"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(make, message):
-    with pytest.raises(ConfigError, match=message):
-        make()
-
-
-def test_two_channels_and_a_fill_for_other_channels_are_refused():
-    for make in (RandAugment, TrivialAugmentWide):
-        with pytest.raises(TypeError, match="images of 1 or 3 channels, got 2"):
-            make()(torch.zeros(1, 2, 4, 4))
-    with pytest.raises(ValueError, match="one number, or one for each of the images' 3 channels"):
-        warp(torch.zeros(1, 3, 4, 4), torch.eye(2, 3)[None], "nearest", (1, 2))
-
-
-@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide])
-@pytest.mark.parametrize("fill", [300, -5, (0, 0, 256)])
-def test_a_fill_that_the_images_cannot_hold_is_refused_even_if_nothing_is_warped(make, fill):
-    images = random_images((1, 3, 9, 10), torch.uint8, 0)
-    transform = make(fill=fill)
-    for seed in range(20):
-        with pytest.raises(ValueError, match=r"fill must be in \[0, 255\] for uint8 images"):
-            transform(images, draws=Draws(KEY, np.array([seed])))

@@ -2,73 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from references import batches, halfway, keyed, made_images, resampled
 
 from fastload import ConfigError, transforms
 from fastload.transforms import (
+    CenterCrop,
     ColorJitter,
     Compose,
     CutMix,
-    Draws,
+    Cutout,
     MixUp,
     Normalize,
+    RandomAffine,
     RandomCrop,
     RandomErasing,
     RandomGrayscale,
     RandomHorizontalFlip,
     RandomResizedCrop,
+    RandomRotation,
     RandomVerticalFlip,
+    Resize,
     ToDtype,
 )
+from fastload.transforms.base import BatchShape, Transform, shape_of
+from fastload.transforms.compose import ComposeStage, OnePass, Resized, Warped, stages_of
+from fastload.transforms.params import leaves_of
 
-KEY = bytes(range(16))
 MOMENTS = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
 
-def images(num: int = 6, height: int = 12, width: int = 10) -> Tensor:
-    return torch.randint(0, 256, (num, 3, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-
-
-def draws(num: int = 6) -> Draws:
-    return Draws(KEY, np.arange(num, dtype=np.int64))
-
-
-MEMBERS: dict[str, Any] = {
-    "crop": lambda: RandomCrop(8, padding=2),
-    "flip": RandomHorizontalFlip,
-    "up": RandomVerticalFlip,
-    "resized": lambda: RandomResizedCrop(9),
-    "jitter": lambda: ColorJitter(0.4, 0.4, 0.4),
-    "gray": lambda: RandomGrayscale(0.3),
-    "erase": lambda: RandomErasing(0.5, scale=(0.05, 0.2)),
-}
-
-
-@settings(max_examples=40)
-@given(names=st.lists(st.sampled_from(list(MEMBERS)), min_size=1, max_size=5), num=st.integers(1, 5))
-def test_the_result_is_that_of_the_members_one_after_the_other(names, num):
-    composed = Compose([MEMBERS[name]() for name in names])
-    changed, params = composed(images(num), draws=draws(num), return_params=True)
-    expected = images(num)
-    for member, its_params in zip(composed.transforms, params.values(), strict=True):
-        expected = member(expected, params=its_params)
-    assert torch.equal(changed, expected)
-    assert torch.equal(composed(images(num), params=params), changed)
+IMAGES = made_images(1, (6, 3, 12, 10))
 
 
 def test_a_member_draws_the_same_whatever_stands_beside_it():
-    _, alone = Compose([RandomCrop(8, padding=2)])(images(), draws=draws(), return_params=True)
+    _, alone = Compose([RandomCrop(8, padding=2)])(IMAGES, draws=keyed(6), return_params=True)
     _, beside = Compose([RandomGrayscale(), RandomHorizontalFlip(), RandomCrop(8, padding=2)])(
-        images(), draws=draws(), return_params=True
+        IMAGES, draws=keyed(6), return_params=True
     )
-    _, by_itself = RandomCrop(8, padding=2)(images(), draws=draws(), return_params=True)
+    _, by_itself = RandomCrop(8, padding=2)(IMAGES, draws=keyed(6), return_params=True)
     for name, value in alone["RandomCrop"].items():
         assert torch.equal(value, beside["RandomCrop"][name])
         assert torch.equal(value, by_itself[name])
@@ -76,7 +51,7 @@ def test_a_member_draws_the_same_whatever_stands_beside_it():
 
 def test_two_of_a_kind_have_names_and_draws_of_their_own():
     _, params = Compose([RandomHorizontalFlip(), RandomHorizontalFlip()])(
-        images(40), draws=draws(40), return_params=True
+        made_images(1, (40, 3, 12, 10)), draws=keyed(40), return_params=True
     )
     assert list(params) == ["RandomHorizontalFlip", "RandomHorizontalFlip 2"]
     assert not torch.equal(params["RandomHorizontalFlip"]["flip"], params["RandomHorizontalFlip 2"]["flip"])
@@ -85,45 +60,43 @@ def test_two_of_a_kind_have_names_and_draws_of_their_own():
 def test_a_compose_inside_of_another_is_taken_apart():
     flat = Compose([RandomHorizontalFlip(), RandomCrop(8), RandomHorizontalFlip()])
     nested = Compose([Compose([RandomHorizontalFlip(), RandomCrop(8)]), RandomHorizontalFlip()])
-    assert torch.equal(flat(images(), draws=draws()), nested(images(), draws=draws()))
+    assert torch.equal(flat(IMAGES, draws=keyed(6)), nested(IMAGES, draws=keyed(6)))
     assert {type(module) for module in flat.modules()} >= {Compose, RandomHorizontalFlip, RandomCrop}
 
 
 def test_conversion_and_normalisation_are_one_pass_within_the_stated_tolerance():
     composed = Compose([RandomHorizontalFlip(), ToDtype(torch.float32, scale=True), Normalize(*MOMENTS)])
-    changed, params = composed(images(), draws=draws(), return_params=True)
-    expected = images()
+    changed, params = composed(IMAGES, draws=keyed(6), return_params=True)
+    expected = IMAGES
     for member, its_params in zip(composed.transforms, params.values(), strict=True):
         expected = member(expected, params=its_params)
     assert (changed - expected).abs().max() < 1e-6 * (1 + 0.6) / 0.2
     assert "in one pass: ToDtype + Normalize" in repr(composed)
-    last = Compose([*composed.transforms], layout="NHWC")(images().permute(0, 2, 3, 1).contiguous(), draws=draws())
+    last = Compose([*composed.transforms], layout="NHWC")(IMAGES.permute(0, 2, 3, 1).contiguous(), draws=keyed(6))
     assert torch.equal(last.permute(0, 3, 1, 2), changed)
     floats = Compose([ToDtype(torch.float32, scale=True), Normalize(*MOMENTS)])
-    assert torch.equal(floats(images() / 255), Normalize(*MOMENTS)(images() / 255))
+    assert torch.equal(floats(IMAGES / 255), Normalize(*MOMENTS)(IMAGES / 255))
 
 
 @pytest.mark.parametrize("mix", [MixUp, CutMix])
 def test_labels_are_mixed_as_the_images_are(mix):
     composed = Compose([RandomHorizontalFlip(), ToDtype(torch.float32, scale=True), mix(num_classes=6)])
     labels = torch.arange(6)
-    changed, soft, params = composed(images(), labels, draws=draws(), return_params=True)
-    flipped = ToDtype(torch.float32, scale=True)(
-        RandomHorizontalFlip()(images(), params=params["RandomHorizontalFlip"])
-    )
+    changed, soft, params = composed(IMAGES, labels, draws=keyed(6), return_params=True)
+    flipped = ToDtype(torch.float32, scale=True)(RandomHorizontalFlip()(IMAGES, params=params["RandomHorizontalFlip"]))
     expected, expected_soft = mix(num_classes=6)(flipped, labels, params=params[mix.__name__])
     assert torch.equal(changed, expected)
     assert torch.equal(soft, expected_soft)
     assert torch.allclose(soft.sum(1), torch.ones(6))
     with pytest.raises(TypeError, match=f"{mix.__name__} mixes labels .* call with"):
-        composed(images())
+        composed(IMAGES)
 
 
 def test_labels_that_nobody_mixes_come_back_as_they_are():
     labels = torch.arange(6)
-    changed, same = Compose([RandomHorizontalFlip()])(images(), labels)
+    changed, same = Compose([RandomHorizontalFlip()])(IMAGES, labels)
     assert same is labels
-    assert changed.shape == images().shape
+    assert changed.shape == IMAGES.shape
 
 
 @pytest.mark.parametrize(
@@ -134,7 +107,6 @@ def test_labels_that_nobody_mixes_come_back_as_they_are():
         (RandomHorizontalFlip(), r"takes a list of transforms, got RandomHorizontalFlip\(p=0.5\); put it in brackets"),
         ([torch.nn.ReLU()], r"takes batched transforms of fastload's, got ReLU\(\) at place 0"),
         ([RandomHorizontalFlip(), "flip"], "got 'flip' at place 1"),
-        ([RandomHorizontalFlip(), RandomCrop(3, layout="NHWC")], "must be of one layout"),
     ],
 )
 def test_bad_members_are_clear_errors(members, message):
@@ -149,3 +121,154 @@ def test_every_public_transform_can_be_imported_and_says_what_it_does():
         assert name in dir(transforms)
     with pytest.raises(AttributeError, match="RandomCorp"):
         transforms.RandomCorp  # noqa: B018
+
+
+# -- Stages: what is merged, and that merging changes nothing ---------------------------------------------------------
+
+
+def one_after_the_other(images, transforms, draws):
+    """Return the images after each transform alone, with the parameters of its name in a Compose."""
+    params = []
+    for name, transform in zip(Compose(transforms)._names, transforms, strict=True):
+        transform.purpose = name
+        images, its_params = transform(images, draws=draws, return_params=True)
+        params.append(its_params)
+    return images, params
+
+
+def by_stages(images, transforms, draws):
+    images, params = Compose(transforms)(images, draws=draws, return_params=True)
+    return images, list(params.values())
+
+
+def check_params(found, expected):
+    assert [sorted(one) for one in found] == [sorted(one) for one in expected]
+    for one, other in zip(found, expected, strict=True):
+        for leaf, its in zip(leaves_of(one), leaves_of(other), strict=True):
+            assert torch.equal(leaf, its)
+
+
+MOVING = st.one_of(
+    st.builds(RandomCrop, st.integers(3, 8), st.integers(0, 3), st.just(True), st.just(0)),
+    st.builds(RandomCrop, st.integers(3, 8), pad_if_needed=st.just(True), padding_mode=st.just("edge")),
+    st.builds(CenterCrop, st.integers(3, 8)),
+    st.builds(RandomHorizontalFlip),
+    st.builds(RandomVerticalFlip),
+    st.builds(Resize, st.integers(3, 8), st.just("nearest")),
+    st.builds(RandomResizedCrop, st.integers(3, 8), interpolation=st.just("nearest")),
+)
+
+
+ANY = st.one_of(
+    MOVING,
+    st.builds(ColorJitter, st.just(0.4), st.just(0.4), st.just(0.4)),
+    st.builds(RandomGrayscale, st.just(0.3)),
+    st.builds(RandomErasing, st.just(0.5), st.just((0.05, 0.2))),
+    st.builds(RandomCrop, st.integers(3, 8), st.integers(0, 3), st.just(True), st.just(5)),
+    st.builds(RandomResizedCrop, st.integers(3, 8)),
+    st.builds(Cutout, st.integers(1, 5)),
+)
+
+
+@given(images=batches(sides=(3, 9), channels=(1, 3)), transforms=st.lists(ANY, min_size=1, max_size=6))
+def test_all_that_is_not_affine_is_equal_bit_for_bit(images, transforms):
+    draws = keyed(len(images))
+    expected, expected_params = one_after_the_other(images, transforms, draws)
+    found, params = by_stages(images, transforms, draws)
+    assert torch.equal(found, expected)
+    composed = Compose(transforms)
+    assert torch.equal(composed(images, params=dict(zip(composed._names, params, strict=True))), found)
+    assert found.shape == composed.shape_after(shape_of(images))
+    check_params(params, expected_params)
+    assert [member for stage in stages_of(transforms) for member in stage.members] == transforms
+
+
+TURNS = st.one_of(
+    st.sampled_from([0, 90, 180, 270]).map(lambda degrees: RandomRotation((degrees, degrees))),
+    st.builds(RandomHorizontalFlip),
+    st.builds(RandomVerticalFlip),
+)
+
+
+@given(
+    side=st.integers(1, 12),
+    dtype=st.sampled_from([torch.uint8, torch.float32, torch.bfloat16]),
+    transforms=st.lists(TURNS, min_size=2, max_size=5),
+)
+def test_flips_and_quarter_turns_at_once_are_the_same_one_after_the_other(side, dtype, transforms):
+    images = made_images(side, (4, 3, side, side), dtype)
+    assert len(stages_of(transforms)) == 1
+    draws = keyed(4)
+    expected, expected_params = one_after_the_other(images, transforms, draws)
+    found, params = by_stages(images, transforms, draws)
+    assert torch.equal(found, expected)
+    check_params(params, expected_params)
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+@given(
+    images=batches(sides=(2, 12), dtypes=(torch.float32, torch.float64)),
+    order=st.permutations(range(4)),
+    fill=st.sampled_from([0, 0.3]),
+)
+def test_affine_transforms_are_resampled_once(interpolation, images, order, fill):
+    settings = {"interpolation": interpolation, "fill": fill}
+    members = [
+        RandomAffine(20, (0.1, 0.2), (0.8, 1.2), (-5, 5, -3, 3), **settings),
+        RandomRotation(40, **settings),
+        RandomHorizontalFlip(),
+        RandomVerticalFlip(),
+    ]
+    transforms = [members[place] for place in order]
+    [stage] = stages_of(transforms)
+    assert type(stage) is Warped
+    shape = shape_of(images)
+    found, params = by_stages(images, transforms, keyed(len(images)))
+    matrix = torch.eye(3, dtype=torch.float64).expand(len(images), 3, 3)
+    for transform, its_params in zip(transforms, params, strict=True):
+        matrix = matrix @ transform.matrix(its_params, shape, images.device)
+    expected = resampled(images, matrix, interpolation, fill)
+    far = (found.double() - expected).abs() > (1e-9 if images.dtype == torch.float64 else 1e-4)
+    if interpolation == "nearest":
+        far &= ~halfway(matrix, images)[:, None]
+    assert not far.any()
+
+
+def kinds(transforms):
+    return [(type(stage), len(stage.members)) for stage in stages_of(transforms)]
+
+
+def test_neighbours_are_merged_where_they_can_be():
+    flip, other_flip = RandomHorizontalFlip(), RandomVerticalFlip()
+    crop, affine, rotation = RandomCrop(4, 2), RandomAffine(10), RandomRotation(10)
+    resized, resize = RandomResizedCrop(4), Resize(4)
+    assert kinds([]) == []
+    assert kinds([crop]) == [(OnePass, 1)]
+    assert kinds([crop, flip]) == [(OnePass, 2)]
+    assert kinds([flip, other_flip, affine, flip, rotation]) == [(Warped, 5)]
+    assert kinds([crop, flip, affine, flip, crop]) == [(OnePass, 2), (Warped, 2), (OnePass, 1)]
+    assert kinds([resized, flip]) == [(Resized, 2)]
+    assert kinds([resized, flip, other_flip, crop]) == [(Resized, 2), (OnePass, 2)]
+    assert kinds([resized, other_flip]) == [(Resized, 1), (OnePass, 1)]
+    assert kinds([resize, flip]) == [(Resized, 1), (OnePass, 1)]
+    assert kinds([Resize(4, "nearest"), flip]) == [(OnePass, 2)]
+    assert kinds([crop, Transform(), crop, flip]) == [(OnePass, 1), (ComposeStage, 1), (OnePass, 2)]
+
+
+def test_neighbours_of_other_fill_values_or_interpolations_are_not_merged():
+    assert kinds([RandomCrop(4, 2, fill=1), RandomCrop(4, 2)]) == [(OnePass, 1), (OnePass, 1)]
+    assert kinds([RandomCrop(4, fill=1), RandomCrop(4, 2)]) == [(OnePass, 2)]
+    assert kinds([RandomRotation(4, fill=1), RandomRotation(4)]) == [(Warped, 1), (Warped, 1)]
+    assert kinds([RandomRotation(4, fill=None), RandomRotation(4)]) == [(Warped, 1), (Warped, 1)]
+    assert kinds([RandomRotation(4), RandomRotation(4, "bilinear")]) == [(Warped, 1), (Warped, 1)]
+
+
+def test_images_may_be_channels_last_by_name():
+    images = made_images(0, (4, 3, 9, 8))
+    members = [RandomCrop(5, 2), RandomHorizontalFlip()]
+    composed = Compose(members, layout="NHWC")
+    found = composed(images.permute(0, 2, 3, 1), draws=keyed(4))
+    assert torch.equal(found.permute(0, 3, 1, 2), Compose(members)(images, draws=keyed(4)))
+    assert composed.shape_after(BatchShape(4, 3, 9, 8)) == BatchShape(4, 3, 5, 5)
+    with pytest.raises(ConfigError, match="layout must be 'NCHW' or 'NHWC', got layout='CHWN'"):
+        Compose(members, layout="CHWN")

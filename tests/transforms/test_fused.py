@@ -69,14 +69,23 @@ def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
         assert launches
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["crop", "resized crop", pytest.param("larger", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("crop", torch.float32),
+        ("crop", torch.bfloat16),
+        ("crop", torch.float16),
+        ("resized crop", torch.bfloat16),
+        pytest.param("larger", torch.float32, marks=pytest.mark.slow),
+    ],
+)
 def test_the_kernels_prove_themselves(on_cpu, monkeypatch, name, dtype):
     monkeypatch.setattr(proof, "served", SERVED)
     monkeypatch.setattr(proof, "_reasons", {})
-    moving = {"crop": RandomCrop(8, 2, fill=9), "resized crop": RandomResizedCrop(5), "larger": Resize(17)}[name]
+    moving = {"crop": RandomCrop(8, 2, fill=9), "resized crop": RandomResizedCrop(3), "larger": Resize(17)}[name]
     values = [VALUES[each](3, dtype) for each in ("nothing", "to", "normalized", "together")]
-    for images in (made_images(0, (3, 3, 12, 10)), made_images(0, (3, 3, 12, 10), memory="channels_last")):
+    shape = (3, 3, 12, 10) if name == "crop" else (1, 3, 7, 6)
+    for images in (made_images(0, shape), made_images(0, shape, memory="channels_last")):
         for each in values:
             Compose([moving, RandomHorizontalFlip(), *each] if name != "larger" else [moving, *each])(images)
     assert len(on_cpu) == 8
@@ -84,10 +93,14 @@ def test_the_kernels_prove_themselves(on_cpu, monkeypatch, name, dtype):
     assert proof.in_words(torch.device("cpu")) != []
 
 
-def test_the_usual_chain_is_one_launch_in_either_layout(on_cpu):
-    images = made_images(0, (4, 3, 12, 10))
-    first = Compose(CHAIN)(images, draws=keyed(4))
-    last = Compose(CHAIN, layout="NHWC")(images.permute(0, 2, 3, 1).contiguous(), draws=keyed(4))
+RESIZED_CHAIN = [RandomResizedCrop(4), RandomHorizontalFlip(), *CHAIN[2:]]
+
+
+@pytest.mark.parametrize("chain", [CHAIN, RESIZED_CHAIN], ids=["moved", "resized"])
+def test_the_usual_chains_are_one_launch_in_either_layout(on_cpu, chain):
+    images = made_images(0, (2, 3, 12, 10))
+    first = Compose(chain)(images, draws=keyed(2))
+    last = Compose(chain, layout="NHWC")(images.permute(0, 2, 3, 1).contiguous(), draws=keyed(2))
     assert len(on_cpu) == 2
     assert last.is_contiguous()
     assert last.dtype == torch.bfloat16
@@ -99,7 +112,10 @@ def test_print_says_what_is_one_launch_and_what_is_one_pass_elsewhere():
     assert "  in one pass: RandomCrop + RandomHorizontalFlip; ToDtype + Normalize" in lines
     whole = "RandomCrop + RandomHorizontalFlip + ToDtype + Normalize"
     assert f"  in one launch with Triton, or one native call from uint8: {whole}" in lines
-    assert "on CUDA" not in repr(Compose([RandomCrop(4), RandomHorizontalFlip()]))
+    assert "in one launch with Triton: RandomResizedCrop + RandomHorizontalFlip + ToDtype + Normalize" in repr(
+        Compose(RESIZED_CHAIN)
+    )
+    assert "Triton" not in repr(Compose([RandomCrop(4), RandomHorizontalFlip()]))
 
 
 def test_what_the_kernel_cannot_take_goes_the_other_way(on_cpu):
@@ -129,13 +145,6 @@ def test_errors_of_the_members_are_the_same(on_cpu):
         Compose([RandomCrop(8, 2, fill=(1, 2)), RandomHorizontalFlip()])(images)
     with pytest.raises(ValueError, match=r"fill must be in \[0, 255\]"):
         Compose([RandomCrop(8, 2, fill=300), ToDtype(torch.float16, scale=True)])(images)
-
-
-def test_parameters_of_another_batch_are_refused(on_cpu):
-    composed = Compose(CHAIN)
-    _, params = composed(made_images(0, (3, 3, 12, 10)), return_params=True)
-    with pytest.raises(ValueError, match="parameters for 3 samples, got 4 images"):
-        composed.transform(made_images(0, (4, 3, 12, 10)), params)
 
 
 def test_the_switch_and_the_device_decide(monkeypatch):
@@ -239,25 +248,12 @@ def test_resized_images_are_those_of_the_cpu(images, resizing, interpolation, va
     assert torch.equal(images, before)
 
 
-def test_the_imagenet_chain_is_one_launch_in_either_layout(on_cpu):
-    images = made_images(0, (2, 3, 12, 14))
-    chain = [RandomResizedCrop(4), RandomHorizontalFlip(), *CHAIN[2:]]
-    first = Compose(chain)(images, draws=keyed(2))
-    last = Compose(chain, layout="NHWC")(images.permute(0, 2, 3, 1).contiguous(), draws=keyed(2))
-    assert len(on_cpu) == 2
-    assert last.is_contiguous()
-    assert last.dtype == torch.bfloat16
-    assert torch.equal(first, last.permute(0, 3, 1, 2))
-    text = "in one launch with Triton: RandomResizedCrop + RandomHorizontalFlip + ToDtype + Normalize"
-    assert text in repr(Compose(chain))
-
-
 @pytest.mark.skipif(not _in_integers("bilinear"), reason="torchvision resizes in floats here")
 def test_few_levels_of_a_photograph_are_one_apart(on_cpu, monkeypatch):
     generator = torch.Generator().manual_seed(1)
     coarse = torch.rand((2, 1, 9, 9), generator=generator)
-    images = torch.nn.functional.interpolate(coarse, (60, 70), mode="bicubic").clamp(0, 1).mul(255).to(torch.uint8)
-    crop = RandomResizedCrop(20)
+    images = torch.nn.functional.interpolate(coarse, (40, 45), mode="bicubic").clamp(0, 1).mul(255).to(torch.uint8)
+    crop = RandomResizedCrop(12)
     found, params = crop(images, draws=keyed(2), return_params=True)
     expected = crop.resized(images, params, None)
     apart = (found.int() - expected.int()).abs()
@@ -267,11 +263,11 @@ def test_few_levels_of_a_photograph_are_one_apart(on_cpu, monkeypatch):
 
 
 def test_resizing_that_the_kernel_cannot_do_goes_the_other_way(on_cpu):
-    images = made_images(0, (4, 3, 12, 10))
-    Compose([Resize(7, antialias=False), ToDtype(torch.float32, scale=True)])(images)
-    Compose([Resize(7), ToDtype(torch.float16, scale=True)])(images.float())
+    images = made_images(0, (2, 1, 6, 5))
+    Compose([Resize(3, antialias=False), ToDtype(torch.float32, scale=True)])(images)
+    Compose([Resize(3), ToDtype(torch.float16, scale=True)])(images.float())
     assert len(on_cpu) == 2, "the values alone"
-    assert Compose([Resize(7), ToDtype(torch.float64, scale=True)])(images).dtype == torch.float64
+    assert Compose([Resize(3), ToDtype(torch.float64, scale=True)])(images).dtype == torch.float64
     assert len(on_cpu) == 3, "the pixels alone"
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from references import batches, made_images
+from references import batches
 
 from fastload.transforms.gather import IndexMap, _gather, gather_map
 
@@ -63,16 +63,6 @@ def test_pixels_are_where_the_map_says_by_either_way(places, data):
         assert found.dtype == images.dtype
         assert torch.equal(found, expected)
     assert torch.equal(images, before)
-
-
-@pytest.mark.parametrize("way", [_gather, gather_map])
-@pytest.mark.parametrize("fill", [None, (0.0,)])
-def test_channels_last_stays_channels_last(way, fill):
-    images = made_images(0, (2, 3, 6, 5), memory="channels_last")
-    index_map = IndexMap(torch.arange(1, 5).expand(2, -1), torch.arange(3).expand(2, -1))
-    found = way(images, index_map, fill)
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(found, images[:, :, 1:5, :3])
 
 
 def test_gradients_pass():

@@ -33,7 +33,7 @@ def one_compiling_process():
 def compiled_and_not(transform):
     torch.compiler.reset()
     images = random_images((30, 3, 9, 10), torch.uint8, 0).clamp(60, 200)  # no level is the highest or the least
-    params = transform.draw_for(Draws(bytes(16), np.arange(len(images))), shape_of(images, "NCHW"))
+    params = transform.draw_for(Draws(bytes(16), np.arange(len(images))), shape_of(images))
     compiled = torch.compile(transform.transform, fullgraph=True)
     return compiled(images, params).int(), transform.transform(images, params).int()
 

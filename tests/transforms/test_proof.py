@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import defaultdict
 from types import SimpleNamespace
@@ -103,10 +104,16 @@ def test_a_right_kernel_serves_and_is_compared_once(monkeypatch, name):
     assert words.endswith(": by a Triton kernel, whose first results were those of torch's operations")
 
 
-@pytest.mark.parametrize("name", CHAINS)
-def test_a_wrong_kernel_is_replaced_with_one_warning(monkeypatch, name):
-    kernel = Kernel(wrong)
-    with pytest.warns(RuntimeWarning, match=r"1 of its .* values differ from torch's, by up to") as caught:
+DIFFERS = r"1 of its .* values differ from torch's, by up to"
+RAISED = "it raised RuntimeError: PTX JIT compilation failed for sm_999"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"), [*((name, wrong, DIFFERS) for name in CHAINS), ("moved", raising, RAISED)]
+)
+def test_a_kernel_that_is_wrong_or_raises_is_replaced_with_one_warning(monkeypatch, name, change, reason):
+    kernel = Kernel(change)
+    with pytest.warns(RuntimeWarning, match=reason) as caught:
         found, expected = run(monkeypatch, name, kernel)
     assert len(caught) == 1
     assert "FASTLOAD_TRITON=0" in str(caught[0].message)
@@ -116,31 +123,7 @@ def test_a_wrong_kernel_is_replaced_with_one_warning(monkeypatch, name):
     assert kernel.launches == 1
     [words] = proof.in_words(CPU)
     assert words.startswith("torch's operations replace the Triton kernel for ")
-    assert "differ from torch's" in words
-
-
-@pytest.mark.parametrize("name", CHAINS)
-def test_a_kernel_that_raises_is_replaced_with_one_warning(monkeypatch, name):
-    kernel = Kernel(raising)
-    with pytest.warns(RuntimeWarning, match="it raised RuntimeError: PTX JIT compilation failed for sm_999"):
-        found, expected = run(monkeypatch, name, kernel)
-    assert torch.equal(found, expected)
-    found, expected = run(monkeypatch, name, kernel)
-    assert torch.equal(found, expected)
-    assert kernel.launches == 1
-
-
-def test_kernels_that_cannot_be_imported_are_replaced(monkeypatch):
-    def broken() -> Any:
-        raise ImportError("libtriton.so: undefined symbol")
-
-    images = made_images(0, (4, 3, 12, 10))
-    composed = Compose(CHAINS["moved"])
-    expected, params = composed(images, draws=keyed(4), return_params=True)
-    monkeypatch.setattr(fused, "available", lambda device: True)
-    monkeypatch.setattr(fused, "_kernels", broken)
-    with pytest.warns(RuntimeWarning, match=r"ImportError: libtriton\.so: undefined symbol"):
-        assert torch.equal(composed(images, params=params), expected)
+    assert re.search(reason, words)
 
 
 def test_a_kernel_that_raises_later_is_replaced_too(monkeypatch):

@@ -13,6 +13,7 @@ import verified
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 import fastload
+from fastload.verification import equality as module
 from fastload.verification.hashing import summary_at
 from fastload.verification.subject import Subject
 
@@ -24,6 +25,11 @@ def verify(subject: Any, **options: Any) -> fastload.VerifyReport:
 def equality(report: fastload.VerifyReport) -> Any:
     assert report.equality is not None
     return report.equality
+
+
+@pytest.fixture(autouse=True)
+def _times_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ROUNDS", 1)
 
 
 def drawing() -> verified.Pictures:
@@ -45,6 +51,7 @@ class Stream(IterableDataset[Any]):
         lambda: DataLoader(drawing(), batch_sampler=BatchSampler(RandomSampler(range(24)), 5, False)),
         lambda: DataLoader(drawing(), 6, sampler=WeightedRandomSampler([1.0] * 24, 24)),
         lambda: DataLoader(drawing(), batch_size=None),
+        lambda: DataLoader(drawing(), 8, shuffle=True),  # which ends before
         lambda: DataLoader(drawing(), 6, collate_fn=verified.collate_by_length),
         lambda: DataLoader(Stream(), 4, num_workers=2),
         lambda: fastload.DataLoader(drawing(), 6, shuffle=True, num_workers=2),
@@ -56,13 +63,8 @@ def test_batches_of_many_kinds_of_loaders_are_torchs(make: Any):
     assert report.ok, report.to_text()
     found = equality(report)
     assert (found.num_epochs, found.error, found.difference) == (2, "", None)
-    assert found.num_batches == (6 if found.pipeline.startswith("Pictures, in batches of 8") else 8)
+    assert found.num_batches == (6 if "in batches of 8" in found.pipeline else 8)
     assert f"{found.num_batches} batches of two epochs equal torch's, bit for bit" in report.summary()
-
-
-def test_an_epoch_that_ends_is_compared_to_its_end():
-    found = equality(verify(DataLoader(drawing(), 10, shuffle=True), batches=100))
-    assert (found.num_batches, found.num_epochs) == (6, 2)
 
 
 def test_the_line_to_paste_names_result_pipeline_and_versions():
@@ -110,28 +112,14 @@ def test_what_needs_keys_has_other_augmentation_by_design():
     assert equality(report).verdict == "other augmentation"
     assert "by design" in report.summary()
     assert "worker_method='thread'" in " ".join(equality(report).causes)
-
-
-def test_what_needs_keys_but_draws_nothing_is_equal():
-    loader = fastload.DataLoader(verified.Pictures(), 4, num_workers=2, worker_method="thread")
-    assert verify(loader).ok
+    draws_nothing = fastload.DataLoader(verified.Pictures(), 4, num_workers=2, worker_method="thread")
+    assert verify(draws_nothing).ok
 
 
 class _WrongAt(verified.Pictures):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         picture, label = super().__getitem__(index)
         return picture, label + (100 if index == 9 else 0)
-
-
-def test_a_dataset_that_differs_by_itself_is_named():
-    class Own(verified.Pictures):
-        def __getitem__(self, index: int) -> tuple[Any, int]:
-            picture, label = super().__getitem__(index)
-            return picture + verified.Uuid()(0), label
-
-    found = equality(verify(DataLoader(Own(verified.chain()), 4)))
-    assert found.verdict == "not repeatable"
-    assert found.causes[0] == "first stage that differs: Own() (the dataset itself, before any transform)"
 
 
 def given_to_fastload(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
@@ -156,7 +144,7 @@ def test_a_defect_is_told_with_place_and_values(monkeypatch: pytest.MonkeyPatch)
     assert found.verdict == "different"
     assert str(found.difference) == "the values differ: epoch 0, batch 2, sample 1 in it, leaf [1]"
     assert report.summary() == "NOT equal to torch's: epoch 0, batch 2, after 2 equal ones"
-    assert (found.torch_value, found.fastload_value) == ("Tensor int64 (): 9; mean 9", "Tensor int64 (): 109; mean 109")
+    assert (found.torch_value, found.fastload_value) == ("Tensor int64 (): 9", "Tensor int64 (): 109")
     assert "fastload is at fault" in found.causes[0]
 
 
@@ -236,10 +224,10 @@ def test_progress_is_told_line_by_line(capsys: Any):
 @pytest.mark.parametrize(
     ("batch", "path", "row", "words"),
     [
-        ({"x": torch.tensor([[1.0, 2.0], [3.0, 5.0]])}, "['x']", 1, "Tensor float32 (2,): 3, 5; mean 4"),
+        ({"x": torch.tensor([[1.0, 2.0], [3.0, 5.0]])}, "['x']", 1, "Tensor float32 (2,): 3, 5"),
         ([["a", "b"], torch.tensor([1, 2])], "[0]", 1, "str 'b'"),
-        (torch.arange(6, dtype=torch.bfloat16), "", None, "Tensor bfloat16 (6,): 0, 1, 2, 3, ...; mean 2.5"),
-        (np.arange(2), "", None, "array int64 (2,): 0, 1; mean 0.5"),
+        (torch.arange(6, dtype=torch.bfloat16), "", None, "Tensor bfloat16 (6,): 0, 1, 2, 3, ..."),
+        (np.arange(2), "", None, "array int64 (2,): 0, 1"),
         ([torch.tensor([], dtype=torch.float32)], "[0]", None, "Tensor float32 (0,): "),
         ([1], "[7]", None, "nothing"),
     ],

@@ -101,10 +101,12 @@ def test_leaves_have_paths_as_python_writes_them():
     assert paths == ["['x'][0]", "['x'][1].first", "['x'][1].second.boxes", "['x'][1].second.label"]
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_what_is_hashed_by_its_pickle_says_so():
     assert [leaf.kind for leaf in leaves(Odd(1))] == [PICKLED + "Odd"]
-    unpicklable = [leaf.kind for leaf in leaves(Odd(lambda: 0))]
-    assert "pickling failed" in unpicklable[0]
+    assert "pickling failed" in next(leaves(Odd(lambda: 0))).kind
+    for value in (torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.zeros(2)])):  # without plain memory
+        assert all(leaf.kind.startswith(PICKLED) for leaf in leaves(value))
 
 
 def test_a_list_inside_of_itself_ends():
@@ -128,12 +130,6 @@ def test_a_row_of_a_batch_has_the_same_hash_in_any_batch(samples: list[Any]):
         assert whole.samples[row] == alone.samples[0]
         assert whole.whole == alone.whole
     assert {len(sample) for sample in whole.samples} == {3}
-
-
-def test_batches_that_cannot_be_taken_apart_are_hashed_whole():
-    made = hash_batch([torch.zeros(3, 2), torch.zeros(4)], by_sample=False)
-    assert made.samples == ()
-    assert [leaf.path for leaf in made.whole] == ["[0]", "[1]"]
 
 
 def prints(*batches: list[Any]) -> list[BatchHashes]:
@@ -162,12 +158,6 @@ def test_batches_that_are_cut_differently_are_compared_by_sample_in_the_batches_
     assert first_difference([expected], [prints([[1], [2]], [[3], [4]])], regrouped=True) is None
     found = first_difference([expected], [prints([[1]], [[2], [3], [4], [0]])], regrouped=True)
     assert found == Difference("the values differ", 0, 1, 1, "[0]")
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_tensors_without_plain_memory_are_hashed_by_their_pickle():
-    for value in (torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.zeros(2)])):
-        assert all(leaf.kind.startswith(PICKLED) for leaf in leaves(value))
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
@@ -212,12 +202,6 @@ def test_all_is_well_where_something_was_checked_and_all_of_it_was_equal(verdict
             made.raise_for_difference()
 
 
-def test_a_notebook_shows_the_table():
-    element = report("equal", "different")._repr_html_()
-    assert element.startswith("<pre")
-    assert "NOT deterministic: 1 equal, 1 different" in element
-
-
 def test_the_table_names_place_stage_and_cause_once_for_all_checks_it_explains():
     text = report("equal", "different", "different", "skipped", "error", "error").to_text(200)
     place = "epoch 0, batch 2, sample 3 in it, position 19, dataset index 7, leaf ['image']"
@@ -231,7 +215,7 @@ def test_the_table_names_place_stage_and_cause_once_for_all_checks_it_explains()
     assert "≠ different\n  workers: 0 fork, prefetch 1" in made.to_text(), "no stage can be blamed"
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("width", [40, 200])
 def test_the_table_fits_the_terminal(width: int):
     lines = report("equal", "different", "skipped", "error").to_text(width).splitlines()
     assert max(map(len, lines)) <= width

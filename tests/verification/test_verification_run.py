@@ -40,7 +40,7 @@ from fastload.testing import assert_deterministic
 from fastload.verification.culprit import first_that_differs
 from fastload.verification.plan import METHODS, REFERENCE, Setting, plan_checks, plan_iterable_checks
 from fastload.verification.report import NotDeterministic
-from fastload.verification.stages import TransformStage, find_stages, inner_stages, without
+from fastload.verification.stages import TransformStage, find_stages, without
 from fastload.verification.subject import subject_of
 
 
@@ -62,7 +62,6 @@ def test_a_loader_with_torchvisions_transforms_is_equal_everywhere(methods: str)
     assert report.ok, report.to_text()
     assert {check.verdict for check in report.checks} == {"equal"}
     assert len({check.name for check in report.checks}) == 5
-    assert all(check.num_batches for check in report.checks)
 
 
 @pytest.mark.parametrize(("on_error", "methods"), [("skip", "thread"), ("replace", "fork")])
@@ -106,6 +105,13 @@ def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
 def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
     subject = subject_of(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0)
     assert [subject.loader(Setting()).fuse, subject.same_loader().fuse] == [fuse] * 2
+
+
+def test_a_batch_transform_is_left_out_and_that_is_said():
+    flip = fastload.transforms.RandomHorizontalFlip()
+    report = verify(fastload.DataLoader(verified.Pictures(), 4, batch_transform=flip), "inline", batches=1)
+    assert report.ok
+    assert "batch_transform is left out: the batches before it are compared" in report.notes
 
 
 def test_a_loader_with_resident_data_is_verified_with_them():
@@ -363,14 +369,6 @@ def test_the_report_is_json_that_says_what_the_table_says():
     assert any((check["culprit"] or {}).get("stage") == "OwnGenerator(std=1)" for check in told["checks"])
 
 
-def test_a_batch_transform_is_left_out_and_that_is_said():
-    dataset = TensorDataset(torch.rand(20, 3, 4, 4))
-    loader = fastload.DataLoader(dataset, 4, batch_transform=fastload.transforms.RandomHorizontalFlip())
-    report = verify(loader, "thread", batches=1)
-    assert report.ok
-    assert "batch_transform is left out: the batches before it are compared" in report.notes
-
-
 # -- stages ------------------------------------------------------------------------------------------------------------
 
 
@@ -381,6 +379,9 @@ class _Own(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         return index
 
+    def __len__(self) -> int:
+        return 3
+
 
 def add(amount: int, value: int) -> int:
     return value + amount
@@ -390,59 +391,34 @@ def places(dataset: Any) -> list[str]:
     return [f"{stage.label} @ {stage.place}" for stage in find_stages(dataset)]
 
 
-def test_chains_of_torchvision_are_found_in_datasets_and_in_those_inside():
-    chain = v1.Compose([v1.CenterCrop(2), v1.RandomHorizontalFlip()])
-    expected = [
-        "CenterCrop(size=(2, 2)) @ dataset.{}transform, stage 1 of 2",
-        "RandomHorizontalFlip(p=0.5) @ dataset.{}transform, stage 2 of 2",
-    ]
-    dataset = verified.Pictures(chain)
-    assert places(dataset) == [one.format("") for one in expected]
-    assert places(Subset(dataset, [1])) == [one.format("dataset.") for one in expected]
-    assert places(ConcatDataset([dataset])) == [one.format("datasets[0].") for one in expected]
-
-
-def test_transforms_of_many_kinds_are_found():
+def test_transforms_of_many_kinds_are_found_in_datasets_and_in_those_inside():
     dataset = _Own(
-        transform=v2.CenterCrop(2),
+        transform=v1.Compose([v1.CenterCrop(2), v1.RandomHorizontalFlip()]),
         target_transform=functools.partial(add, 1),
         my_augmentation=verified.Counting(),
         tail=torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()),
         length=3,
         reader=print,
     )
-    found = [stage.place for stage in find_stages(dataset)]
-    assert found == [
-        "dataset.transform",
-        "dataset.target_transform",
-        "dataset.my_augmentation",
-        "dataset.tail, stage 1 of 2",
-        "dataset.tail, stage 2 of 2",
+    expected = [
+        "transform, stage 1 of 2",
+        "transform, stage 2 of 2",
+        "target_transform",
+        "my_augmentation",
+        "tail, stage 1 of 2",
+        "tail, stage 2 of 2",
     ]
+    for holder, prefix in (
+        (dataset, "dataset."),
+        (Subset(dataset, [1]), "dataset.dataset."),
+        (ConcatDataset([dataset]), "dataset.datasets[0]."),
+    ):
+        assert [stage.place for stage in find_stages(holder)] == [prefix + place for place in expected]
+    assert find_stages(dataset)[0].label == "CenterCrop(size=(2, 2))"
     assert find_stages([1, 2]) == []
 
 
-def test_what_a_dataset_of_torchvision_holds_twice_is_one_stage():
-    dataset = FakeData(
-        4,
-        (3, 8, 8),
-        transform=v1.Compose([v1.ToTensor(), v1.CenterCrop(4)]),
-        target_transform=functools.partial(add, 1),
-    )
-    stages = find_stages(dataset)
-    assert [len(stage.paths) for stage in stages] == [2, 2, 2]
-    copied = subject_of(dataset, seed=0, batch_size=1, timeout=1).copied_arguments()["dataset"]
-    changed = without(copied, stages[1:2])
-    assert tuple(changed.transforms.transform(dataset[0][0].new_zeros(3, 8, 8).numpy().transpose(1, 2, 0)).shape) == (
-        3,
-        8,
-        8,
-    )
-    assert len(dataset.transform.transforms) == 2
-    assert isinstance(dataset.transform.transforms[1], v1.CenterCrop)
-
-
-def test_stages_are_taken_out_of_copies_alone():
+def test_stages_are_taken_out_of_copies_alone_also_where_a_dataset_of_torchvision_holds_them_twice():
     dataset = verified.Pictures(v2.Compose([v2.CenterCrop(8), v2.CenterCrop(6), v2.CenterCrop(4)]))
     subject = subject_of(dataset, seed=0, batch_size=2, timeout=1)
     stages = find_stages(dataset)
@@ -450,21 +426,16 @@ def test_stages_are_taken_out_of_copies_alone():
         changed = without(subject.copied_arguments()["dataset"], stages[kept:])
         assert changed[0][0].shape == (3, side, side)
     assert dataset[0][0].shape == (3, 4, 4)
-
-
-def test_the_stages_inside_of_a_stage():
-    dataset = verified.Pictures(v1.Compose([v1.RandomApply([v1.CenterCrop(2), v1.CenterCrop(1)])]))
-    (outer,) = find_stages(dataset)
-    assert [stage.paths for stage in inner_stages(outer)] == [(("transform", 0, 0),), (("transform", 0, 1),)]
-
-
-def stages(count: int) -> list[TransformStage]:
-    return [TransformStage((("transform", number),), str(number), "", None) for number in range(count)]
+    fake = FakeData(4, (3, 8, 8), transform=v1.Compose([v1.ToTensor(), v1.CenterCrop(4)]))
+    stages = find_stages(fake)
+    assert [len(stage.paths) for stage in stages] == [2, 2]
+    changed = without(subject_of(fake, seed=0, batch_size=1, timeout=1).copied_arguments()["dataset"], stages[1:])
+    assert changed[0][0].shape == (3, 8, 8)
+    assert fake[0][0].shape == (3, 4, 4)
 
 
 @given(st.integers(1, 12), st.data())
-def test_halving_finds_the_first_stage_that_differs(count: int, data: st.DataObject):
-    chain = stages(count)
+def test_halving_finds_the_first_stage_that_differs_or_says_that_it_is_not_certain(count: int, data: st.DataObject):
     guilty = data.draw(st.integers(0, count))  # 0: the dataset itself
     broken = data.draw(st.sets(st.integers(0, count - 1)))  # lengths that cannot be run
     asked = []
@@ -474,24 +445,23 @@ def test_halving_finds_the_first_stage_that_differs(count: int, data: st.DataObj
         asked.append(kept)
         return None if kept in broken else kept >= guilty
 
-    found = first_that_differs(chain, differs)
+    found = first_that_differs([TransformStage((), str(number), "", None) for number in range(count)], differs)
     if guilty == 0 and 0 not in broken:
         assert found is None
         return
     assert found is not None
-    last_good, stage = found
-    first = int(last_good.label) if last_good is not None else int(stage.label)
-    assert first <= max(guilty - 1, 0) <= int(stage.label)
-    if not broken:
-        assert last_good is None
-        assert len(asked) <= 1 + count.bit_length()
+    stage, certain = found
+    assert certain or broken
+    assert int(stage.label) == guilty - 1 if certain else int(stage.label) >= guilty - 1
+    assert len(asked) <= 1 + count.bit_length()
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
 def test_every_value_of_every_axis_comes_at_least_once():
-    settings = [one.setting for one in plan_checks(METHODS, num_batches=8, seed=0)] + [REFERENCE]
+    planned = plan_checks(METHODS, num_batches=8, seed=0)
+    settings = [REFERENCE, *(one.setting for one in planned), *(one.reference for one in planned)]
     expected: dict[str, set[Any]] = {
         "num_workers": {0, 1, 3},
         "method": set(METHODS),
@@ -502,31 +472,31 @@ def test_every_value_of_every_axis_comes_at_least_once():
         "world_size": {1, 2, 4},
     }
     for axis, values in expected.items():
-        references = [one.reference for one in plan_checks(METHODS, num_batches=8, seed=0)]
-        assert values <= {getattr(setting, axis) for setting in settings + references}, axis
-    assert any(setting.resume_after for setting in settings)
+        assert values <= {getattr(setting, axis) for setting in settings}, axis
 
 
 @pytest.mark.parametrize("methods", list(chain.from_iterable(combinations(METHODS, n) for n in range(1, 5))))
-def test_only_the_methods_that_are_asked_for_are_used(methods: Any):
+def test_only_the_methods_that_are_asked_for_are_used_and_a_cache_is_compared_with_none(methods: Any):
     for planned in (
         plan_checks(methods, num_batches=4, seed=1, has_cache=True),
         plan_iterable_checks(methods, has_cache=True),
     ):
-        assert planned
         used = {setting.method for one in planned for setting in (one.setting, one.reference)}
         assert used <= {*methods, "inline"}
         for one in planned:
             assert (one.setting.num_workers or one.setting.resumed_by) == 0 or one.setting.method != "inline"
+        assert [one.name for one in planned if one.setting == one.reference] == ["again"], "with itself"
+        assert {one.name for one in planned if one.setting.cache} == {"cache"}
+        assert not any(one.reference.cache for one in planned)
+    assert not any(one.setting.cache for one in plan_checks(methods, num_batches=4, seed=0))
 
 
 @pytest.mark.parametrize("num_batches", [1, 2, 3, 50])
 def test_the_resume_is_inside_of_the_epoch_and_chosen_by_the_seed(num_batches: int):
     steps = []
     for seed in range(40):
-        resumes = [
-            one.setting for one in plan_checks(METHODS, num_batches=num_batches, seed=seed) if one.name == "resume"
-        ]
+        planned = plan_checks(METHODS, num_batches=num_batches, seed=seed)
+        resumes = [one.setting for one in planned if one.name == "resume"]
         assert len(resumes) == (2 if num_batches > 1 else 0)
         for setting in resumes:
             assert setting.resume_after is not None
@@ -534,22 +504,3 @@ def test_the_resume_is_inside_of_the_epoch_and_chosen_by_the_seed(num_batches: i
             assert setting.num_workers != setting.resumed_by
             steps.append(setting.resume_after)
     assert num_batches < 3 or len(set(steps)) > 1
-
-
-def test_no_check_compares_a_setting_with_itself_but_the_one_that_is_to():
-    for planned in (
-        plan_checks(METHODS, num_batches=4, seed=0, has_cache=True),
-        plan_iterable_checks(METHODS, has_cache=True),
-    ):
-        assert [one.name for one in planned if one.setting == one.reference] == ["again"]
-
-
-def test_a_cache_is_compared_with_none():
-    for planned in (
-        plan_checks(METHODS, num_batches=4, seed=0, has_cache=True),
-        plan_iterable_checks(METHODS, has_cache=True),
-    ):
-        having = [one for one in planned if one.setting.cache]
-        assert [one.name for one in having] == ["cache"] * 2
-        assert not any(one.reference.cache for one in planned)
-    assert not any(one.setting.cache for one in plan_checks(METHODS, num_batches=4, seed=0))

@@ -1,15 +1,13 @@
 """``forkserver``: multiprocessing's server, which has imported torch, forks the workers."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import alive, wait_gone
+from processes import wait_gone
 
 pytestmark = pytest.mark.slow
 
@@ -40,14 +38,14 @@ if __name__ == "__main__":
 """
 
 
-def told(folder: Path, main: str, cwd: Path | None = None, **files: str) -> Any:
+def told(folder: Path, main: str, **files: str) -> Any:
     """Run the script with a ``main`` of its own, beside further modules; return what that returns."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     script = folder / "script.py"
     script.write_text(SCRIPT.replace('if __name__ == "__main__":', f'{main}\nif __name__ == "__main__":', 1))
     done = subprocess.run(
-        [sys.executable, script], cwd=cwd or folder, capture_output=True, text=True, timeout=200, check=False,
+        [sys.executable, script], cwd=folder, capture_output=True, text=True, timeout=200, check=False,
         start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -71,36 +69,6 @@ def main():
     assert {sample[3] for sample in first}.isdisjoint(sample[3] for sample in second)  # each loader has its workers
     assert "imports torch" not in words
     wait_gone([pid])
-
-
-def test_the_server_and_its_workers_end_when_the_process_is_killed(tmp_path):
-    script = SCRIPT.replace(
-        'if __name__ == "__main__":',
-        """
-def main():
-    iterator = iter(fastload.DataLoader(Facts(), 1, num_workers=2, multiprocessing_context="forkserver"))
-    next(iterator)
-    pids = [forkserver._forkserver._forkserver_pid, *(worker.pid for worker in iterator._workers)]
-    print(json.dumps(pids), flush=True)
-    sys.stdin.read()
-
-if __name__ == "__main__":""",
-        1,
-    )
-    (tmp_path / "script.py").write_text(
-        script.replace("None, os.getpid()", "0, os.getpid()").replace(", marked,", ", 0,")
-    )
-    process = subprocess.Popen(
-        [sys.executable, "script.py"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        pids = json.loads(process.stdout.readline())
-        assert all(alive(pid) for pid in pids)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-    wait_gone(pids)
 
 
 @pytest.mark.thorough
@@ -187,36 +155,3 @@ if not os.path.exists('importing'):
     )
     assert interrupted
     assert {sample[0] for sample in samples} == {pid}
-
-
-def test_a_server_that_was_killed_between_loaders_is_started_again(tmp_path):
-    first, second = told(
-        tmp_path,
-        """
-def main():
-    first = facts()
-    os.kill(first[0][0], 9)
-    while os.waitid(os.P_PID, first[0][0], os.WEXITED | os.WNOWAIT) is None:
-        pass
-    return first, facts()
-""",
-    )
-    assert {sample[0] for sample in first}.isdisjoint(sample[0] for sample in second)
-    assert [sample[4] for sample in first] == [sample[4] for sample in second]
-
-
-def test_a_context_of_the_users_own_is_left_alone(tmp_path):
-    samples, pid, named = told(
-        tmp_path,
-        """
-class Context(type(multiprocessing.get_context("forkserver"))):
-    pass
-
-def main():
-    loader = fastload.DataLoader(Facts(), 8, num_workers=1, multiprocessing_context=Context(), collate_fn=list)
-    server = forkserver._forkserver
-    return next(iter(loader)), server._forkserver_pid, server._preload_modules
-""",
-    )
-    assert {sample[0] for sample in samples} == {pid}
-    assert named == ["__main__"]

@@ -23,9 +23,8 @@ import numpy as np
 import PIL.Image
 import torch
 from image_files import pixels
-from kit.datasets import Sized
+from kit.datasets import Made, Sized
 from numpy.random import standard_normal
-from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
 import fastload
@@ -33,36 +32,25 @@ import fastload
 HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 ROUNDS = int(os.environ.get("FASTLOAD_STRESS_ROUNDS", "1" if HAS_GIL else "10"))
 USERS = 4
-BROKEN = 13
-"""The index of the sample that fails."""
 
 
-class Draws(Sized):
-    """Samples that draw from all generators, also by names that were bound before."""
-
-    def __init__(self, broken: int = -1) -> None:
-        super().__init__(40)
-        self.broken = broken
-
-    def __getitem__(self, index: int) -> Any:
-        if index == self.broken:
-            raise KeyError(index)
-        drawn = [random.random(), getrandbits(20), random.gauss(0, 1), standard_normal(), np.random.randint(1000)]
-        return index, torch.tensor(drawn, dtype=torch.float64), torch.rand(3), torch.dropout(torch.ones(4), 0.5, True)
+def draws(index: int, broken: int = -1) -> Any:
+    """Draw from all generators, also by names that were bound before."""
+    if index == broken:
+        raise KeyError(index)
+    drawn = [random.random(), getrandbits(20), random.gauss(0, 1), standard_normal(), np.random.randint(1000)]
+    return index, torch.tensor(drawn, dtype=torch.float64), torch.rand(3), torch.dropout(torch.ones(4), 0.5, True)
 
 
-class Pictures(Dataset[Any]):
+class Pictures(Sized):
     """JPEG files decoded late, and an image that all samples share."""
 
     def __init__(self) -> None:
+        super().__init__(20)
         self.files = [_jpeg(40 + index, seed=index) for index in range(20)]
         self.shared: Any = None
-        normalise = transforms.Normalize([0.5] * 3, [0.25] * 3)
         crop, flip = transforms.RandomResizedCrop(24), transforms.RandomHorizontalFlip()
-        self.transform = transforms.Compose([crop, flip, transforms.ToTensor(), normalise])
-
-    def __len__(self) -> int:
-        return len(self.files)
+        self.transform = transforms.Compose([crop, flip, transforms.ToTensor()])
 
     def __getitem__(self, index: int) -> Any:
         shared = self.shared
@@ -81,55 +69,48 @@ def _jpeg(side: int, seed: int) -> bytes:
     return file.getvalue()
 
 
-def digest(batch: Any) -> str:
-    """Return a hash of each column, so that a failure tells which generator it was."""
-    return " ".join(hashlib.sha256(column.numpy().tobytes()).hexdigest()[:12] for column in batch)
+def _collated(samples: list[Any]) -> Any:
+    drawn = torch.tensor([random.random(), float(len(samples))])
+    return [drawn, *map(torch.stack, list(zip(*samples, strict=True))[1:])]
 
 
-def loader_of(dataset: Any, **options: Any) -> fastload.DataLoader[Any]:
-    options = {"num_workers": 3, "worker_method": "thread", "batch_size": 4, "shuffle": True, "seed": 5, **options}
-    if not options["num_workers"]:
-        del options["worker_method"]
-    return fastload.DataLoader(dataset, **options)
+def loader_of(dataset: Any, num_workers: int = 3, **options: Any) -> fastload.DataLoader[Any]:
+    options |= {"worker_method": "thread"} if num_workers else {}
+    return fastload.DataLoader(dataset, 4, num_workers=num_workers, shuffle=True, seed=5, **options)
 
 
 def outcomes(batches: Iterator[Any], most: int = sys.maxsize) -> list[str]:
-    """Return the digests of batches, or the class of the error in the place of one."""
+    """Return hashes of each batch's columns, so that a failure tells which generator it was; or an error's class."""
     found: list[str] = []
     while len(found) < most:
         try:
-            found.append(digest(next(batches)))
+            columns = next(batches)
         except StopIteration:
             break
         except KeyError as error:
             found.append(type(error).__name__)
+        else:
+            found.append(" ".join(hashlib.sha256(column.numpy().tobytes()).hexdigest()[:12] for column in columns))
     return found
-
-
-def assert_equal(found: list[str], expected: list[str]) -> None:
-    differing = [(place, *pair) for place, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1]]
-    assert differing == []
 
 
 def two_epochs(make: Callable[..., Any], expected: list[list[str]]) -> None:
     loader = make(persistent_workers=True)
-    assert_equal(outcomes(iter(loader)), expected[0])
-    assert_equal(outcomes(iter(loader)), expected[1])
+    assert [outcomes(iter(loader)) for _ in range(2)] == expected
     loader.close()
 
 
 def broken_off(make: Callable[..., Any], expected: list[list[str]]) -> None:
     loader = make()
-    assert_equal(outcomes(iter(loader), 2), expected[0][:2])
-    assert_equal(outcomes(iter(loader)), expected[1])
+    assert [outcomes(iter(loader), 2), outcomes(iter(loader))] == [expected[0][:2], expected[1]]
 
 
 def closed_meanwhile(make: Callable[..., Any], expected: list[list[str]]) -> None:
     loader = make(persistent_workers=True, prefetch_factor=4)
     batches = iter(loader)
-    assert_equal(outcomes(batches, 1), expected[0][:1])
+    assert outcomes(batches, 1) == expected[0][:1]
     loader.close()
-    assert_equal(outcomes(iter(loader)), expected[1])
+    assert outcomes(iter(loader)) == expected[1]
     loader.close()
 
 
@@ -140,43 +121,36 @@ WAYS = (two_epochs, broken_off, closed_meanwhile)
 def drawing_meanwhile() -> Iterator[None]:
     """Threads of the user's that draw from the process's own generators while worker threads come and go."""
     over = threading.Event()
-    failures: list[BaseException] = []
 
     def draw(uniform: Any = random.random, bits: Any = random.getrandbits) -> None:
-        try:
-            while not over.is_set():
-                for _ in range(20):
-                    assert 0 <= uniform() < 1
-                    assert 0 <= bits(7) < 128
-                    assert 0 <= np.random.random_sample() < 1
-                over.wait(0.0005)
-        except BaseException as error:
-            failures.append(error)
+        while not over.wait(0.0005):
+            for _ in range(20):
+                assert 0 <= uniform() < 1
+                assert 0 <= bits(7) < 128
+                assert 0 <= np.random.random_sample() < 1
 
-    threads = [threading.Thread(target=draw) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(2) as threads:
+        drawing = [threads.submit(draw) for _ in range(2)]
+        try:
+            yield
+        finally:
+            over.set()
+    assert [one.result() for one in drawing] == [None, None]
 
 
 def test_loaders_of_many_threads_give_the_batches_of_one_without_workers(tmp_path):
     for index in range(12):
         (tmp_path / "class").mkdir(exist_ok=True)
         (tmp_path / "class" / f"{index}.jpg").write_bytes(_jpeg(50 + index, seed=index))
-    steps = [transforms.RandomResizedCrop(20), transforms.ToTensor()]
+    steps = transforms.Compose([transforms.RandomResizedCrop(20), transforms.ToTensor()])
+    broken = Made(40, partial(draws, broken=13))
     kinds: list[Callable[..., Any]] = [
-        partial(loader_of, Draws()),
-        partial(loader_of, Draws(BROKEN)),
-        partial(loader_of, Draws(BROKEN), on_error="skip"),
-        partial(loader_of, Draws(), collate_fn=_collated),
+        partial(loader_of, Made(40, draws)),
+        partial(loader_of, broken),
+        partial(loader_of, broken, on_error="skip"),
+        partial(loader_of, Made(40, draws), collate_fn=_collated),
         partial(loader_of, Pictures()),
-        partial(loader_of, datasets.ImageFolder(tmp_path, transforms.Compose(steps)), fuse=True),
+        partial(loader_of, datasets.ImageFolder(tmp_path, steps), fuse=True),
     ]
     expected = []
     for make in kinds:  # before others draw, since without workers samples draw from the process's generators
@@ -191,10 +165,3 @@ def test_loaders_of_many_threads_give_the_batches_of_one_without_workers(tmp_pat
 
     with drawing_meanwhile(), ThreadPoolExecutor(USERS) as users:
         list(users.map(use, range(USERS)))
-
-
-def _collated(samples: list[Any]) -> Any:
-    return [
-        torch.tensor([random.random(), float(len(samples))]),
-        *map(torch.stack, list(zip(*samples, strict=True))[1:]),
-    ]

@@ -48,30 +48,27 @@ class Counting(Stream):
         return {"at": self.at}
 
 
-class WithArguments(Stream):
-    def state_dict(self, num_samples: int, from_beginning: bool) -> Any:  # type: ignore[override]
-        return {"at": num_samples}
+def saying(name: str, state_dict: Any) -> Any:
+    """Return a Stream that has another state."""
+    return type(name, (Stream,), {"state_dict": state_dict})
 
 
-class Raising(Stream):
-    def state_dict(self) -> Any:
-        raise NotImplementedError("no place")
+def fail(error: Exception) -> Any:
+    raise error
+
+
+WithArguments = saying("WithArguments", lambda stream, num_samples, from_beginning: {"at": num_samples})
+Raising = saying("Raising", lambda stream: fail(NotImplementedError("no place")))
+WithALock = saying("WithALock", lambda stream: {"lock": threading.Lock()})
+NoneAtFirst = saying("NoneAtFirst", lambda stream: {"at": stream.at} if stream.at > 12 else None)
+Unreadable = saying("Unreadable", lambda stream: {"at": CannotBeRead()})
+AtTimes = saying("AtTimes", lambda stream: fail(RuntimeError("not now")) if stream.at % 8 == 0 else {"at": stream.at})
 
 
 class NotReady(Stream):
     @property
     def state_dict(self) -> Any:  # type: ignore[override]
         raise RuntimeError("not ready")
-
-
-class WithALock(Stream):
-    def state_dict(self) -> Any:
-        return {"lock": threading.Lock()}
-
-
-class Unreadable(Stream):
-    def state_dict(self) -> Any:
-        return {"at": CannotBeRead()}
 
 
 class CannotBeRead:
@@ -171,18 +168,6 @@ def test_a_state_that_cannot_be_had_is_an_error_of_who_asks_for_it_and_costs_no_
     assert [first, *batches(iterator)] == expected
     assert loader.state_dict()["workers"] == ()  # the next epoch's start
     loader.close()
-
-
-class NoneAtFirst(Stream):
-    def state_dict(self) -> Any:
-        return {"at": self.at} if self.at > 12 else None
-
-
-class AtTimes(Stream):
-    def state_dict(self) -> Any:
-        if self.at % 8 == 0:
-            raise RuntimeError("not now")
-        return {"at": self.at}
 
 
 class Forwarding(IterableDataset[int]):

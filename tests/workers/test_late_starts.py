@@ -40,13 +40,6 @@ def test_a_worker_that_could_not_be_started_is_tried_again():
     assert list(starts.next()) == [0, 1]
 
 
-def test_a_result_of_a_worker_of_another_machine_does_not_count():
-    starts = LateStarts(3, 1)
-    assert list(starts.next()) == [0]
-    starts.ready(7)
-    assert list(starts.next()) == []
-
-
 class Pids(Dataset[Any]):
     """Notes in a folder which process has loaded, and that a worker was initialised."""
 

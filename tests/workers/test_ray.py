@@ -90,14 +90,6 @@ def test_an_error_of_the_dataset_keeps_its_traceback_and_its_sample(cluster):
     loader.close()
 
 
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_failed_samples_are_left_out_or_replaced_as_locally(cluster, on_error):
-    arguments = {"dataset": Failing(), "on_error": on_error, "number": 1}
-    found, statistics = epochs(worker_method="ray", **arguments)
-    assert found == epochs(**arguments)[0]
-    assert statistics.failed_samples == 5
-
-
 class Counting(torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
@@ -117,24 +109,6 @@ def test_a_replica_stays_with_its_actor(cluster, dataset, seeding):
         return digest(found)
 
     assert batches(worker_method="ray", persistent_workers=True) == batches(persistent_workers=True)
-
-
-@pytest.mark.thorough
-def test_fused_samples_and_batches_on_a_device_are_those_of_local_processes(cluster, tmp_path):
-    from ray_clusters import jpeg
-    from torchvision import datasets, transforms
-
-    for number in range(12):
-        folder = tmp_path / str(number % 2)
-        folder.mkdir(exist_ok=True)
-        (folder / f"{number}.jpg").write_bytes(jpeg(number))
-    transform = transforms.Compose(
-        [transforms.RandomResizedCrop(16), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
-    )
-    dataset = datasets.ImageFolder(str(tmp_path), transform)
-    arguments = {"dataset": dataset, "batch_size": 4, "fuse": True, "device": "cpu", "number": 1}
-    found, statistics = epochs(worker_method="ray", **arguments)
-    assert (found, statistics.remote["tasks"] > 0) == (epochs(**arguments)[0], True)
 
 
 _SCRIPT = """

@@ -1,4 +1,4 @@
-"""What ``ray_options`` may be. Nothing is started."""
+"""What ``ray_options`` may be, and how long the tasks of Ray's workers are. Nothing is started."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 import pytest
 
 from fastload import ConfigError, DataLoader
+from fastload.work import choose_chunk_size
+from fastload.workers.ray.options import Options, options_of
+from fastload.workers.ray.pool import task_cost
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +48,24 @@ def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
 
 
 def test_options_of_ray_and_ours_are_told_apart():
-    from fastload.workers.ray.options import Options, options_of
-
     assert options_of(None) == Options(actor={"num_cpus": 1}, placement_timeout=120.0, share_memory=True)
     found = options_of({"resources": {"x": 1}, "placement_timeout": 5, "share_memory": False})
     assert found.actor == {"num_cpus": 1, "resources": {"x": 1}}
     assert (found.placement_timeout, found.share_memory) == (5.0, False)
+
+
+@pytest.mark.parametrize(("num_workers", "seconds"), [(64, 0.128), (1000, 2.0)])
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_task_takes_two_milliseconds_for_each_worker_where_there_are_many(num_workers, seconds, stored):
+    sample_ns = 1e6
+    size = choose_chunk_size(10_000, num_workers, sample_ns / task_cost(num_workers, stored=stored))
+    assert size * sample_ns / 1e9 == pytest.approx(seconds, rel=0.02)
+
+
+@pytest.mark.parametrize(("stored", "size"), [(False, 1), (True, 4)])
+def test_a_task_of_few_workers_is_longer_where_its_result_goes_through_the_object_store(stored, size):
+    assert choose_chunk_size(32, 8, 20e6 / task_cost(8, stored=stored)) == size
+
+
+def test_all_of_many_workers_share_the_first_batch() -> None:
+    assert choose_chunk_size(256, 8, 1e6 / task_cost(8, stored=True), awaited=True) == 32

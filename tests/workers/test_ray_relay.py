@@ -8,7 +8,6 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -340,14 +339,20 @@ def test_where_no_worker_runs_in_time_it_is_an_error_with_why(running):
         raise running.told()
 
 
-@of({"number": 3, "placement_timeout": 1.0})
+@of({"number": 3, "placement_timeout": 30})
 def test_where_some_run_it_is_one_warning(running):
+    def tick_late() -> None:
+        running.relay._all_up_at -= 30
+        running.relay._tick()
+
     running.start(0)
+    running.relay._events.put(tick_late)
     words = running.told()
-    assert words.startswith("1 of 3 Ray workers run after 1 s")
+    assert words.startswith("1 of 3 Ray workers run after 30 s")
     assert words.endswith("The loader goes on with those that run, and others join")
-    time.sleep(1.5)
-    assert running.relay.told.empty()
+    for then in (tick_late, tick_late, lambda: running.relay.told.put("nothing more")):
+        running.relay._events.put(then)
+    assert running.told() == "nothing more"
 
 
 @of({"number": 2, "assigned": True, "placement_timeout": 1.0})

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import copy
-import http.server
 import pickle
-import threading
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -100,55 +95,3 @@ def test_it_is_copied_and_pickled_whole() -> None:
     for other in (copy.deepcopy(again), pickle.loads(pickle.dumps(again))):
         assert type(other) is Retry
         assert repr(other) == repr(again) == "fastload.retry(attempts=5, wait=0.5, then='skip')"
-
-
-class _FlakyServer(http.server.BaseHTTPRequestHandler):
-    requests: Counter[str] = Counter()
-
-    def do_GET(self) -> None:
-        self.requests[self.path] += 1
-        busy = self.requests[self.path] == 1
-        self.send_response(503 if busy else 200)
-        self.end_headers()
-        self.wfile.write(b"" if busy else self.path[1:].encode())
-
-    def log_message(self, *_arguments: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    _FlakyServer.requests.clear()
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _FlakyServer)
-    thread = threading.Thread(target=running.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{running.server_port}"
-    running.shutdown()
-    thread.join()
-    running.server_close()
-
-
-class Remote(Dataset[Any]):
-    """Objects of a server."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> Any:
-        with urllib.request.urlopen(f"{self.root}/{index}") as response:
-            return int(response.read())
-
-
-# From Python 3.14 on, an HTTPError that nobody closes warns.
-@pytest.mark.filterwarnings("ignore:Implicitly cleaning up", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
-def test_a_server_that_is_busy_for_a_moment_costs_no_sample(server: str, method: Any) -> None:
-    arguments: dict[str, Any] = {"batch_size": 2, "num_workers": 2, "worker_method": method}
-    loader = fastload.DataLoader(Remote(server), on_error=fastload.retry(2, 0.01), **arguments)
-    assert torch.cat(list(loader)).tolist() == list(range(8))
-    _FlakyServer.requests.clear()
-    with pytest.raises((urllib.error.HTTPError, RuntimeError), match="503"):
-        list(fastload.DataLoader(Remote(server), **arguments))

@@ -102,7 +102,8 @@ def start() -> Iterator[Start]:
 
     yield make
     for transport, team in made:
-        transport.close()
+        for _ in range(2):
+            transport.close()
         team.join()
 
 
@@ -127,8 +128,9 @@ def received(transport: Transport, count: int) -> list[bytes]:
 @each_transport
 def test_messages_reach_one_worker_in_order_and_answers_come_back_in_order(start, name):
     transport, team = start(name, begin=True)
-    messages = send_all(transport, [b"%d" % i for i in range(1000)])
-    assert received(transport, 1000) == messages
+    messages = [b"%d" % i for i in range(1000)] + [os.urandom(MAX_PACKET) for _ in range(50)]  # the largest, too
+    send_all(transport, messages)
+    assert received(transport, 1050) == messages
     assert team.seen == [messages]
 
 
@@ -223,13 +225,6 @@ def test_answers_that_nobody_reads_do_not_stop_the_sender(start, name):
     assert [message[:5] for message in received(transport, 2000)] == messages
 
 
-@each_transport
-def test_the_largest_packets_pass(start, name):
-    transport, _ = start(name, begin=True)
-    messages = send_all(transport, [os.urandom(MAX_PACKET) for _ in range(200)])
-    assert received(transport, 200) == messages
-
-
 @pytest.mark.parametrize("name", ["pipes", pytest.param("packets", marks=needs_packets)])
 def test_a_message_for_one_worker_reaches_that_one(start, name):
     transport, team = start(name, num_workers=3, begin=True)
@@ -260,17 +255,6 @@ def test_a_busy_worker_does_not_keep_the_others_from_working(start, name):
     assert b"hold" in received(transport, 101 - len(found))
 
 
-@needs_packets
-def test_each_shared_message_is_read_by_exactly_one_worker(start):
-    transport, team = start("shared packets", num_workers=3, answer=lambda worker_id, message: message)
-    for i in range(500):
-        transport.send(b"%d" % i, None)
-    team.start()
-    found = received(transport, 500)
-    assert sorted(map(int, found)) == list(range(500))
-    assert sorted(int(message) for seen in team.seen for message in seen) == list(range(500))
-
-
 @each_transport
 def test_waiting_ends_with_the_time_a_message_or_a_sentinel(start, name):
     transport, team = start(name)
@@ -294,14 +278,6 @@ def test_waiting_ends_with_the_time_a_message_or_a_sentinel(start, name):
         for fd in (hears, tells, other_hears, other_tells):
             if fd >= 0:
                 os.close(fd)
-
-
-@each_transport
-def test_closing_ends_every_workers_receive(start, name):
-    transport, team = start(name, num_workers=3, begin=True)
-    for _ in range(2):
-        transport.close()
-    team.join()
 
 
 def test_closing_ends_a_worker_that_has_just_answered_a_large_message(start):
@@ -394,18 +370,6 @@ def _answer_once(endpoint: Any) -> None:
     endpoint.send(bytes(endpoint.receive()))
 
 
-@each_transport
-def test_a_message_stays_as_it_is_until_the_next_is_received(start, name):
-    transport, _ = start(name, begin=True)
-    for message in (b"first", b"second"):
-        transport.send(message, None)
-        transport.wait([], None)
-        found = transport.receive()
-        while found is None:
-            found = transport.receive()
-        assert bytes(found) == message
-
-
 @needs_packets
 def test_a_packet_endpoint_is_passed_as_its_socket():
     transport = Packets(1, shared=True)
@@ -423,25 +387,17 @@ def test_a_packet_endpoint_is_passed_as_its_socket():
 @pytest.mark.parametrize(
     ("wish", "available", "expected"),
     [
-        (None, True, True),
         ("", True, True),
         ("packets", True, True),
         ("pipes", True, False),
-        (None, False, False),
         ("", False, False),
-        ("pipes", False, False),
         ("packets", False, ValueError),
         ("sockets", True, ValueError),
-        ("sockets", False, ValueError),
-        ("PIPES", True, ValueError),
     ],
 )
 @pytest.mark.parametrize("missing", ["memfd_create", "SOCK_SEQPACKET"])
 def test_the_environment_and_the_system_choose_the_transport(monkeypatch, wish, available, expected, missing):
-    if wish is None:
-        monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
-    else:
-        monkeypatch.setenv("FASTLOAD_TRANSPORT", wish)
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", wish)
     monkeypatch.setattr(os, "memfd_create", lambda *_: -1, raising=False)
     monkeypatch.setattr(socket, "SOCK_SEQPACKET", 5, raising=False)
     if not available:

@@ -43,7 +43,7 @@ class Clips(Dataset):
         self.decoder = VideoDecoder(self.path, seek_mode="approximate")
 
     def __len__(self):
-        return 160
+        return 64
 
     def __getitem__(self, index):
         if self.decoder is None:
@@ -73,7 +73,21 @@ def test_threads_share_a_decoder(clip, options):
     assert process.exitcode == 0
 
 
-def test_one_thread_at_a_time_uses_a_decoder_and_several_use_two(monkeypatch):
+@pytest.fixture
+def import_decord(monkeypatch):
+    """Return what lets a library be imported, with a class of decoders, after decoders are locked."""
+
+    def imported(reader):
+        library = types.ModuleType("decord")
+        library.__spec__ = types.SimpleNamespace(_initializing=False)
+        library.VideoReader = reader
+        monkeypatch.setitem(sys.modules, "decord", library)
+        lock_decoders.__wrapped__()
+
+    return imported
+
+
+def test_one_thread_at_a_time_uses_a_decoder_and_several_use_two(import_decord):
     """With a library that is imported after the threads have begun."""
     using, most, meeting = [], [], threading.Barrier(2)
 
@@ -89,11 +103,7 @@ def test_one_thread_at_a_time_uses_a_decoder_and_several_use_two(monkeypatch):
         def __getitem__(self, index):
             return index
 
-    library = types.ModuleType("decord")
-    library.__spec__ = types.SimpleNamespace(_initializing=False)
-    library.VideoReader = VideoReader
-    monkeypatch.setitem(sys.modules, "decord", library)
-    lock_decoders.__wrapped__()
+    import_decord(VideoReader)
     one, others = VideoReader(), [VideoReader(), VideoReader()]
     threads = [threading.Thread(target=lambda: [one.get_batch() for _ in range(200)]) for _ in range(4)]
     threads += [threading.Thread(target=other.get_batch, args=(True,)) for other in others]
@@ -105,7 +115,7 @@ def test_one_thread_at_a_time_uses_a_decoder_and_several_use_two(monkeypatch):
     assert not meeting.broken
 
 
-def test_a_fork_while_a_thread_uses_a_decoder_leaves_no_lock_held(monkeypatch):
+def test_a_fork_while_a_thread_uses_a_decoder_leaves_no_lock_held(import_decord):
     began, ends = threading.Event(), threading.Event()
 
     class VideoReader:
@@ -115,11 +125,7 @@ def test_a_fork_while_a_thread_uses_a_decoder_leaves_no_lock_held(monkeypatch):
                 assert ends.wait(60)
             return 7
 
-    library = types.ModuleType("decord")
-    library.__spec__ = types.SimpleNamespace(_initializing=False)
-    library.VideoReader = VideoReader
-    monkeypatch.setitem(sys.modules, "decord", library)
-    lock_decoders.__wrapped__()
+    import_decord(VideoReader)
     reader = VideoReader()
     thread = threading.Thread(target=reader.next, args=(True,))
     thread.start()

@@ -145,7 +145,7 @@ class Pipelines:
             self._read[0][0].synchronize()
             self._read.popleft()
         copies = [output.clone() for output in outputs]
-        self._read.append((streams.mark_compute(), outputs))
+        self._read.append((streams.mark(streams.compute), outputs))
         return copies
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """Workers that are actors of a Ray cluster, on any of its machines.
 
-In: tasks. Out: results, as any worker gives them. Ray places the actors, starts them again where they have died, and
-carries what they make.
+Ray places the actors, starts them again where they have died, and carries what they make.
 
 ::
 

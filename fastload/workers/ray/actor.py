@@ -1,8 +1,8 @@
 """A worker as an actor of Ray: the actor's side.
 
-In: calls of :class:`.relay.Relay`, each with a task. Out: a result. On the machine of the loader rows are written into
-the slot itself, as by a process of its own. Elsewhere they are part of what the call returns, as NumPy arrays, which
-Ray carries without pickling them; so are samples and batches that are packed.
+On the machine of the loader rows are written into the slot itself, as by a process of its own. Elsewhere they are part
+of what the call returns, as NumPy arrays, which Ray carries without pickling them; so are samples and batches that are
+packed.
 
 NOTE [One writer]
 Ray may start an actor again while the process that it was before still lives. So a process that writes to the loader's

@@ -1,7 +1,7 @@
 """The connection to a Ray cluster: found or made, and whether its head still answers.
 
-In: nothing, ``RAY_ADDRESS``, or a ``ray.init`` of the user's. Out: :class:`Cluster`. A connection that is made here
-lasts until the process ends, or the user calls ``ray.shutdown()``: to start Ray takes seconds.
+A connection that is made here lasts until the process ends, or the user calls ``ray.shutdown()``: to start Ray takes
+seconds.
 """
 
 from __future__ import annotations

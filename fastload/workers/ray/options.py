@@ -1,7 +1,4 @@
-"""``ray_options``: what they may be.
-
-In: a loader's argument. Out: :class:`Options`. Ray itself is not imported; it checks its own options.
-"""
+"""``ray_options``: what they may be. Ray itself is not imported; it checks its own options."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Hands tasks to actors and brings back what they made: a thread of the loader's process.
 
-In: tasks, as the pool gives them. Out: results, whose rows are in their slots then; what is to be told to the user; or
-the error after which nothing more can come.
-
 NOTE [Losses]
 A task is a pure function of seed, epoch and indices, so whoever makes it makes the same. Ray starts an actor again that
 has died, on any machine that has room (``max_restarts``). The tasks that it had go to others meanwhile: by Ray's own
