@@ -60,7 +60,8 @@ def _replace_enhancers(module: Any) -> None:
     _ORIGINALS.add(base, ("enhance",))
     for name, change in _ENHANCERS.items():
         kind: Any = getattr(module, name, None)
-        if is_written_in(kind.__init__, "PIL") and "enhance" not in vars(kind):
+        # A function that wraps a class by functools.wraps has the attributes of the class.
+        if isinstance(kind, type) and is_written_in(kind.__init__, "PIL") and "enhance" not in vars(kind):
             kind.__getattr__ = _attribute(kind.__init__)
             kind.__init__ = _constructor(kind, kind.__init__)
             kind.__reduce_ex__ = _reduced

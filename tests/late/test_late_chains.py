@@ -17,7 +17,7 @@ from interrupting import handler
 
 from fastload.late.scope import Scope
 
-pytestmark = pytest.mark.usefixtures("colors_replaced")
+pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 
 COUNT = int(os.environ.get("FASTLOAD_CHAINS", "0"))
 

@@ -314,36 +314,6 @@ def test_an_image_is_freed_with_its_sample():
     assert not [found for found in gc.get_objects() if isinstance(found, Image.Image) and is_late(found)]
 
 
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (Image.Image, "_new"),
-        (Image.Image, "resize"),
-        (Image.Image, "_crop"),
-        (Image.Image, "load"),
-        (JpegImagePlugin.JpegImageFile, "convert"),
-        (JpegImagePlugin.JpegImageFile, "load_prepare"),
-        (JpegImagePlugin.JpegImageFile, "load_read"),
-        (JpegImagePlugin.JpegImageFile, "load_end"),
-    ],
-)
-def test_replaced_methods_that_pillows_own_methods_call_are_used(owner, name, monkeypatch):
-    original, calls = getattr(owner, name), []
-
-    def counted(image: Any, *args: Any, **options: Any) -> Any:
-        calls.append(name)
-        return original(image, *args, **options)
-
-    def make() -> Any:
-        monkeypatch.setattr(owner, name, counted)
-        opened(FILE).convert("RGB").crop((0, 0, 9, 8)).resize((5, 5))
-        monkeypatch.undo()
-        made, calls[:] = len(calls), []
-        return made
-
-    assert_equal(make)
-
-
 def test_openers_that_others_registered_are_asked(monkeypatch):
     class Own(JpegImagePlugin.JpegImageFile):
         format = "JPEG"
@@ -355,11 +325,3 @@ def test_openers_that_others_registered_are_asked(monkeypatch):
         assert type(image) is Own
         late.settle(image)
     assert type(image) is Own
-
-
-def test_images_open_that_was_replaced_is_called(monkeypatch):
-    calls = []
-    original = Image.open
-    monkeypatch.setattr(Image, "open", lambda *args, **options: calls.append(1) or original(*args, **options))
-    assert_equal(lambda: opened(FILE).convert("RGB"))
-    assert len(calls) == 2

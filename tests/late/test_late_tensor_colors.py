@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.datasets import Made
 from PIL import Image
+from replacing import REGISTRY, put_back
 from test_late_containers import seen
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -24,13 +25,12 @@ from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import _functional_tensor, v2
 from torchvision.transforms.v2 import functional
-from torchvision.transforms.v2.functional import _color, _utils
+from torchvision.transforms.v2.functional import _color
 
 import fastload
 from fastload.late import tensor_colors
 from fastload.late.scope import thread
 
-REGISTRY = _utils._KERNEL_REGISTRY
 FUNCTIONS: dict[str, Any] = {
     **{name: getattr(functional, name) for name in tensor_colors.KNOWN_2},
     **{f"{name}, version 1": getattr(_functional_tensor, name) for name in tensor_colors.KNOWN_1},
@@ -86,22 +86,10 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     for known, form in ((tensor_colors.KNOWN_2, "{}"), (tensor_colors.KNOWN_1, "{}, version 1")):
         for name, one in known.items():
             monkeypatch.setitem(known, name, one._replace(change=noted(form.format(name), one.change)))
-    with_originals()
+    put_back()
     tensor_colors.prepare()
     yield made
-    with_originals()
-
-
-KERNELS = [(kernels, dict(kernels)) for kernels in (REGISTRY[FUNCTIONS[name]] for name in tensor_colors.KNOWN_2)]
-
-
-def with_originals() -> None:
-    """Put torchvision's functions back, and let them be replaced again."""
-    for kernels, originals in KERNELS:
-        kernels.update(originals)
-    for name in tensor_colors.KNOWN_1:
-        setattr(_functional_tensor, name, FUNCTIONS[f"{name}, version 1"])
-    tensor_colors._prepared.clear()
+    put_back()
 
 
 def picture(height: int = 24, width: int = 37, seed: int = 0) -> Tensor:
@@ -309,36 +297,6 @@ def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(
     assert changed == ["adjust_brightness", "adjust_hue", "permute_channels"]
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(_color, "adjust_saturation"), (_functional_tensor, "adjust_saturation, version 1")]
-)
-def test_a_function_of_torchvisions_that_was_replaced_is_called(
-    module: Any, name: str, changed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_blend", lambda image, other, ratio: image + 1)
-    assert_equal(lambda: call(name, picture(), 0.5))
-    assert name not in changed
-
-
-def test_functions_that_somebody_has_replaced_or_removed_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def own(image: Any, hue_factor: float) -> str:
-        return "own"
-
-    with_originals()
-    monkeypatch.setitem(REGISTRY[functional.adjust_hue], tv_tensors.Image, own)
-    monkeypatch.delitem(REGISTRY[functional.adjust_contrast], Tensor)
-    monkeypatch.delattr(functional, "permute_channels")
-    monkeypatch.setattr(_functional_tensor, "adjust_hue", own)
-    monkeypatch.delattr(_functional_tensor, "rgb_to_grayscale")
-    assert tensor_colors.kernels().keys() == tensor_colors.KNOWN_2.keys() - {"adjust_contrast", "permute_channels"}
-    assert tensor_colors.functions().keys() == tensor_colors.KNOWN_1.keys() - {"adjust_hue", "rgb_to_grayscale"}
-    tensor_colors.prepare()
-    assert as_sample(lambda: functional.adjust_hue(tv_tensors.Image(picture()), 0.1)) == "own"
-    assert _functional_tensor.adjust_hue is own
-    assert not tensor_colors.kernels()
-    assert not tensor_colors.functions()
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.integers(2, 50), st.integers(2, 50), st.booleans(), st.floats(0, 1))
 def test_random_transforms_draw_and_make_the_same(
@@ -386,13 +344,3 @@ def test_samples_of_a_detection_pipeline_are_those_without_late_decoding(tmp_pat
         list(fastload.DataLoader(dataset, None, num_workers=1, seed=1, **options)) for options in ({}, {"fuse": False})
     ]
     assert list(map(seen, sides[0])) == list(map(seen, sides[1]))
-
-
-def test_the_functions_are_replaced_in_worker_processes_alone() -> None:
-    def is_replaced(index: int) -> tuple[bool, bool]:
-        return not tensor_colors.kernels(), not tensor_colors.functions()
-
-    with_originals()
-    assert list(fastload.DataLoader(Made(1, is_replaced), None, num_workers=1)) == [[True, True]]
-    for options in ({"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}):
-        assert list(fastload.DataLoader(Made(1, is_replaced), None, **options)) == [[False, False]]

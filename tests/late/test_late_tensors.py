@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import operator
-import pkgutil
 import sys
 import types
-import unittest.mock
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +17,8 @@ from comparing import as_sample, jpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL.JpegImagePlugin import JpegImageFile
-from test_late_containers import _as_in_a_worker_process, assert_equal, norm, result  # noqa: F401  # a fixture
+from replacing import REGISTRY, forget
+from test_late_containers import assert_equal, norm, result
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,15 +26,14 @@ from torch.utils._pytree import register_pytree_node, tree_leaves
 from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import v2
-from torchvision.transforms.v2.functional import _utils
 
-from fastload import late
 from fastload.late import containers, source, undecoded
 from fastload.late.image import LateImage, LateJpeg
 from fastload.late.undecoded import tensor_filters
 from fastload.native import LEVELS
 from fastload.native.rows import TENSOR_FILTERS, Cut, pixels_of_image, row_of_image
 
+pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 MODES = v2.InterpolationMode
 
 Make = Callable[[], Any]
@@ -337,136 +335,8 @@ def test_what_a_transform_and_a_sample_get_has_memory():
     }
 
 
-def test_transforms_whose_functions_or_methods_were_replaced_do_what_they_did(monkeypatch):
-    run = v2.Compose([v2.ToImage(), v2.Resize(20), v2.CenterCrop(10)])
-    whole: Any = lambda self, image, params: image  # noqa: E731
-    for owner, name in ((v2.functional, "resize"), (v2.functional, "center_crop"), (v2.CenterCrop, "transform")):
-        original = getattr(owner, name)
-        other = functools.wraps(original)(lambda *inputs, original=original, **named: original(*inputs, **named))
-        monkeypatch.setattr(owner, name, whole if owner is v2.CenterCrop else other)
-        assert decoded(run, jpeg(80, 60)) == "late, whole"
-        for form in (run, pair(run)):
-            assert_equal(form, jpeg(80, 60))
-        monkeypatch.undo()
-
-
-GEOMETRY, REGISTRY = "torchvision.transforms.v2.functional._geometry", _utils._KERNEL_REGISTRY
-INNER: dict[str, tuple[Any, Any]] = {
-    "crop_image": (f"{GEOMETRY}.crop_image", v2.RandomResizedCrop(20)),
-    "resize_image": (f"{GEOMETRY}.resize_image", v2.RandomResizedCrop(20)),
-    "interpolate": (f"{GEOMETRY}.interpolate", v2.Resize((20, 30))),
-    "where a crop begins": (f"{GEOMETRY}._center_crop_compute_crop_anchor", v2.CenterCrop(20)),
-    "how a kernel is found": ("torchvision.transforms.v2._transform._get_kernel", v2.CenterCrop(20)),
-    "a kernel of images": ((REGISTRY[v2.functional.resize], tv_tensors.Image), v2.Resize((20, 30))),
-    "a kernel of tensors": ((REGISTRY[v2.functional.horizontal_flip], torch.Tensor), v2.RandomHorizontalFlip(1.0)),
-    "a kernel that pads": ((REGISTRY[v2.functional.pad], tv_tensors.Image), v2.RandomCrop(100, pad_if_needed=True)),
-    "a kernel that normalizes": ((REGISTRY[v2.functional.normalize], torch.Tensor), v2.RandomHorizontalFlip(1.0)),
-}
-
-
-@pytest.mark.parametrize("before_the_first_sample", [False, True])
-@pytest.mark.parametrize("name", INNER)
-def test_a_private_kernel_that_was_replaced_is_called_as_often(name, before_the_first_sample, monkeypatch, request):
-    place, transform = INNER[name]
-    kind = torch.Tensor if name.endswith(("of tensors", "normalizes")) else tv_tensors.Image
-    given = torch.arange(3 * 90 * 80).to(torch.uint8).reshape(90, 80, 3).permute(2, 0, 1).as_subclass(kind)
-    run = v2.Compose([transform, to_float(), v2.Normalize([0.5] * 3, [0.2] * 3)])
-    calls: list[int] = []
-
-    def seen() -> Any:
-        calls.clear()
-        torch.manual_seed(3)
-        return run(given), len(calls)
-
-    def counting(function: Any) -> Any:
-        return lambda *inputs, **named: (calls.append(1), function(*inputs, **named))[1]
-
-    if before_the_first_sample:
-        request.getfixturevalue("known")
-    else:
-        as_sample(seen)
-    if isinstance(place, str):
-        monkeypatch.setattr(place, counting(pkgutil.resolve_name(place)))
-    else:
-        monkeypatch.setitem(*place, counting(place[0][place[1]]))
-    (late_image, num_late), (image, num) = as_sample(seen), seen()
-    assert num_late == num > 0
-    assert torch.equal(late_image, image)
-    assert late_image.stride() == image.stride()
-
-
-@pytest.fixture
-def known(monkeypatch) -> Any:
-    """What is known of torchvision's classes, asked for the first time."""
-    monkeypatch.setattr(containers, "_known", containers._Known())
-    monkeypatch.delitem(sys.modules, "fastload.late.tensors", raising=False)
-    monkeypatch.delattr(late, "tensors", raising=False)
-    return containers._known
-
-
-INSTEAD: dict[str, Callable[[Any], Any]] = {
-    "torchvision.transforms.v2.functional.pad": lambda made: made,
-    "torchvision.transforms.v2.functional.resize": lambda made: made,
-    "torchvision.transforms.v2._transform.has_any": operator.not_,
-    "torchvision.transforms.v2._utils.check_type": operator.not_,
-}
-
-
-@pytest.mark.parametrize("name", INSTEAD)
-def test_what_was_replaced_during_the_first_samples_alone_is_back_after_them(name, known, monkeypatch):
-    monkeypatch.setattr(containers, "_tables", {})
-    values = (to_float(), v2.Normalize([0.5] * 3, [0.2] * 3))
-    run = v2.Compose([v2.ToImage(), v2.RandomCrop(100, pad_if_needed=True), v2.Resize(20), *values])
-    of_values = v2.ConvertImageDtype(torch.float32), v2.Normalize([0.5] * 3, [0.2] * 3)
-    jitter = v2.Compose([v2.ToImage(), v2.ScaleJitter((40, 40)), v2.RandomCrop(24, pad_if_needed=True), to_float()])
-    forms = (run, pair(run), pair(jitter), v2.Compose([v2.Resize(20), v2.PILToTensor(), *of_values]))
-    original = pkgutil.resolve_name(name)
-    with monkeypatch.context() as patch:
-        patch.setattr(name, lambda *inputs, **named: INSTEAD[name](original(*inputs, **named)))
-        for form in forms:
-            result(form, jpeg(80, 60), late=True)
-    for form in forms:
-        assert_equal(form, jpeg(80, 60))
-    kernels = REGISTRY[v2.functional.normalize]
-    kernel = kernels[torch.Tensor]
-    monkeypatch.setitem(kernels, torch.Tensor, lambda *inputs, **named: kernel(*inputs, **named) + 1)
-    assert_equal(forms[-1], jpeg(80, 60))
-
-
-def test_functions_that_are_replaced_before_the_first_sample_stay_replaced(known, monkeypatch):
-    monkeypatch.setattr(v2.functional, "resize", lambda image, *inputs, **named: image)
-    assert_equal(pair(v2.Compose([v2.ToImage(), v2.Resize(20)])), jpeg(80, 60))
-    assert not known.geometric
-
-
-def _own(image: Any, *inputs: Any, **named: Any) -> Any:
-    return image
-
-
-REPLACED: dict[str, Any] = {
-    "a function": lambda function: _own,
-    "a wrapper": lambda function: functools.wraps(function)(_own),
-    "a mock": lambda function: unittest.mock.Mock(),
-    "another of torchvision's": lambda function: v2.functional.horizontal_flip,
-    "nothing": None,
-}
-
-
-@pytest.mark.parametrize("own", REPLACED)
-@pytest.mark.parametrize(
-    "name", ["gaussian_blur", "pad", "get_size", "resize", "crop", "RandomVerticalFlip", "ToImage"]
-)
-def test_what_users_have_replaced_or_deleted_is_no_error(known, name, own, monkeypatch):
-    monkeypatch.setattr(_utils, "_KERNEL_REGISTRY", {key: {**kinds} for key, kinds in _utils._KERNEL_REGISTRY.items()})
-    owner = v2 if name[0].isupper() else v2.functional
-    run = v2.Compose([v2.ToImage(), v2.CenterCrop(30), v2.RandomHorizontalFlip(1.0), to_float()])
-    make = REPLACED[own]
-    monkeypatch.delattr(owner, name) if make is None else monkeypatch.setattr(owner, name, make(getattr(owner, name)))
-    assert_equal(pair(run), jpeg(80, 60))
-    assert_equal(v1.Compose([v1.ToTensor()]), jpeg(80, 60))
-
-
-def test_a_module_that_another_thread_is_importing_is_not_used(known, monkeypatch):
+def test_a_module_that_another_thread_is_importing_is_not_used(monkeypatch):
+    forget(monkeypatch)
     half = types.ModuleType("torchvision.transforms.v2")
     half.__spec__ = importlib.machinery.ModuleSpec(half.__name__, None)
     half.__spec__._initializing = True
@@ -474,18 +344,18 @@ def test_a_module_that_another_thread_is_importing_is_not_used(known, monkeypatc
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, half.__name__, half)
         assert_equal(v1.Compose([v1.ToTensor()]), jpeg(80, 60))
-        assert known.to_image is None
+        assert containers._known.to_image is None
     assert_equal(pair(v2.Compose([v2.ToImage(), v2.Resize(20)])), jpeg(80, 60))
-    assert known.to_image is v2.ToImage
+    assert containers._known.to_image is v2.ToImage
 
 
 def test_kernels_are_registered_for_the_functions_of_images_alone():
     result(v1.Compose([v1.ToTensor()]), jpeg(), late=True)
     from fastload.late.tensors import LateTensor
 
-    kernels = _utils._KERNEL_REGISTRY.values()
+    kernels = REGISTRY.values()
     assert [LateTensor in kinds for kinds in kernels] == [tv_tensors.Image in kinds for kinds in kernels]
-    assert not any(function.__name__ == "get_size_image" for function in _utils._KERNEL_REGISTRY)
+    assert not any(function.__name__ == "get_size_image" for function in REGISTRY)
 
 
 def test_memory_beside_a_crop_holds_nothing():
