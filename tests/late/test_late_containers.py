@@ -209,12 +209,16 @@ def test_the_default_dtype_is_followed(file):
     assert_equal(run, file)
 
 
-def test_the_default_device_is_not_that_of_the_tensors(file):
-    torch.set_default_device("meta")
-    try:
-        assert_equal(v1.Compose([v1.ToTensor()]), file)
-    finally:
-        torch.set_default_device(None)
+@pytest.mark.parametrize("mode", [lambda: torch.device("meta"), lambda: torch.device("cpu"), torch.inference_mode])
+def test_in_modes_and_on_other_default_devices_tensors_are_the_same(mode, file):
+    later = [v2.ToImage(), v2.RandomResizedCrop(16), v2.RandomHorizontalFlip(1.0)]
+    for run in (v1.Compose([v1.ToTensor()]), v2.Compose(later)):
+
+        def within(image: Any, run: Any = run) -> Any:
+            with mode():
+                return run(image)
+
+        assert_equal(within, file)
 
 
 def test_hooks_are_called():
@@ -299,6 +303,9 @@ def test_containers_take_what_they_took(file):
     assert_equal(lambda image: v2.Compose([v2.ToImage()])({"image": image})["image"], file)
     assert_equal(lambda image: v2.Compose([v2.ToImage()])(image, 3)[0], file)
     assert_equal(lambda image: v1.Compose([])(image), file)
+    assert_equal(
+        lambda image: vars(emptied := v2.Compose([v2.ToImage()])).update(transforms=[]) or emptied(image), file
+    )
     assert_equal(lambda image: nn.Sequential()(image), file)
     assert_equal(lambda image: v1.Compose([None])(image), file)
     assert_equal(lambda image: v1.Compose((v1.ToTensor(),))(image), file)
