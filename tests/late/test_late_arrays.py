@@ -370,9 +370,7 @@ def test_files_with_other_pixels_are_left_to_the_function_and_no_others(name: st
         path = tmp_path / kind
         if function == IMREAD:
             return cv2.imread(str(path), mode)
-        return getattr(torchvision.io, function.rpartition(".")[2])(
-            tensor(path), list(torchvision.io.ImageReadMode)[mode]
-        )
+        return getattr(torchvision.io, function.rpartition(".")[2])(tensor(path), torchvision.io.ImageReadMode(mode))
 
     def sample(index: int) -> Any:
         return [seen(lambda one=one: read(*one)) for one in reads]  # type: ignore[misc]

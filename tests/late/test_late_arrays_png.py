@@ -188,7 +188,8 @@ def test_damaged_files_give_the_same_without_a_word_or_are_left_to_the_original(
             made = arrays._imdecode(of_any_kind, data, flags)
             if made is not None:
                 taken += 1
-                assert seen(lambda made=made: made) == seen(lambda flags=flags: cv2.imdecode(data, flags))
+                expected = cv2.imdecode(data, flags)
+                assert seen(lambda made=made: made) == seen(lambda expected=expected: expected)
         file = torch.from_numpy(data.copy())
         for mode in range(5):
             made = arrays._tensor(of_any_kind, file, mode, True)

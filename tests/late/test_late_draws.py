@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import Calls, jpeg, opened, without_names
+from comparing import Calls, jpeg, opened, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -29,20 +28,7 @@ def result(transform: Any, data: bytes, *, late: bool, seed: int = 0) -> Any:
     """Return what a container makes of a file, what it warned of, and the generator's state behind it."""
     run = (v2 if type(transform).__module__.startswith("torchvision.transforms.v2") else v1).Compose([transform])
     torch.manual_seed(seed)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            if late:
-                scope = LateSamples()
-                with scope:
-                    made = run(opened(data))
-                    scope.settle(made)
-            else:
-                made = run(opened(data))
-            made = made.size, made.mode, np.asarray(made).tobytes()
-        except Exception as error:
-            made = type(error), without_names(str(error))
-    return made, [str(one.message) for one in caught], torch.get_rng_state().tolist()
+    return outcome(lambda: run(opened(data)), late=late), torch.get_rng_state().tolist()
 
 
 def assert_equal(transform: Any, data: bytes, seed: int = 0) -> None:

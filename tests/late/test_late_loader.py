@@ -159,10 +159,6 @@ def epochs(dataset: Any, count: int = 2, **options: Any) -> list[Any]:
         return [flat(list(loader)) for _ in range(count)]
 
 
-def unchanged(samples: list[Any]) -> list[Any]:
-    return samples
-
-
 def _transform(cls: type[Any]) -> Any:
     return _v2() if cls is InBatches else _v1()
 
@@ -248,22 +244,6 @@ def test_collate_fn_gets_pillows_own_images(transform, kind, folder):
         epochs(Unread(folder, transform), 1, fuse=fuse, collate_fn=types, **KINDS[kind]) for fuse in ("auto", False)
     )
     assert late == plain
-
-
-def test_a_cache_that_is_filled_by_the_first_sample_gives_pillows_own_images(folder):
-    class Preloaded(Photos):
-        cache: list[Any] | None = None
-
-        def __getitem__(self, index: int) -> Any:
-            if self.cache is None:
-                self.cache = [Image.open(path) for path in self.paths]
-                for image in self.cache:
-                    image.load()
-            return self.cache[index]
-
-    for options in ({}, {"num_workers": 1, "worker_method": "thread"}):
-        with closing(DataLoader(Preloaded(folder, None), 4, collate_fn=unchanged, **options)) as loader:
-            assert {type(image) for batch in loader for image in batch} == {JpegImagePlugin.JpegImageFile}
 
 
 def test_a_cached_image_is_decoded_once_and_not_in_each_epoch(folder):
