@@ -8,19 +8,14 @@ import threading
 import unittest.mock
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from comparing import as_sample, assert_equal, jpeg, opened, outcome
-from kit.datasets import Made
 from PIL import Image, ImageEnhance, ImageOps, ImageStat
-from torchvision import transforms as v1
-from torchvision.transforms import _functional_pil, v2
+from torchvision.transforms import _functional_pil
 from torchvision.transforms.v2 import functional as functional_2
 
-import fastload
 from fastload.late import image
 from fastload.late.image import LateImage
 from fastload.native.adjust import pillow_mixes_alike
@@ -186,41 +181,3 @@ def test_functions_that_are_replaced_later_are_called() -> None:
     ):
         made, _ = outcome(lambda owner=owner, name=name: count(owner, name), late=True)
         assert made == outcome(lambda owner=owner, name=name: count(owner, name), late=False)[0], name
-
-
-def _policies(version: Any) -> dict[str, Any]:
-    jitter = version.ColorJitter(0.4, 0.4, 0.2, 0.1)
-    return {
-        "jitter": [jitter, version.RandomGrayscale(0.3)],
-        "applied at random": [version.RandomApply([jitter], 0.8), version.RandomSolarize(100, 0.5)],
-        "more": [version.RandomPosterize(3), version.RandomEqualize(), version.RandomAutocontrast(), jitter],
-        "TrivialAugment": [version.TrivialAugmentWide()],
-        "RandAugment": [version.RandAugment(3, fill=9)],
-        "AutoAugment": [version.AutoAugment()],
-        "AugMix": [version.AugMix()],
-        "grey": [version.Grayscale(3)],
-    }
-
-
-@pytest.mark.filterwarnings("ignore:The transform `ToTensor:UserWarning")
-@pytest.mark.parametrize("name", _policies(v1))
-@pytest.mark.parametrize("version", [v1, v2], ids=["v1", "v2"])
-def test_samples_are_those_without_late_decoding(tmp_path: Path, version: Any, name: str) -> None:
-    for place in range(6):
-        (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
-    last = [version.ToTensor(), version.Normalize([0.5] * 3, [0.2] * 3)]
-    steps = version.Compose([version.RandomResizedCrop(32), *_policies(version)[name], *last])
-
-    def sample(index: int) -> Any:
-        return steps(Image.open(tmp_path / f"{index % 6}.jpg").convert("RGB"))
-
-    def batches(**options: Any) -> tuple[torch.Tensor, Any]:
-        loader = fastload.DataLoader(Made(24, sample), 24, num_workers=1, seed=1, **options)
-        [batch] = loader
-        return batch, loader.statistics().decoded
-
-    expected, _ = batches(fuse=False)
-    found, decoded = batches()
-    assert torch.equal(found, expected)
-    assert decoded.keys() <= {"late, in part", "late, whole"}  # the first may be whole, by a guess of earlier tests
-    assert sum(decoded.values()) == 24  # each once

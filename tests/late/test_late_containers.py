@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,59 +71,6 @@ def assert_equal(run: Callable[[Image.Image], Any], data: bytes) -> dict[str, in
 
 def norm(kind: Any = v1, **options: Any) -> Any:
     return kind.Normalize(MEAN, STD, **options)
-
-
-_FIRST_1 = (v1.ToTensor, v1.PILToTensor)
-_LAST_1: tuple[Sequence[Callable[[], Any]], ...] = (
-    (),
-    (norm,),
-    (lambda: norm(inplace=True),),
-    (lambda: v1.ConvertImageDtype(torch.float32), norm),
-    (lambda: v1.ConvertImageDtype(torch.float16),),
-    (lambda: v1.ConvertImageDtype(torch.float64), norm, norm),
-    (lambda: v1.ConvertImageDtype(torch.int16),),
-    (norm, lambda: v1.ConvertImageDtype(torch.uint8)),
-    (norm, v1.RandomErasing),
-)
-_FIRST_2 = (v2.PILToTensor, v2.ToImage)
-_LAST_2: tuple[Sequence[Callable[[], Any]], ...] = (
-    (),
-    (lambda: v2.ToDtype(torch.float32, scale=True), lambda: norm(v2)),
-    (lambda: v2.ToDtype(torch.float32), lambda: norm(v2)),
-    (lambda: v2.ToDtype(torch.float16, scale=True),),
-    (lambda: v2.ToDtype(torch.bfloat16, scale=True), lambda: norm(v2)),
-    (lambda: v2.ToDtype({"others": None}, scale=True),),
-    (lambda: v2.ConvertImageDtype(torch.float64), lambda: norm(v2, inplace=True)),
-    (v2.ToPureTensor,),
-    (lambda: v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor, lambda: norm(v2)),
-    (lambda: norm(v2),),
-    (lambda: v2.ToDtype(torch.int64, scale=True),),
-)
-_BEFORE: dict[str, tuple[Any, Any]] = {
-    "nothing": ((), ()),
-    "crop and flip": (
-        (v1.RandomResizedCrop(17), v1.RandomHorizontalFlip(1)),
-        (v2.RandomResizedCrop(17), v2.RandomHorizontalFlip(1)),
-    ),
-    "resize and cut": ((v1.Resize(20), v1.CenterCrop(17)), (v2.Resize(20), v2.CenterCrop(17))),
-    "what makes it real": ((v1.ColorJitter(0.4, 0.4),), (v2.ColorJitter(0.4, 0.4),)),
-}
-
-
-@pytest.mark.parametrize("before", _BEFORE)
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("container", ["Compose", "Sequential"])
-def test_every_run_of_known_transforms_gives_the_same_tensors(version, container, before, file):
-    firsts, lasts = ((_FIRST_1, _LAST_1), (_FIRST_2, _LAST_2))[version - 1]
-    compose = (v1.Compose, v2.Compose)[version - 1]
-    for first, last in itertools.product(firsts, lasts):
-        transforms = [*_BEFORE[before][version - 1], first(), *(make() for make in last)]
-        if container == "Sequential" and not all(isinstance(one, nn.Module) for one in transforms):
-            continue
-        run = compose(transforms) if container == "Compose" else nn.Sequential(*transforms)
-        assert_equal(run, file)
-        # With the table that the first made; and grey files in colour.
-        assert_equal(lambda image, run=run: run(image.convert("RGB")), file)
 
 
 def test_timms_first_transforms_give_the_same_tensors(file):

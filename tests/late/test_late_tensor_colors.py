@@ -6,16 +6,14 @@ import inspect
 import pickle
 from collections.abc import Iterator
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 import torch
-from comparing import as_sample, jpeg
+from comparing import as_sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.datasets import Made
 from PIL import Image
 from replacing import REGISTRY, put_back
 from test_late_containers import seen
@@ -27,7 +25,6 @@ from torchvision.transforms import _functional_tensor, v2
 from torchvision.transforms.v2 import functional
 from torchvision.transforms.v2.functional import _color
 
-import fastload
 from fastload.late import tensor_colors
 from fastload.late.scope import thread
 
@@ -313,34 +310,3 @@ def test_random_transforms_draw_and_make_the_same(
         return first, jittered, v2.RandomGrayscale(0.5)(jittered), old, torch.rand(2)
 
     assert_equal(run)
-
-
-def _detection(folder: Path, to_image_first: bool) -> Any:
-    moves = [v2.RandomIoUCrop(), v2.RandomHorizontalFlip()]
-    first = [v2.ToImage(), *moves] if to_image_first else [*moves, v2.ToImage()]
-    last = [v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
-    steps = v2.Compose([*first, v2.RandomPhotometricDistort(p=0.7), *last])
-
-    def sample(index: int) -> Any:
-        image = Image.open(folder / f"{index % 6}.jpg").convert("RGB")
-        width, height = image.size
-        boxes = [[0, 0, width // 2, height // 2], [width // 3, height // 3, width, height]]
-        target = {
-            "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(height, width)),
-            "masks": tv_tensors.Mask(torch.arange(2 * width * height).reshape(2, height, width).to(torch.uint8)),
-            "labels": torch.tensor([1, 2]),
-        }
-        return steps(image, target)
-
-    return sample
-
-
-@pytest.mark.parametrize("to_image_first", [False, True])
-def test_samples_of_a_detection_pipeline_are_those_without_late_decoding(tmp_path: Path, to_image_first: bool) -> None:
-    for place in range(6):
-        (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
-    dataset = Made(36, _detection(tmp_path, to_image_first))
-    sides = [
-        list(fastload.DataLoader(dataset, None, num_workers=1, seed=1, **options)) for options in ({}, {"fuse": False})
-    ]
-    assert list(map(seen, sides[0])) == list(map(seen, sides[1]))

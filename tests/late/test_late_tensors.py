@@ -118,15 +118,28 @@ VERSION_1 = st.one_of(
     st.builds(v1.Resize, edge),
     st.builds(v1.ConvertImageDtype, DTYPE),
     st.builds(norm, inplace=st.booleans()),
+    st.builds(v1.RandomErasing, CHANCE),
 )
+BEFORE = {
+    version: st.one_of(
+        st.builds(module.RandomResizedCrop, sides),
+        st.builds(module.RandomHorizontalFlip, CHANCE),
+        st.builds(module.Resize, side),
+        st.builds(module.CenterCrop, side),
+        st.just(module.ColorJitter(0.4, 0.4)),
+    )
+    for version, module in ((1, v1), (2, v2))
+}
 FIRST = {1: (v1.ToTensor, v1.PILToTensor), 2: (v2.ToImage, v2.ToImage, v2.PILToTensor, v1.ToTensor)}
 
 
 @st.composite
 def pipelines(draw: Any, *, of_tensors: bool = False) -> Any:
     version = draw(st.sampled_from((1, 2, 2, 2)))
+    before = [] if of_tensors else draw(st.lists(BEFORE[version], max_size=2))
     first = [] if of_tensors else [draw(st.sampled_from(FIRST[version]))()]
-    transforms = [*first, *draw(st.lists((VERSION_1, VERSION_2)[version - 1], min_size=1, max_size=6))]
+    least = int(of_tensors)
+    transforms = [*before, *first, *draw(st.lists((VERSION_1, VERSION_2)[version - 1], min_size=least, max_size=6))]
     if version == 2 and draw(st.booleans()):
         return draw(st.sampled_from((pair, in_a_dict) if not of_tensors else (beside,)))(v2.Compose(transforms))
     if draw(st.booleans()):
@@ -145,10 +158,15 @@ class Called(nn.Module):
         return self.transform(image)
 
 
-@settings(max_examples=150)
-@given(pipelines(), st.sampled_from(((40, 31), (16, 16), (9, 50), (1, 7), (6, 1), (1, 1))), st.booleans())
-def test_any_transforms_after_the_first_give_the_same_and_draw_the_same(run, size, is_grey):
-    assert_equal(then_drawn(run), jpeg(*size, "L" if is_grey else "RGB"))
+@settings(max_examples=300)
+@given(
+    pipelines(),
+    st.sampled_from(((40, 31), (16, 16), (9, 50), (1, 7), (6, 1), (1, 1))),
+    st.sampled_from(("RGB", "RGB", "L", "L in RGB")),
+)
+def test_any_transforms_give_the_same_and_draw_the_same(run, size, mode):
+    of_mode = then_drawn((lambda image: run(image.convert("RGB"))) if mode == "L in RGB" else run)
+    assert_equal(of_mode, jpeg(*size, mode[:1] if mode[0] == "L" else mode))
 
 
 def of_tensor(run: Any, made: Callable[[Any], torch.Tensor]) -> Callable[[Any], Any]:

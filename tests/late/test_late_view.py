@@ -77,11 +77,3 @@ def test_a_crop_is_recorded_exactly_where_it_has_pixels_and_all_are_of_the_image
     left, upper, right, lower = box
     inside = 0 <= left < right <= 9 and 0 <= upper < lower <= 7
     assert (View.whole(9, 7).cropped(box) is not None) == inside
-
-
-def test_a_second_resize_and_one_behind_a_turn_are_not_recorded():
-    view = View.whole(9, 7)
-    assert view.transposed_by(2).transposed_by(4) == view.transposed_by(5).transposed_by(5) == view
-    assert view.resized((4, 4), "box").resized((2, 2), "box") is None
-    for method in Image.Transpose:
-        assert view.transposed_by(method).resized((4, 4), "box") is None
