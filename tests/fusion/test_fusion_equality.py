@@ -15,7 +15,7 @@ from fusion_tools import MEAN, PIPELINES, STD, cifar, files, folder, forced, fus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Subset
-from torchvision import datasets
+from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
 from torchvision.models import ResNet18_Weights
 from torchvision.transforms import v2
@@ -39,6 +39,9 @@ def compared(dataset, *, epoch=0):
     """Compare all samples, also those that the native library makes; returns how many there were."""
     one = fused(dataset)
     assert not any(part.pipeline.rest for part in one.plan.parts)
+    yields, image = one.plan.yields, unfused(dataset, dataset, 0, params_of(one, [0], [0], epoch)[0])
+    assert yields.kind == ("Image" if isinstance(image, tv_tensors.Image) else "tensor")
+    assert (yields.dtype, yields.shape or image.shape) == (image.dtype, image.shape)
     indices = list(range(len(dataset)))
     samples = one.load(indices, indices, epoch).samples()
     parameters = params_of(one, indices, indices, epoch)

@@ -12,7 +12,6 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from fused_samples import sample
 from fusion_tools import MEAN, STD, cifar, folder, fused, made, mnist, pixels, planes
 from torch import nn
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
@@ -86,15 +85,6 @@ def test_containers_are_opened():
         "Resize", "RandomHorizontalFlip", "RandomVerticalFlip", "ToTensor",
     ]  # fmt: skip
     assert found.state == State("tensor", torch.float32, 3)
-
-
-def test_the_preset_of_torchvisions_weights_is_known():
-    found = recognise_transform(ResNet18_Weights.DEFAULT.transforms(), PIL_RGB)
-    assert (found.reason, found.rest) == (None, ())
-    assert [step.shown for step in found.steps] == [
-        *("Resize(256)", "CenterCrop(224)", "PILToTensor()", "ConvertImageDtype()"),
-        "Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
-    ]
 
 
 def test_a_preset_that_is_known_in_part_stays_whole():
@@ -432,29 +422,6 @@ def test_parts_that_are_alike_are_one_part_of_the_table(tmp_path):
     assert [line.runs for line in replace(recognise(small), blocks="native").lines()][1] == "block (native)"
     assert plan.yields is None
     assert not plan.direct
-
-
-@pytest.mark.parametrize(
-    ("steps", "kind", "dtype"),
-    [
-        ([v1.ToTensor()], "tensor", torch.float32),
-        ([v1.PILToTensor()], "tensor", torch.uint8),
-        ([v2.ToImage(), v2.ToDtype(torch.float64, scale=True)], "Image", torch.float64),
-        ([v2.ToImage(), v2.ToPureTensor()], "tensor", torch.uint8),
-        ([v1.CenterCrop(9)], "PIL", torch.uint8),
-    ],
-)
-@pytest.mark.parametrize("make", [cifar, mnist])
-def test_it_says_what_a_sample_is(steps, kind, dtype, make):
-    dataset = make(v1.Compose([v1.CenterCrop(9), *steps]))
-    yields = recognise(dataset).yields
-    image = dataset[0][0]
-    assert yields.kind == kind
-    if kind == "PIL":
-        assert yields.shape is None
-    else:
-        assert (yields.dtype, yields.shape) == (dtype, tuple(image.shape)) == (image.dtype, yields.shape)
-    assert type(sample(fused(dataset), 0)[0]) is type(image)
 
 
 def test_a_plan_of_another_dataset_is_refused():

@@ -398,6 +398,12 @@ _steps: st.SearchStrategy[tuple[str, Step]] = st.one_of(
     st.sampled_from(sorted(FIXED.items())),
 )
 
+_moves: st.SearchStrategy[tuple[str, Step]] = st.one_of(
+    st.tuples(st.just("crop"), _boxes.map(lambda box: lambda image: image.crop(box))),
+    st.tuples(st.just("resize"), _resize()),
+    st.tuples(st.just("transpose"), st.integers(0, 6).map(lambda method: lambda image: image.transpose(method))),
+)
+
 Steps = list[tuple[tuple[str, Step], bool]]
 """Steps by name, and whether the image before each is kept."""
 
@@ -405,6 +411,11 @@ Steps = list[tuple[tuple[str, Step], bool]]
 def steps(most: int) -> st.SearchStrategy[Steps]:
     """Make up to this many steps."""
     return st.lists(st.tuples(_steps, st.booleans()), max_size=most)
+
+
+def moves(most: int) -> st.SearchStrategy[Steps]:
+    """Make up to this many crops, resizes, flips and turns."""
+    return st.lists(st.tuples(_moves, st.booleans()), max_size=most)
 
 
 def outcomes_of(image: Any, steps: Steps) -> tuple[list[Any], Any, list[Any]]:

@@ -24,7 +24,7 @@ import torchvision.io
 from comparing import jpeg, picture
 from kit.datasets import Made, Sized
 from PIL import Image
-from torch.overrides import TorchFunctionMode
+from test_late_modes import Function
 from torch.utils.data import get_worker_info
 from whole_images import (
     IS_OLD,
@@ -443,25 +443,13 @@ def test_imread_opens_files_also_where_open_was_replaced(folder: Path) -> None:
     assert decoded == {"at once, for cv2.imread": 2}
 
 
-class Noted(TorchFunctionMode):
-    """Notes the functions that are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
 def test_code_that_watches_operators_sees_them(folder: Path) -> None:
     data = tensor(folder / "0False.jpg")
 
     def sample(index: int) -> Any:
-        with Noted() as noted:
+        with Function() as mode:
             torch.ops.image.decode_jpeg(data, 3)
-        return noted.names
+        return mode.noted
 
     expected = sample(0)
     assert len(expected) == 1

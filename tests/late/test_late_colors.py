@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-import unittest.mock
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from comparing import as_sample, assert_equal, jpeg, opened, outcome
-from PIL import Image, ImageEnhance, ImageOps, ImageStat
+from comparing import as_sample, assert_equal, jpeg, opened
+from PIL import Image, ImageEnhance, ImageOps
 from torchvision.transforms import _functional_pil
 from torchvision.transforms.v2 import functional as functional_2
 
@@ -153,31 +152,3 @@ def test_an_enhancer_may_be_used_by_many_threads() -> None:
 def test_an_enhancer_is_pickled_with_all_its_attributes(kind: Any) -> None:
     for copied in (copy.copy, copy.deepcopy, lambda enhancer: pickle.loads(pickle.dumps(enhancer))):
         assert_equal(lambda copied=copied: vars(copied(kind(opened(jpeg(60, 44)).convert("RGB")))))
-
-
-@replaced
-def test_functions_that_are_replaced_later_are_called() -> None:
-    def count(owner: Any, name: str) -> Any:
-        original, calls = getattr(owner, name), []
-        image = opened(jpeg(60, 44)).convert("RGB")
-        before = ImageEnhance.Color(image)
-
-        def own(*arguments: Any) -> Any:
-            calls.append(name)
-            return original(*arguments)
-
-        with unittest.mock.patch.object(owner, name, own):
-            within = ImageEnhance.Contrast(image)
-            made = before.enhance(0.3), _functional_pil.adjust_hue(image, 0.2), before.degenerate
-        return *made, within.enhance(0.3), len(calls)
-
-    as_sample(lambda: CHANGES["contrast"](opened(jpeg(60, 44))))
-    for owner, name in (
-        (Image, "blend"),
-        (Image, "merge"),
-        (ImageStat, "Stat"),
-        (ImageEnhance._Enhance, "enhance"),
-        (ImageEnhance.Color, "__init__"),
-    ):
-        made, _ = outcome(lambda owner=owner, name=name: count(owner, name), late=True)
-        assert made == outcome(lambda owner=owner, name=name: count(owner, name), late=False)[0], name

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from comparing import as_sample, assert_equal, description, jpeg, opened, picture
 from interrupting import Interrupted, Interrupting, arrive, handler, interrupted_at
 from PIL import Image
 from torchvision import transforms as v1
 
-from fastload import DataLoader
-from fastload.late import containers, draws, image, scope
+from fastload.late import containers, draws, image
 from fastload.native.jpeg import record_of_jpeg
 from fastload.pack.records import image_of
 
@@ -126,47 +122,6 @@ def test_an_error_that_passes_while_transforms_are_tried_is_raised(monkeypatch):
     with pytest.raises(Interrupted):
         containers._table_of(interrupted)
     assert containers._table_of(lambda _: left[5]) is None
-
-
-class Kept(torch.utils.data.Dataset[Any]):
-    """A sample that puts images into a cache and fails; those after it return what is in the cache."""
-
-    def __init__(self, files: list[bytes]) -> None:
-        self.files = files
-        self.cache: list[Any] = []
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> Any:
-        if index == 1:
-            for data in self.files:
-                image = opened(data)
-                self.cache += [image, image.convert("RGB"), image.crop((3, 4, 70, 80))]
-            raise KeyError("a label is missing")
-        return [*self.cache]
-
-
-def _seen(samples: list[Any]) -> list[Any]:
-    return [[description(image) for image in sample] for sample in samples]
-
-
-@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "worker_method": "thread"}])
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_an_image_that_a_failed_sample_kept_is_an_ordinary_one_in_later_samples(batch_size, options, monkeypatch):
-    monkeypatch.setattr(scope.Scope, "outlived", False)
-    files = [FILE, jpeg(90, 120, quality=20, seed=3)]
-
-    def made(fuse: Any) -> list[Any]:
-        settings = {"on_error": "skip", "seed": 1, "collate_fn": _seen, "fuse": fuse, **options}
-        with closing(DataLoader(Kept(files), batch_size, **settings)) as loader, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return [*loader, *loader]
-
-    late = made("auto")
-    assert not image.is_late(opened(FILE))
-    assert late == made(False)
-    assert late[-1][-1][0][0] == "PIL.JpegImagePlugin.JpegImageFile"
 
 
 def _of_files() -> tuple[Callable[[], Any], int]:

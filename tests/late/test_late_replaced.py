@@ -169,6 +169,20 @@ def test_it_is_called_as_often_and_as_long(place, run, moment, monkeypatch):
         assert replacement.outcome(run, late=True) == plain
 
 
+@pytest.mark.parametrize(("place", "run"), CASES, ids=lambda one: one if isinstance(one, str) else "")
+def test_it_is_called_within_a_sample_too(place, run, monkeypatch):
+    replacement = Replacement(place, monkeypatch)
+
+    def first_as_it_is(image: Any) -> Any:
+        made = run(image.copy())
+        enhancer = ImageEnhance.Color(image.convert("RGB"))
+        with replacement:
+            return made, run(image), enhancer.enhance(0.5), enhancer.degenerate
+
+    for _ in range(2):
+        assert outcome_of(first_as_it_is, late=True) == outcome_of(first_as_it_is, late=False)
+
+
 RUNS = version_1, version_2, enhanced, saturated, pair(BY_IOU)
 OWNED: list[tuple[Any, Any]] = [
     *((v2.functional, name) for name in ("gaussian_blur", "pad", "get_size", "resize", "adjust_hue")),

@@ -105,7 +105,9 @@ VERSION_2 = st.one_of(
     st.builds(v2.ToImage),
     st.builds(v2.RandomErasing, CHANCE),
     st.builds(v2.Grayscale, st.just(3)),
-    st.just(v2.ColorJitter(0.4, 0.4, 0.4)),
+    st.just(v2.ColorJitter(0.4, 0.4, 0.4, 0.2)),
+    st.builds(v2.RandomPhotometricDistort, p=CHANCE),
+    st.builds(v2.RandomGrayscale, CHANCE),
     st.builds(v1.RandomHorizontalFlip, CHANCE),
     st.builds(v1.RandomResizedCrop, st.tuples(side, side)),
     st.builds(norm),
@@ -119,6 +121,8 @@ VERSION_1 = st.one_of(
     st.builds(v1.ConvertImageDtype, DTYPE),
     st.builds(norm, inplace=st.booleans()),
     st.builds(v1.RandomErasing, CHANCE),
+    st.just(v1.ColorJitter(0.4, 0.4, 0.4, 0.2)),
+    st.builds(v1.RandomGrayscale, CHANCE),
 )
 BEFORE = {
     version: st.one_of(
