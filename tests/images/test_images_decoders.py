@@ -20,7 +20,6 @@ from damaged_files import mutants
 from image_files import files
 from torchvision.datasets.folder import pil_loader
 
-import fastload
 from fastload import native
 from fastload.images import base, decode
 from fastload.images.base import Decoder, Tally
@@ -238,7 +237,3 @@ def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monke
     monkeypatch.setattr(jpeg, "pillow_agrees", lambda: True)
     monkeypatch.setattr(jpeg, "pillow_order", lambda: None)
     assert "resizes to other values" in (jpeg.why_not_as_pillow.__wrapped__() or "")
-
-
-def test_the_package_has_it_under_its_name():
-    assert fastload.images.decode is decode

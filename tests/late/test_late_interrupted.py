@@ -13,7 +13,7 @@ from interrupting import Interrupted, Interrupting, arrive, handler, interrupted
 from PIL import Image
 from torchvision import transforms as v1
 
-from fastload.late import containers, draws, image
+from fastload.late import containers, image
 from fastload.native.jpeg import record_of_jpeg
 from fastload.pack.records import image_of
 
@@ -89,23 +89,6 @@ def test_a_signal_at_any_line_leaves_images_that_give_what_pillows_give():
         if not arrived:
             break
     assert line > 50
-
-
-@pytest.mark.parametrize("kind", [v1.RandomResizedCrop, v1.RandomHorizontalFlip])
-def test_an_error_that_passes_while_draws_are_compared_is_raised(kind, monkeypatch):
-    monkeypatch.setattr(draws, "_compared", {})
-    calls = []
-
-    def interrupted(self: Any, found: Any) -> Any:
-        if not calls:
-            calls.append(1)
-            arrive()
-        return original(self, found)
-
-    original = kind.forward
-    monkeypatch.setattr(kind, "forward", interrupted)
-    with pytest.raises(Interrupted):
-        draws.draw_of(kind)
 
 
 def test_an_error_that_passes_while_transforms_are_tried_is_raised(monkeypatch):
