@@ -61,6 +61,7 @@ def saturated(image: Any) -> Any:
 
 BY_IOU = v2.Compose([v2.ToImage(), v2.RandomIoUCrop()])
 _FUNCTIONAL, _V2 = "torchvision.transforms.functional", "torchvision.transforms.v2"
+METHODS = [f"PIL.Image.Image.{name}" for name in ("convert", "crop", "resize", "transpose")]
 PLACES: dict[Callable[[Any], Any], list[Any]] = {
     version_1: [
         *(f"{_FUNCTIONAL}.{name}" for name in ("to_tensor", "normalize", "resized_crop")),
@@ -82,7 +83,8 @@ PLACES: dict[Callable[[Any], Any], list[Any]] = {
         (REGISTRY[functional.normalize], torch.Tensor),
     ],
     by_pillow: [
-        *(f"PIL.Image.Image.{name}" for name in ("_new", "resize", "_crop", "load")),
+        *METHODS,
+        *(f"PIL.Image.Image.{name}" for name in ("_new", "_crop", "load")),
         *(f"PIL.JpegImagePlugin.JpegImageFile.{name}" for name in ("convert", "load_prepare", "load_read", "load_end")),
         "PIL.Image.open",
     ],
@@ -176,8 +178,11 @@ def test_it_is_called_within_a_sample_too(place, run, monkeypatch):
     def first_as_it_is(image: Any) -> Any:
         made = run(image.copy())
         enhancer = ImageEnhance.Color(image.convert("RGB"))
+        replacement.num_calls = 0
         with replacement:
-            return made, run(image), enhancer.enhance(0.5), enhancer.degenerate
+            found = run(image)
+            num_calls = replacement.num_calls if place in METHODS else None
+            return made, found, num_calls, enhancer.enhance(0.5), enhancer.degenerate
 
     for _ in range(2):
         assert outcome_of(first_as_it_is, late=True) == outcome_of(first_as_it_is, late=False)
