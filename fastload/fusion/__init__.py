@@ -13,18 +13,7 @@ device or the chunk. The first unknown transform and all after it run as they ar
 add a transform, see :mod:`fastload.transforms.sample`; to add a dataset, :func:`fastload.fusion.sources.source_of`.
 """
 
-from .conversions import Values
-from .dataset import FusedDataset, Loaded
-from .plan import FusedTail, Line, Part, Plan, Yields, recognise
+from .dataset import FusedDataset
+from .plan import FusedTail, Plan, Yields, recognise
 
-__all__ = [
-    "FusedDataset",
-    "FusedTail",
-    "Line",
-    "Loaded",
-    "Part",
-    "Plan",
-    "Values",
-    "Yields",
-    "recognise",
-]
+__all__ = ["FusedDataset", "FusedTail", "Plan", "Yields", "recognise"]

@@ -1,8 +1,7 @@
 """Whether what a plan was made from is unchanged: torchvision, Pillow, and a dataset's own objects.
 
-In: a dataset. Out: which function of torchvision or Pillow was replaced; whether an attribute of the dataset, of its
-parts or of its known transforms is another object, and whether a list or dict among them has other items. Changes
-inside an array or tensor are not seen. Nothing is called.
+Of a dataset, its parts and its known transforms: whether an attribute is another object, and whether a list or dict
+among them has other items. Changes inside an array or tensor are not seen. Nothing is called.
 """
 
 from __future__ import annotations

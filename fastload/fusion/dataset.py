@@ -5,8 +5,7 @@
     indices ─> leaves ─> bytes or pixels ─┐
     ids, epoch ─> parameters ─────────────┴─> row or block ─> values ─> rows of the batch ─> (unknown transforms)
 
-In: indices and ids of a chunk's samples. Out: their images, written where the batch is, and their targets. Unknown
-transforms and target_transform run as they are, sample by sample, with the generators seeded as without fusion.
+Unknown transforms and target_transform run as they are, sample by sample, with the generators seeded as without fusion.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The plan of a dataset: what runs where, and why something was not fused.
 
-In: a dataset. Out: a :class:`Plan`, plain data that is printed as a table, compared and pickled; nothing of the
-dataset's is called, nothing read and nothing drawn.
+A :class:`Plan` is plain data. For it nothing of the dataset's is called, nothing read and nothing drawn.
 """
 
 from __future__ import annotations
@@ -147,15 +146,10 @@ class Plan:
         return any(part.pipeline.rest or part.source.target_transform for part in self.parts)
 
     def split(self, device: bool) -> tuple[Plan, FusedTail | None]:
-        """Return the plan of what the workers do, and what a device does with whole batches after them.
+        """Return the plan of what the workers do, and what a device, if there is one, does with whole batches of it.
 
-        Args:
-            device: whether there is one.
-
-        Returns:
-            (plan, transform): the transform takes the batch of what the plan yields, [N, C, H, W], and gives what this
-            plan yields: the same for uint8 and for pixels that move, within the tolerance of
-            :class:`fastload.transforms.Compose` for the rest. (this plan, None) if nothing is moved.
+        The second gives what this plan yields: the same for uint8 and for pixels that move, within the tolerance of
+        :class:`fastload.transforms.Compose` for the rest. (this plan, None) if nothing is moved.
         """
         moved = {_num_moved(part) for part in self.parts}
         if not device or not self.fused or len(moved) != 1:

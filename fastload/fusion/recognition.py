@@ -1,11 +1,8 @@
 """torchvision's transforms -> steps, as far as they are known.
 
-In: a dataset's ``transform``, of any type, and the images that it gets. Out: the steps from the first transform
-on, and why the first one that is not known is not. Objects are looked at: nothing of the user's is called, nothing
-drawn.
-
-Only exact classes are known, with the methods and without the hooks that torchvision gave them: a subclass, or an
-instance whose ``forward`` was replaced, may do anything.
+Objects are looked at: nothing of the user's is called, nothing drawn. Only exact classes are known, with the methods
+and without the hooks that torchvision gave them: a subclass, or an instance whose ``forward`` was replaced, may do
+anything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """torchvision's datasets and packs: where their images are, and how their files and arrays are read.
 
-In: a dataset: one of torchvision's image classification datasets, a pack of images, or Subsets and ConcatDatasets of
-them. Out: its leaves, each with what its images are; the way from an index to a leaf; what a leaf's ``__getitem__``
-begins with: the bytes of a file, or pixels, and the target before ``target_transform``. Recognition only looks at
+A dataset is an image classification dataset, or Subsets and ConcatDatasets of such leaves. Recognition only looks at
 objects: it reads nothing from disk, and calls nothing of the user's.
 
 A subclass is known as long as it overrides nothing that its ``__getitem__`` is made of.
@@ -242,10 +240,6 @@ class FileReader:
         # threads get wrong costs a request.
         self._to_ask = _WATCHED
 
-    def path(self, index: Any) -> Any:
-        """Return where a sample lies."""
-        return self._samples[index][0]
-
     def ask_for(self, indices: Sequence[Any]) -> None:
         """Ask the kernel to read samples' files ahead, if it can and the files read lately were not in memory."""
         if _advise is None or not self._to_ask:
@@ -299,10 +293,6 @@ class PackReader:
 
     def __init__(self, dataset: PackedImages) -> None:
         self._dataset = dataset
-
-    def path(self, index: Any) -> str:
-        """Return where a sample lies."""
-        return f"{self._dataset.name(index)} in {self._dataset.root}"
 
     def ask_for(self, indices: Sequence[Any]) -> None:
         """Ask the kernel to read samples' files ahead."""

@@ -5,10 +5,8 @@
     files    [ cut: decode, crop, resize, flip ]   [ sample by sample  ] [ values ] [ erasing ]
     arrays   [ block: crops and flips of a chunk ] [ sample by sample  ] [ values ] [ erasing ]
 
-In: the images of a dataset, and the steps of its transform. Out: where one stage ends and the next begins; the
-parameters of samples, drawn from their keys by one vectorised call for each step; the
-:class:`~fastload.native.rows.Cut` that a decoder makes in one call. All of it is the same in every chunk, batch and
-worker, for every decoder, on the host and on the device. Pure.
+Parameters are drawn from the samples' keys by one vectorised call for each step. All of it is pure, and the same in
+every chunk, batch and worker, for every decoder, on the host and on the device.
 """
 
 from __future__ import annotations

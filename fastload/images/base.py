@@ -1,8 +1,4 @@
-"""What a decoder is: it makes pixels, a PIL image, or a row of a batch from the bytes of a file.
-
-In: a file, or the record of one in a pack, and a ``Cut``. Out: the pixels that Pillow makes. Pillow is given a record's
-file, which ``fastload.pack.records`` makes of it.
-"""
+"""What a decoder is: it makes Pillow's pixels, a PIL image, or a row of a batch of a file or its record in a pack."""
 
 from __future__ import annotations
 

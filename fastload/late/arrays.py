@@ -1,16 +1,13 @@
 """Functions that return a file's whole image: OpenCV's, torchvision's and TorchCodec's, decoded by the native library.
 
-In: what a sample gives ``cv2.imread``, ``cv2.imdecode``, or the operators ``decode_jpeg``, ``decode_png`` and
-``decode_image`` behind ``torchvision.io`` and ``torchcodec.decoders``. Out: the array or tensor that they return, bit
-for bit, for upright JPEG files in colour and most PNG files; with any other argument or file the original is called.
-Records of JPEG files are found and kept in the sample's cache: by the file that has the name, or by the bytes.
+It makes what they make of upright JPEG files in colour and most PNG files, bit for bit; with any other argument or file
+the original is called. Records of JPEG files are kept in the sample's cache.
 
-They are replaced in worker processes alone, and only if nobody else has replaced them. For each kind of files, and each
-mode in which they are read, the function's pixels of a few files are compared with the library's: before workers start
-what is usual, the rest in the worker that meets it first. Where they differ, the function itself decodes files of that
-kind in that mode. Code that imported ``cv2.imread`` by its name before the worker started is not reached; in the worker
-what it holds cannot be pickled, since pickle finds another function under that name. Operators are replaced inside the
-object that all names refer to.
+They are replaced in worker processes alone, and only if nobody else has replaced them. For each kind of files and mode
+the pixels of a few files are compared: before workers start what is usual, the rest in the worker that meets it first.
+Where they differ, the function itself decodes. Code that imported ``cv2.imread`` by its name before the worker started
+is not reached; in the worker what it holds cannot be pickled, since pickle finds another function under that name.
+Operators are replaced inside the object that all names refer to.
 """
 
 from __future__ import annotations

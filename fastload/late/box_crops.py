@@ -1,8 +1,7 @@
 """torchvision's random crop that keeps boxes, with fewer calls around the same draws.
 
-In: what a sample gives version 2's ``RandomIoUCrop``: images with bounding boxes. Out: the parameters that its
-``make_params`` draws; torch's default generator ends in the same state. It makes some twenty trials a sample, each by
-forty small tensors (2.7 ms); here numbers and arrays of numpy compute the same in single precision.
+``RandomIoUCrop.make_params`` of version 2 makes some twenty trials a sample, each by forty small tensors (2.7 ms);
+here numbers and arrays of numpy compute the same in single precision. torch's generator ends in the same state.
 
 Replaced in worker processes alone, once, unless somebody else has. The first call in a process compares both ways.
 """

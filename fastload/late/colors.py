@@ -1,8 +1,7 @@
 """Pillow's and torchvision's functions that change the colors of an image: by the native library, if the image is late.
 
-In: what a sample calls of ``PIL.ImageEnhance`` (all four classes), and torchvision's hue and
-grayscale of Pillow images. ``ColorJitter``, ``RandomGrayscale`` and the policies call these. Out: a late image whose
-pixels are in memory, the same bit for bit. For all other images and arguments the originals are called.
+They are the classes of ``PIL.ImageEnhance``, and torchvision's hue and grayscale of Pillow images; ``ColorJitter``,
+``RandomGrayscale`` and the policies call these. For all other images and arguments the originals are called.
 
 Tables (``ImageOps``) need nothing of this: they call ``point`` and ``histogram`` of the image.
 
@@ -24,6 +23,7 @@ from ..native.rows import Pixels
 from .image import LATE, changed, is_late
 from .originals import Originals, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
+from .undecoded import V2_FUNCTIONAL, registry
 
 _ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
     "Brightness": functools.partial(adjust, change=Change.BRIGHTNESS),
@@ -60,7 +60,9 @@ def _replace_enhancers(module: Any) -> None:
     _ORIGINALS.add(base, ("enhance",))
     for name, change in _ENHANCERS.items():
         kind: Any = getattr(module, name, None)
-        if is_written_in(kind.__init__, "PIL") and "enhance" not in vars(kind):
+        # A function that wraps a class by functools.wraps has the attributes of the class.
+        is_class = isinstance(kind, type)
+        if is_class and is_written_in(kind.__init__, "PIL") and "enhance" not in vars(kind):
             kind.__getattr__ = _attribute(kind.__init__)
             kind.__init__ = _constructor(kind, kind.__init__)
             kind.__reduce_ex__ = _reduced
@@ -175,12 +177,14 @@ def _agrees(adjust_hue: Callable[..., Any]) -> bool:
 
 def _add_kernels(functional: Any) -> None:
     """Let version 2's hue, which keeps the function that it was written with, take late images by ours."""
-    registry = getattr(sys.modules.get(f"{_V2}._utils"), "_KERNEL_REGISTRY", {})
-    kernels = registry.get(getattr(functional, "adjust_hue", None), {})
+    kernels: Any = registry().get(getattr(functional, "adjust_hue", None), {})
     original = kernels.get(Image.Image)
     if is_written_in(original, "torchvision"):
         kernels.update(dict.fromkeys(LATE, _around(original, _with_hue)))
 
 
-_PILLOW, _V2 = "torchvision.transforms._functional_pil", "torchvision.transforms.v2.functional"
-_REPLACE = {"PIL.ImageEnhance": _replace_enhancers, _PILLOW: _replace_functions, _V2: _add_kernels}
+_REPLACE = {
+    "PIL.ImageEnhance": _replace_enhancers,
+    "torchvision.transforms._functional_pil": _replace_functions,
+    V2_FUNCTIONAL: _add_kernels,
+}

@@ -1,12 +1,11 @@
 """torchvision's containers of transforms: conversion, scaling and ``Normalize`` in the pass that decodes.
 
-In: the transforms of a ``Compose`` or ``nn.Sequential``, and a late image. Out: what calling one transform after the
-other returns, bit for bit, with the same strides and type. Random resized crops and flips make the same draws with
-fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are called. From there
-on the image is an :class:`~fastload.late.undecoded.Undecoded`: transforms that look at one value at a time become a
-table of 256 levels for each channel, which the transforms themselves make once, of an image that has all levels;
-version 2's crops, resizes and flips are recorded. The first transform that is neither gets the decoded tensor. An
-image that is a tensor of uint8 already is recorded from the first crop, resize or flip of version 2 on.
+What a ``Compose`` or ``nn.Sequential`` returns has the same bits, strides and type. Random resized crops and flips make
+the same draws with fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are
+called. From there on the image is an :class:`~fastload.late.undecoded.Undecoded`: transforms that look at one value at
+a time become a table of 256 levels for each channel, which the transforms themselves make once, of an image that has
+all levels; version 2's crops, resizes and flips are recorded. The first transform that is neither gets the decoded
+tensor. An image that is a tensor of uint8 already is recorded from the first crop, resize or flip of version 2 on.
 
 ``__call__`` of v1's ``Compose`` and ``forward`` of v2's are replaced, and pass every call outside of samples on.
 ``forward`` of ``nn.Sequential`` is replaced in worker processes alone: models are made of it.
@@ -32,7 +31,7 @@ from . import draws, modes
 from .image import is_late, undecoded_of
 from .originals import METHODS, Originals, change_of, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
-from .undecoded import V2_FUNCTIONAL, Table, Undecoded, can_stand_for
+from .undecoded import V2_FUNCTIONAL, Table, Undecoded, can_stand_for, registry
 
 _tables: dict[tuple[Any, ...], Table | None] = {}
 """By default dtype and signatures of transforms."""
@@ -481,7 +480,7 @@ class _Known:
 
         if self._registry is None:
             self._kernels = list(_kernels(tv_tensors.Image))
-            self._registry = _registry()
+            self._registry = registry()
         if self._originals.replaced() is None and to_image in self.first:
             from . import tensors  # registers kernels for torchvision's functions
 
@@ -502,26 +501,21 @@ class _Known:
             return False
         return self._registry is None or self._are_kernels_intact(self._registry)
 
-    def _are_kernels_intact(self, registry: Any) -> bool:
-        if _registry() is not registry:
+    def _are_kernels_intact(self, known: Any) -> bool:
+        if registry() is not known:
             return False
         try:
             for function, read, kernels in self._kernels:
-                if any(map(is_not, read(registry[function]), kernels)):
+                if any(map(is_not, read(known[function]), kernels)):
                     return False
         except KeyError:  # somebody has deleted one
             return False
         return True
 
 
-def _registry() -> Any:
-    """Return version 2's kernels, by function and class of images."""
-    return getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
-
-
 def _kernels(image: type[Tensor]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
     """Find the kernels of images: version 2's function, what reads its kernels, and these."""
-    for function, registered in list(_registry().items()):
+    for function, registered in list(registry().items()):
         if getattr(function, "__name__", None) not in _FUNCTIONS[V2_FUNCTIONAL]:
             continue
         kinds = [kind for kind in (Tensor, image, Image.Image) if kind in registered]

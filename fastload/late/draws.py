@@ -1,8 +1,7 @@
 """torchvision's random resized crop and random flips, with fewer calls around the same draws.
 
-In: a transform of torchvision's and a Pillow image. Out: what the transform returns; torch's default generator ends in
-the same state. The classes spend most of their time in small tensors that each draw makes anew and in checks of
-arguments (54 µs for a resized crop, 12 here); the functions of this module make the same draws with one tensor.
+The classes spend most of their time in small tensors that each draw makes anew and in checks of arguments (54 µs for a
+resized crop, 12 here); the functions of this module make the same draws with one tensor.
 
 Nothing is assumed of the installed torchvision: :func:`draw_of` compares both ways first.
 """

@@ -1,8 +1,7 @@
 """Pillow images that are decoded when their pixels are needed.
 
-In: an image that :mod:`fastload.late.opener` opened, and what the user's code calls on it. Out: late images for what
-:class:`~fastload.late.view.View` records; for all else the same object as an ordinary Pillow image, by assigning to
-its ``__class__``: from then on Pillow's code runs.
+What :class:`~fastload.late.view.View` records of an image makes another late one; all else makes it an ordinary Pillow
+image, by assigning to its ``__class__``: from then on Pillow's code runs.
 
 Classes as Pillow has them: :class:`LateJpeg` and :class:`LatePng` are what ``open`` returns, :class:`LateImage` what is
 derived from them. Their state is in ``_late``. An opened image without it was not loaded yet: then only its ``load`` is

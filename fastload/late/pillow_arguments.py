@@ -1,7 +1,6 @@
 """What arguments of Pillow's methods mean: pure functions.
 
-In: arguments as users give them. Out: what is recorded of them, or what the native library is called with; None for all
-that Pillow is to treat by itself: errors, warnings, and whatever its versions treat differently.
+They return None for all that Pillow is to treat by itself: errors, warnings, and what its versions treat differently.
 """
 
 from __future__ import annotations

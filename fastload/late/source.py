@@ -1,7 +1,6 @@
 """A JPEG or PNG file, or the record of a JPEG in a pack or in the cache, whose pixels are decoded when they are needed.
 
-In: an image that Pillow has opened, or a record; later, cuts. Out: the file, read and closed as Pillow does; later,
-pixels equal to Pillow's bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
+Files are read and closed as Pillow does. No lock is held while decoding: two threads may both decode, and get the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """torchvision's functions that change the colors of tensors, by the native library.
 
-In: what a sample gives ``adjust_brightness``, ``adjust_contrast``, ``adjust_saturation``, ``adjust_hue``,
-``rgb_to_grayscale`` and version 2's ``permute_channels``: a tensor [3, H, W] of uint8; for version 2 a
-``tv_tensors.Image`` too. ``ColorJitter``, ``RandomGrayscale`` and ``RandomPhotometricDistort`` call these. Out: what
-they return, bit for bit, with the same strides. For all other images and arguments the originals are called.
+It takes tensors [3, H, W] of uint8; for version 2 a ``tv_tensors.Image`` too. ``ColorJitter``, ``RandomGrayscale`` and
+``RandomPhotometricDistort`` call these. For all other images and arguments the originals are called.
 
 Brightness and contrast look at one level at a time: the original, or torch, makes the table of an image that has all
 levels. torch also makes the mean of the greys, as the order in which it adds them depends on the processor.
@@ -27,7 +25,7 @@ from ..native.adjust import map_levels
 from . import modes
 from .originals import Originals, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
-from .undecoded import V2_FUNCTIONAL
+from .undecoded import V2_FUNCTIONAL, registry
 
 Kernel = Callable[..., Any]
 Change = Callable[[Kernel, Tensor, Any], Tensor | None]
@@ -88,9 +86,7 @@ def functions() -> dict[str, tuple[Known, Kernel]]:
 def _kernels_of(name: str) -> dict[type, Any]:
     """Return version 2's kernels of a function, by the class of images."""
     function = getattr(sys.modules[V2_FUNCTIONAL], name, None)
-    registry = getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
-    found: dict[type, Any] = registry.get(function, {})
-    return found
+    return registry().get(function, {})
 
 
 def _around(function: Kernel, known: Known, original: Kernel, kind: type[Tensor]) -> Kernel:
@@ -128,16 +124,25 @@ def _with_brightness(original: Kernel, image: Tensor, factor: Any) -> Tensor | N
     return _mapped(image, original(_LEVELS, factor)) if _is_factor(factor) else None
 
 
-def _with_contrast_1(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
+def _by_sums(make: Callable[[Tensor, Any, bool], Tensor | None], version: int) -> Change:
+    """Return a change that adds products as torch does: in version 1 with two roundings, in version 2 by its kernel."""
+
+    def change(original: Kernel, image: Tensor, value: Any) -> Tensor | None:
+        fused = False if version == 1 else _fused()
+        return None if fused is None else make(image, value, fused)
+
+    return change
+
+
+def _contrast_1(image: Tensor, factor: Any, fused: bool) -> Tensor | None:
     if not _is_factor(factor):
         return None
-    part, mean = float(factor), _mean_of_greys(image, fused=False)
+    part, mean = float(factor), _mean_of_greys(image, fused)
     return _mapped(image, (part * _LEVELS + (1.0 - part) * mean).clamp(0, 255).to(torch.uint8))
 
 
-def _with_contrast(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
-    fused = _fused()
-    if not _is_factor(factor) or fused is None:
+def _contrast_2(image: Tensor, factor: Any, fused: bool) -> Tensor | None:
+    if not _is_factor(factor):
         return None
     part, mean = float(factor), _mean_of_greys(image, fused)
     return _mapped(image, _LEVELS.mul(part).add_(mean, alpha=1.0 - part).clamp_(0, 255).to(torch.uint8))
@@ -147,13 +152,8 @@ def _mean_of_greys(image: Tensor, fused: bool) -> Tensor:
     return distort.greys(image, fused=fused).mean(dim=(-3, -2, -1), keepdim=True)
 
 
-def _with_saturation_1(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
-    return distort.saturated(image, factor, fused=False) if _is_factor(factor) else None
-
-
-def _with_saturation(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
-    fused = _fused()
-    return distort.saturated(image, factor, fused=fused) if _is_factor(factor) and fused is not None else None
+def _saturation(image: Tensor, factor: Any, fused: bool) -> Tensor | None:
+    return distort.saturated(image, factor, fused=fused) if _is_factor(factor) else None
 
 
 def _with_hue_1(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
@@ -169,15 +169,6 @@ def _with_channels(original: Kernel, image: Tensor, order: Any) -> Tensor | None
         order = order.tolist()
     is_known = type(order) is list and len(order) == 3 and all(type(one) is int and 0 <= one <= 2 for one in order)
     return distort.permuted(image, order) if is_known else None
-
-
-def _greys_1(original: Kernel, image: Tensor, channels: Any) -> Tensor | None:
-    return _greys(image, channels, fused=False)
-
-
-def _greys_2(original: Kernel, image: Tensor, channels: Any) -> Tensor | None:
-    fused = _fused()
-    return None if fused is None else _greys(image, channels, fused)
 
 
 def _greys(image: Tensor, channels: Any, fused: bool) -> Tensor | None:
@@ -199,18 +190,18 @@ class Known(NamedTuple):
 
 KNOWN_1 = {
     "adjust_brightness": Known(_with_brightness, "brightness_factor", (0.3, 1.7)),
-    "adjust_contrast": Known(_with_contrast_1, "contrast_factor", (0.1, 1.2)),
-    "adjust_saturation": Known(_with_saturation_1, "saturation_factor", (0.1, 1.2)),
+    "adjust_contrast": Known(_by_sums(_contrast_1, 1), "contrast_factor", (0.1, 1.2)),
+    "adjust_saturation": Known(_by_sums(_saturation, 1), "saturation_factor", (0.1, 1.2)),
     "adjust_hue": Known(_with_hue_1, "hue_factor", (-0.4, 0.05)),
-    "rgb_to_grayscale": Known(_greys_1, "num_output_channels", (1, 3)),
+    "rgb_to_grayscale": Known(_by_sums(_greys, 1), "num_output_channels", (1, 3)),
 }
 KNOWN_2 = {
     "adjust_brightness": Known(_with_brightness, "brightness_factor", (0.3, 1.7)),
-    "adjust_contrast": Known(_with_contrast, "contrast_factor", (0.1, 1.2)),
-    "adjust_saturation": Known(_with_saturation, "saturation_factor", (0.1, 1.2)),
+    "adjust_contrast": Known(_by_sums(_contrast_2, 2), "contrast_factor", (0.1, 1.2)),
+    "adjust_saturation": Known(_by_sums(_saturation, 2), "saturation_factor", (0.1, 1.2)),
     "adjust_hue": Known(_with_hue, "hue_factor", (-0.4, 0.05)),
     "permute_channels": Known(_with_channels, "permutation", ([1, 2, 0],)),
-    "rgb_to_grayscale": Known(_greys_2, "num_output_channels", (1, 3)),
+    "rgb_to_grayscale": Known(_by_sums(_greys, 2), "num_output_channels", (1, 3)),
 }
 
 

@@ -1,9 +1,7 @@
 """The class of tensors by which torchvision's version 2 crops, resizes and flips images that are not decoded yet.
 
-In: what a :class:`~torchvision.transforms.v2.Transform` does with an image, beside boxes and masks or alone. Out:
-crops, resizes and flips, recorded (:class:`~fastload.late.undecoded.Undecoded`); everything else is done with the
-decoded tensor. It is done by torchvision's own way to add a class of tensors: ``register_kernel``. Importing this
-module registers the class, for torchvision's own functions.
+They are recorded (:class:`~fastload.late.undecoded.Undecoded`); everything else is done with the decoded tensor.
+Importing this module registers the class by torchvision's own way to add one, ``register_kernel``.
 """
 
 from __future__ import annotations

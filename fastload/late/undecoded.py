@@ -1,8 +1,7 @@
 """Images that are tensors for the user and not decoded yet: what ``ToImage`` makes, and crops, resizes and flips of it.
 
-In: a late image, and what the transforms so far make of its levels. Out: the tensor that torch's operators make, bit
-for bit, with the same strides; of the file, only what was kept is decoded. A tensor that a user's code has made of an
-image stands for one too: what transforms do with it is then done in one pass.
+Of the file, only what was kept is decoded. A tensor that a user's code has made of an image stands for one too: what
+transforms do with it is then done in one pass.
 
 The native library resizes as torch's ``interpolate`` does tensors of uint8, where both were compared
 (:func:`tensor_filters`). In all other cases the part that is kept is decoded, and torchvision resizes it.
@@ -213,6 +212,11 @@ def _tells_order(size: tuple[int, int]) -> bool:
 def _of_v2(name: str, *arguments: Any, **named: Any) -> Tensor:
     made: Tensor = getattr(sys.modules[V2_FUNCTIONAL], name)(*arguments, **named)
     return made
+
+
+def registry() -> dict[Any, dict[type, Any]]:
+    """Return version 2's kernels, by function and class of images; empty if it is not imported."""
+    return getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
 
 
 def _mode_of(name: str) -> Any:

@@ -1,7 +1,6 @@
 """The geometry of an image that is not decoded yet: what was done to it so far.
 
-In: the size of a decoded image, then crops, one resize, flips and quarter turns, as Pillow defines them. Out: what is
-to be made of the decoded image. An operation that cannot be recorded exactly gives None.
+Crops, one resize, flips and quarter turns, as Pillow defines them. One that cannot be recorded exactly gives None.
 """
 
 from __future__ import annotations

@@ -189,7 +189,21 @@ def tensor_pipelines() -> dict[str, list[Any]]:
     return found
 
 
-PIPELINES = {**pil_pipelines(v1), **pil_pipelines(v2), **tensor_pipelines()}
+NEAREST, EXACT = v1.InterpolationMode.NEAREST, v1.InterpolationMode.NEAREST_EXACT
+MORE = {
+    "to the nearest pixel": [v2.ToImage(), v2.Resize((20, 24), NEAREST)],
+    "crop to the nearest pixel": [v2.ToImage(), v2.RandomResizedCrop((20, 24), interpolation=EXACT)],
+    "nearest, then moved": [v1.PILToTensor(), v1.Resize((25, 30), EXACT), v1.RandomCrop(20), v1.RandomVerticalFlip()],
+    "wide": [v1.CenterCrop(20), v1.PILToTensor(), v1.ConvertImageDtype(torch.int16)],
+    "wide, of floats": [v1.CenterCrop(20), v1.ToTensor(), v2.ToDtype(torch.int64)],
+    "boolean": [v1.CenterCrop(20), v1.PILToTensor(), v2.ToDtype(torch.bool)],
+    "not antialiased": [v2.ToImage(), v2.RandomResizedCrop(20, antialias=False)],
+    **{
+        f"by {mode}": [v1.RandomResizedCrop(20, interpolation=v1.InterpolationMode(mode)), v1.PILToTensor()]
+        for mode in ("box", "hamming", "lanczos", "nearest-exact")
+    },
+}
+PIPELINES = {**pil_pipelines(v1), **pil_pipelines(v2), **tensor_pipelines(), **MORE}
 
 
 def forced(transform: Any, image: Any, given: Any) -> Any:

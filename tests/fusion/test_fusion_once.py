@@ -76,12 +76,12 @@ def dataset_of(kind: str, target: Target, late: Late | None, root: Path) -> Any:
     on_error=st.sampled_from(["raise", "skip"]),
     batch_size=st.integers(1, 9),
     chunk_size=st.sampled_from([None, 1, 3, "batch"]),
-    num_workers=st.integers(0, 2),
+    way=st.sampled_from(["inline", "threads", "threads", "processes"]),
     subset=st.booleans(),
 )
 @settings(max_examples=20, deadline=None)
 def test_the_users_code_runs_once_for_each_sample(
-    files, kind, unknown, odd, on_error, batch_size, chunk_size, num_workers, subset
+    files, kind, unknown, odd, on_error, batch_size, chunk_size, way, subset
 ):
     target, late = Target(odd), Late() if unknown and kind == "arrays" else None
     dataset = dataset_of(kind, target, late, files)
@@ -91,9 +91,8 @@ def test_the_users_code_runs_once_for_each_sample(
         shuffle=True,
         seed=1,
         fuse=True,
-        num_workers=num_workers,
-        worker_method="thread" if num_workers else "multiprocessing",
-        chunk_size=chunk_size if num_workers else None,
+        chunk_size=None if way == "inline" else chunk_size,
+        **WAYS[way],
         on_error=on_error,
         max_errors=COUNT,
         overlap_epochs=False,
@@ -111,20 +110,6 @@ def test_the_users_code_runs_once_for_each_sample(
             assert target.calls.tolist() == [epoch] * COUNT
             assert late is None or late.calls.tolist() == [epoch] * COUNT
         assert target.calls.max() <= epoch
-    loader.close()
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["arrays", "files", "files of sizes"])
-def test_it_does_for_all_kinds_of_workers(kind, way, files):
-    target = Target({3: 0.5, 17: True, 20: KeyError})
-    dataset = dataset_of(kind, target, None, files)
-    size = 1 if kind == "files of sizes" else 5
-    with_errors = {"on_error": "skip", "max_errors": 1}
-    loader = DataLoader(dataset, size, seed=1, fuse=True, overlap_epochs=False, **with_errors, **WAYS[way])
-    for epoch in (1, 2):
-        assert sum(len(targets) for _, targets in loader) == COUNT - 1
-        assert target.calls.tolist() == [epoch] * COUNT
     loader.close()
 
 

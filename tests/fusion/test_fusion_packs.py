@@ -23,8 +23,14 @@ from fastload.pack.run import pack
 NEAREST = v1.InterpolationMode.NEAREST
 USUAL = [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]
 needs_library = pytest.mark.skipif(not native.available(), reason="the native library is not built")
-# What is done to the pixels does not depend on where they lay; of files, all: test_fusion_equality.py, _native.py.
-FEW = sorted(PIPELINES)[::12]
+# What is done to the pixels does not depend on where they lay; of files, all: test_fusion_equality.py.
+PACKED = {
+    **{name: PIPELINES[name] for name in sorted(PIPELINES)[::12]},
+    "usual": USUAL,
+    "samples are PIL images": USUAL[:2],
+    "some are padded": [v1.RandomCrop(24, 3, pad_if_needed=True), *USUAL],
+    "resized by Pillow": [v1.Resize(20, NEAREST), *USUAL],
+}
 KINDS = ["files", "pixels", pytest.param("coefficients", marks=needs_library)]
 
 
@@ -52,20 +58,13 @@ def check(one, other, indices, epoch=2):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", FEW)
-def test_a_pack_gives_image_folders_fused_samples(made, name, kind):
-    transform = v1.Compose(PIPELINES[name])
-    check(fused(PackedImages(getattr(made, kind), transform)), fused(folder(made.source, transform)), range(25))
-
-
-@needs_library
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", FEW)
-def test_the_library_makes_the_same_of_a_pack(made, name, kind):
-    transform = v1.Compose(PIPELINES[name])
+@pytest.mark.parametrize("name", PACKED)
+def test_a_pack_gives_image_folders_fused_samples_by_each_decoder(made, name, kind):
+    transform = v1.Compose(PACKED[name])
     images = PackedImages(getattr(made, kind), transform)
-    one = FusedDataset(images, recognise(images), 7, rows=NativeDecoder())
-    check(one, fused(folder(made.source, transform)), range(25))
+    for decoder in (Decoder, NativeDecoder)[: 1 + native.available()]:
+        one = FusedDataset(images, recognise(images), 7, rows=decoder())
+        check(one, fused(folder(made.source, transform)), range(25))
 
 
 @needs_library
@@ -98,21 +97,6 @@ def test_the_loaders_batches_are_those_of_image_folder(made, kind, fuse, workers
     for (images, targets), (its_images, its_targets) in zip(found, expected, strict=True):
         assert torch.equal(images, its_images)
         assert torch.equal(targets, its_targets)
-
-
-@needs_library
-@pytest.mark.parametrize("decoder", [NativeDecoder, Decoder])
-def test_every_decoder_reads_coefficients(made, decoder):
-    for steps in (
-        USUAL,
-        USUAL[:2],
-        [v1.RandomCrop(24, 3, pad_if_needed=True), *USUAL],
-        [v1.Resize(20, NEAREST), *USUAL],
-    ):
-        transform = v1.Compose(steps)
-        images = PackedImages(made.coefficients, transform)
-        one = FusedDataset(images, recognise(images), 7, rows=decoder())
-        check(one, fused(folder(made.source, transform)), range(25))
 
 
 @needs_library

@@ -9,8 +9,8 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from fused_samples import params_of, reference_of
-from fusion_tools import MEAN, PIPELINES, STD, cifar, folder, fused, same
+from fused_samples import params_of
+from fusion_tools import MEAN, PIPELINES, STD, cifar, folder, fused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Subset
@@ -19,25 +19,27 @@ from torchvision import transforms as v1
 from fastload.device.batch_keys import BatchKeys
 from fastload.fusion import FusedDataset, recognise
 from fastload.keys.seeding import sample_id
-from fastload.transforms.base import BatchShape
-from fastload.transforms.draws import Draws
-from fastload.transforms.resize import RandomResizedCrop
-from fastload.transforms.sample import Sizes
 from fastload.work import Batch, Shard
 
 NAMES = ["v1, resized crop, flip", "v2, pad if needed", "tensors, rand augment", "v1, erase by noise", "v2, jitter"]
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("images")
+
+
 @given(
     name=st.sampled_from(NAMES),
-    indices=st.lists(st.integers(0, 23), min_size=1, max_size=9),
+    indices=st.lists(st.integers(0, 42), min_size=1, max_size=9),
     cuts=st.lists(st.integers(0, 9), max_size=3),
     epoch=st.integers(0, 5),
 )
 @settings(max_examples=80)
-def test_a_sample_is_the_same_in_whatever_chunk(name, indices, cuts, epoch):
+def test_a_sample_is_the_same_in_whatever_chunk(root, name, indices, cuts, epoch):
     transform = v1.Compose(PIPELINES[name])
-    one = fused(ConcatDataset([cifar(transform, size=(25, 33)), cifar(transform, size=(40, 19), seed=1)]))
+    arrays = cifar(transform, size=(25, 33)), cifar(transform, size=(40, 19), seed=1)
+    one = fused(ConcatDataset([Subset(arrays[0], range(6)), arrays[1], folder(root, transform)]))
     whole = one.load(indices, indices, epoch)
     bounds = sorted({0, len(indices), *(cut for cut in cuts if cut < len(indices))})
     parts = [
@@ -64,24 +66,7 @@ def test_two_steps_of_a_kind_draw_independently():
     assert 140 < (first == second).sum() < 260
 
 
-@given(
-    sizes=st.lists(st.tuples(st.integers(1, 600), st.integers(1, 600)), min_size=1, max_size=20),
-    scale=st.sampled_from([(0.08, 1.0), (0.9, 1.0), (1.0, 1.0)]),
-    ratio=st.sampled_from([(3 / 4, 4 / 3), (0.95, 1.05), (2.0, 3.0)]),
-)
-def test_parts_of_images_of_many_sizes_are_those_drawn_for_each_alone(sizes, scale, ratio):
-    transform = RandomResizedCrop(8, scale, ratio)
-    draws = Draws(b"a key of bytes..", np.arange(len(sizes)))
-    both = Sizes.of(sizes)
-    parts = transform._parts(draws.stream("x"), both.height, both.width)
-    for row, (height, width) in enumerate(sizes):
-        alone = transform.draw(draws.of([row]).stream("x"), BatchShape(1, 3, height, width))
-        assert {name: values[row] for name, values in parts.items()} == {
-            name: one.item() for name, one in alone.items()
-        }
-
-
-@pytest.mark.parametrize("name", [*NAMES, "tensors, trivial augment", "v2, pad", "floats, crop", "floats, jitter"])
+@pytest.mark.parametrize("name", [*NAMES, "v2, pad", "floats, crop", "floats, jitter"])
 @pytest.mark.parametrize("nested", [False, True])
 def test_what_the_device_does_draws_what_the_worker_would(name, nested, tmp_path):
     transform = v1.Compose(PIPELINES[name])
@@ -159,10 +144,3 @@ def test_it_can_be_pickled_to_another_process(arrays, tmp_path):
     plan = pickle.loads(pickle.dumps(one.plan))
     assert plan == one.plan
     assert str(plan) == str(one.plan)
-
-
-def test_a_drawn_sample_can_be_looked_at_again(tmp_path):
-    dataset = folder(tmp_path, v1.Compose(PIPELINES["v2, jitter"]))
-    one = fused(dataset)
-    given_ = params_of(one, [8], [8], 4)[0]
-    assert same(reference_of(one, 8, given_)[0], one.load([8], [8], 4).samples()[0][0])

@@ -57,7 +57,7 @@ def test_all_files_of_a_part_are_asked_for_before_its_first_is_read_and_the_next
     read = FileReader.data
 
     def noted(reader: FileReader, index: int) -> bytes:
-        kernel.events.append(f"read {Path(reader.path(index)).name}")
+        kernel.events.append(f"read {Path(reader._samples[index][0]).name}")
         return read(reader, index)
 
     monkeypatch.setattr(FileReader, "data", noted)

@@ -15,7 +15,7 @@ import numpy as np
 from comparing import described, jpeg, opened, picture, png
 from hypothesis import strategies as st
 from interrupting import Interrupting, interrupted_at
-from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, JpegImagePlugin
+from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, ImagePalette, JpegImagePlugin
 from torchvision.transforms import _functional_pil
 
 from fastload.late import LateSamples
@@ -128,6 +128,86 @@ def _derived(kind: Any) -> Any:
     return type("Derived", (kind,), {"crop": lambda self, box=None: kind.crop(self, box).rotate(90)})
 
 
+def _palette() -> ImagePalette.ImagePalette:
+    return ImagePalette.ImagePalette("RGB", bytes(255 - value // 3 for value in range(768)))
+
+
+def _change_palette(image: Any, **changes: Any) -> None:
+    vars(image.palette).update(changes, palette=bytes(len(image.palette.palette)))
+
+
+def _note_palette(image: Any) -> None:
+    image.info.update(palette=(image.palette and image.palette.palette, image.getpalette()))
+
+
+_CHANGES: dict[str, Callable[[Any], Any]] = {
+    "then read": lambda image: None,
+    "closed": lambda image: image.close(),
+    "shrunk": lambda image: image.thumbnail((10, 10)),
+    "written": lambda image: image.putpixel((3, 4), 1 if image.mode == "L" else (1, 2, 3)),
+    "turned, then closed": lambda image: (image.rotate(3), image.close()),
+    "turned in place": lambda image: ImageOps.exif_transpose(image, in_place=True),
+}
+
+
+def _access(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def use(image: Any) -> None:
+        pixels = image.load()
+        change(image)
+        seen = [pixels[3, 4]]
+        pixels[3, 4] = 9 if image.mode == "L" else (9, 8, 7)
+        image.info.update(seen=[*seen, pixels[3, 4], pixels[5, 6]])
+
+    return use
+
+
+_OVERRIDDEN: dict[str, tuple[Any, ...]] = {
+    "copy": (),
+    "load": (),
+    "tobytes": (),
+    "crop": ((1, 2, 9, 9),),
+    "convert": ("L",),
+    "resize": ((9, 8), 2),
+    "transpose": (1,),
+    "__repr__": (),
+    "putpalette": (bytes(768),),
+    "__eq__": (3,),
+    "__reduce_ex__": (2,),
+}
+
+
+def _overridden(name: str, given: tuple[Any, ...]) -> Step:
+    def use(image: Any) -> Any:
+        kind, calls = type(image), []
+
+        def override(self: Any, *arguments: Any) -> Any:
+            calls.append(name)
+            return getattr(kind, name)(self, *arguments)
+
+        new = _with_attributes_of(Image.Image.__new__(type("Derived", (kind,), {name: override})), image)
+        made = getattr(new, name)(*given)
+        new.info.update(calls=[*calls], made=made if isinstance(made, bytes) else type(made) is tuple)
+        return made if isinstance(made, Image.Image) else new
+
+    return use
+
+
+def _derived_with_options(image: Any) -> Any:
+    class Mixed:
+        made: str
+
+        def __init_subclass__(cls, made: str = "not given") -> None:
+            cls.made = made
+
+    class Derived(type(image), Mixed, made="by a test"):  # type: ignore[misc]
+        def crop(self, box: Any = None) -> Any:
+            return super().crop(box).rotate(90)
+
+    new = _with_attributes_of(Derived.__new__(Derived), image)
+    new.info.update(kinds=[kind.__name__ for kind in Derived.__mro__], made=Derived.made)
+    return new.crop((0, 0, 9, 8))
+
+
 FIXED: dict[str, Step] = {
     "to RGB": lambda image: image.convert("RGB"),
     "to L": lambda image: image.convert("L"),
@@ -153,8 +233,10 @@ FIXED: dict[str, Step] = {
     "paste itself": _in_place(lambda image: image.paste(image.crop((0, 0, 2, 1)), (1, 0))),
     "draw": _in_place(lambda image: ImageDraw.Draw(image).rectangle((0, 0, 5, 5), fill=7)),
     "alpha": _in_place(lambda image: image.putalpha(9)),
-    "palette": _in_place(lambda image: image.putpalette(bytes(range(255, -1, -1)) * 3)),
-    "palette in another order": _in_place(lambda image: image.putpalette(bytes(range(255, -1, -1)) * 3, "BGR")),
+    "palette": _in_place(lambda image: (image.putpalette(bytes(range(255, -1, -1)) * 3), _note_palette(image))),
+    "palette in another order": _in_place(
+        lambda image: (image.putpalette(bytes(range(255, -1, -1)) * 3, "BGR"), _note_palette(image))
+    ),
     "a note": _in_place(lambda image: image.info.update(note=1)),
     "compare": lambda image: image if image == image.copy() and image != picture(3, 3) else None,
     "exif_transpose": ImageOps.exif_transpose,
@@ -221,6 +303,53 @@ FIXED: dict[str, Step] = {
     "no pixel memory": _in_place(lambda image: setattr(image, "im", None)),
     "pickled by the old protocol": lambda image: pickle.loads(pickle.dumps(image, 2)),
     "Pillow's methods by name": lambda image: Image.Image.transpose(Image.Image.copy(image), 1),
+    "remap_palette": lambda image: image.convert("L").remap_palette([*range(255, -1, -1)]).convert("RGB"),
+    "another palette": _in_place(lambda image: setattr(image, "palette", _palette())),
+    "a changed palette": lambda image: (image.convert("RGB"), _change_palette(image, dirty=1), image)[2],
+    "a palette's bytes": lambda image: (_change_palette(image), image.convert("RGB"))[1],
+    "draft of a mode": _in_place(lambda image: image.draft("L", None)),
+    "draft of a size": _in_place(lambda image: image.draft(None, (8, 8))),
+    "draft of YCbCr": _in_place(lambda image: image.draft("YCbCr", (64, 48))),
+    **{f"what load returned, {name}": _in_place(_access(change)) for name, change in _CHANGES.items()},
+    **{f"{name}, by the class that it overrides": _overridden(name, given) for name, given in _OVERRIDDEN.items()},
+    "class derived with options": _derived_with_options,
+    "a filter that is a float": lambda image: image.resize((10, 10), 2.0),
+    "a filter in a list": lambda image: image.resize((10, 10), [2]),
+    "a filter by name": lambda image: image.resize((10, 10), "bilinear"),
+    "a size that is an iterator": lambda image: image.resize(iter((10, 11)), 2),
+    "a size that is an array": lambda image: image.resize(np.array([10, 11]), 2),
+    "a size of floats": lambda image: image.resize((10.0, 11), 2),
+    "a size of three": lambda image: image.resize((10, 11, 12), 2),
+    "a box that is an iterator": lambda image: image.resize((10, 11), 2, iter((1, 2, 30, 31))),
+    "a box that is an array": lambda image: image.resize((10, 11), 2, np.array([1, 2, 30, 31])),
+    "a box of strings": lambda image: image.resize((10, 11), 2, ("1", "2", "30", "31")),
+    "a box that is empty in single precision": lambda image: image.resize((10, 11), 2, (1.0, 1.0, 1.0 + 1e-12, 20.0)),
+    "a box that reaches beyond in single precision": lambda image: image.resize((9, 9), 2, (0, 0, 64 + 1e-9, 48)),
+    "a box of three": lambda image: image.resize((10, 11), 2, (1, 2, 30)),
+    "the same size, and all of it": lambda image: image.resize(image.size, 2, [0, 0, *image.size]),
+    "a crop by an iterator": lambda image: image.crop(iter((1, 2, 30, 31))),
+    "a crop by an array": lambda image: image.crop(np.array([1, 2, 30, 31])),
+    "a crop of strings": lambda image: image.crop(("1", "2", "30", "31")),
+    "a crop of five": lambda image: image.crop((1, 2, 30, 31, 32)),
+    "a crop from right to left": lambda image: image.crop((10.4, 0, 10.3, 5)),
+    "a crop of nothing": lambda image: image.crop((10, 10, 10, 20)),
+    "a crop with halves": lambda image: image.crop((0.5, 1.5, 20.5, 21.5)),
+    "a crop by infinity": lambda image: image.crop((0, 0, float("inf"), 5)),
+    "a transposition by name": lambda image: image.transpose("left"),
+    "a transposition by a float": lambda image: image.transpose(1.0),
+    "a transposition by truth": lambda image: image.transpose(True),
+    "an unknown transposition": lambda image: image.transpose(9),
+    "convert by a keyword": lambda image: image.convert(mode="RGB"),
+    "convert by a matrix": lambda image: image.convert("L", (0.3, 0.5, 0.2, 0)),
+    "crop by a keyword": lambda image: image.crop(box=(1, 2, 3, 4)),
+    "resize by keywords": lambda image: image.resize(size=(9, 8), resample=3, box=(0, 0, 20, 20), reducing_gap=None),
+    "resize without a size": lambda image: image.resize(),
+    "an unknown keyword": lambda image: image.resize((9, 8), filter=2),
+    "transpose by a keyword": lambda image: image.transpose(method=1),
+    "an unknown attribute": lambda image: image.none_such,
+    "the hash": hash,
+    "the length": len,
+    "a sum": lambda image: image + 1,
 }
 
 # What changes nothing, so that an error in the middle of it may leave nothing changed.
@@ -269,6 +398,12 @@ _steps: st.SearchStrategy[tuple[str, Step]] = st.one_of(
     st.sampled_from(sorted(FIXED.items())),
 )
 
+_moves: st.SearchStrategy[tuple[str, Step]] = st.one_of(
+    st.tuples(st.just("crop"), _boxes.map(lambda box: lambda image: image.crop(box))),
+    st.tuples(st.just("resize"), _resize()),
+    st.tuples(st.just("transpose"), st.integers(0, 6).map(lambda method: lambda image: image.transpose(method))),
+)
+
 Steps = list[tuple[tuple[str, Step], bool]]
 """Steps by name, and whether the image before each is kept."""
 
@@ -276,6 +411,11 @@ Steps = list[tuple[tuple[str, Step], bool]]
 def steps(most: int) -> st.SearchStrategy[Steps]:
     """Make up to this many steps."""
     return st.lists(st.tuples(_steps, st.booleans()), max_size=most)
+
+
+def moves(most: int) -> st.SearchStrategy[Steps]:
+    """Make up to this many crops, resizes, flips and turns."""
+    return st.lists(st.tuples(_moves, st.booleans()), max_size=most)
 
 
 def outcomes_of(image: Any, steps: Steps) -> tuple[list[Any], Any, list[Any]]:

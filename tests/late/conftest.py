@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
+from replacing import put_back
 
-from fastload.late import colors, opener
+from fastload.base.compat import process
+from fastload.late import arrays, opener
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
 
@@ -27,18 +29,13 @@ def small_files_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opener, "LEAST_VALUES", 0)
 
 
-@pytest.fixture(scope="module")
-def colors_replaced() -> Iterator[None]:
-    """Replace the functions that change colors, as a worker process does, and put them back."""
-    places = [(sys.modules["PIL.ImageEnhance"], name) for name in ("Brightness", "Color", "Contrast")]
-    classes = {getattr(module, name): dict(vars(getattr(module, name))) for module, name in places}
-    functions = sys.modules["torchvision.transforms._functional_pil"]
-    before = {name: getattr(functions, name) for name in ("adjust_hue", "to_grayscale")}
-    colors.prepare()
+@pytest.fixture
+def as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Replace what a worker process replaces, but functions that return whole images, and put it back."""
+    put_back()
+    monkeypatch.setattr(arrays, "_prepared", set(arrays.DOORS))
+    torch.set_warn_always(True)  # else the second call does not repeat what the first was warned of
+    monkeypatch.setattr(process, "is_worker", True)
     yield
-    colors._prepared -= {"PIL.ImageEnhance", functions.__name__}
-    for name, function in before.items():
-        setattr(functions, name, function)
-    for kind, attributes in classes.items():
-        kind.__init__ = attributes["__init__"]
-        del kind.enhance, kind.__getattr__, kind.__reduce_ex__
+    torch.set_warn_always(False)
+    put_back()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pickle
@@ -23,25 +24,32 @@ import torchvision.io
 from comparing import jpeg, picture
 from kit.datasets import Made, Sized
 from PIL import Image
-from torch.overrides import TorchFunctionMode
+from test_late_modes import Function
 from torch.utils.data import get_worker_info
-from whole_images import IS_OLD, assert_workers_read_the_same, memory, of_any_kind, same, samples_of, seen, tensor
+from whole_images import (
+    IS_OLD,
+    assert_workers_read_the_same,
+    memory,
+    needs_library,
+    of_any_kind,
+    same,
+    samples_of,
+    seen,
+    tensor,
+)
 
 import fastload
 from fastload.cache import shared
 from fastload.late import arrays
 from fastload.native import jpeg as native_jpeg
+from fastload.native import png
 
 cv2 = pytest.importorskip("cv2")
 imread_by_name = cv2.imread
-pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def _with_doors() -> None:
-    reason = arrays.why_not()
-    if reason is not None:
-        pytest.skip(f"whole images are decoded by others here: {reason}")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning"),
+    needs_library,
+]
 
 
 def exif(orientation: int, order: str = "little", kind: int = 3, tag: int = 0x0112, entries: int = 1) -> bytes:
@@ -263,39 +271,9 @@ def _patch_opencv(worker_id: int) -> None:
     cv2.imread = lambda path: "patched"  # type: ignore[assignment]
 
 
-def _damage_the_library(is_damaged: Callable[..., bool], set_: Callable[..., None] = setattr) -> None:
-    for name in ("pixels_of_jpeg", "row_of_jpeg"):
-        made = getattr(native_jpeg, name)
-
-        def damaged(data: Any, cut: Any, *layout: str, made: Any = made, **named: Any) -> Any:
-            pixels = made(data, cut, *layout, **named)
-            if is_damaged(native_jpeg.read_size(data).sampling, *layout):
-                pixels ^= 1
-            return pixels
-
-        set_(native_jpeg, name, damaged)
-
-
-def itself(function: str, kind: str) -> str:
-    """Return how images are counted that a function decodes itself, since its pixels are others."""
-    return f"at once, by {function} itself: its pixels of {kind} files are others"
-
-
 def test_a_function_that_somebody_else_has_replaced_is_left_alone(folder: Path) -> None:
     path = str(folder / "0False.jpg")
     assert samples_of(lambda i: cv2.imread(path), worker_init_fn=_patch_opencv) == (["patched"] * 2, {})
-
-
-def test_a_decoder_with_other_pixels_is_left_to_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = folder / "0False.jpg"
-    monkeypatch.setattr(arrays, "compared", {})
-    _damage_the_library(lambda *_: True, monkeypatch.setattr)
-
-    def sample(index: int) -> Any:
-        return seen(lambda: cv2.imread(str(path))), seen(lambda: torchvision.io.decode_image(tensor(path)))
-
-    decoded = dict.fromkeys((itself(f, "JPEG 4:4:4") for f in ("cv2.imread", "torchvision.io.decode_image")), 2)
-    assert samples_of(sample) == ([sample(0)] * 2, decoded)
 
 
 def _refuse_to_compare(worker_id: int) -> None:
@@ -332,39 +310,82 @@ def test_what_is_usual_is_compared_before_workers_start(folder: Path, start_meth
         assert loader.statistics().decoded == {f"at once, for {name}": 2 for name in names}
 
 
-def _damage_colors_of_half_the_rows(worker_id: int) -> None:
-    _damage_the_library(lambda sampling, *layout: sampling == "4:4:0")
+class Damaged:
+    """Starts workers whose library makes other pixels of some JPEG files, or of PNG files."""
+
+    def __init__(self, is_damaged: Callable[..., bool]) -> None:
+        self.is_damaged = is_damaged
+
+    def __call__(self, worker_id: int) -> None:
+        arrays.compared.clear()
+        for name in ("pixels_of_jpeg", "row_of_jpeg"):
+            setattr(native_jpeg, name, functools.partial(self.made, getattr(native_jpeg, name)))
+        png.write_whole = functools.partial(self.written, png.write_whole)
+
+    def made(self, make: Any, data: Any, cut: Any, *layout: str, **named: Any) -> Any:
+        pixels = make(data, cut, *layout, **named)
+        if self.is_damaged(native_jpeg.read_size(data).sampling, *layout):
+            pixels ^= 1
+        return pixels
+
+    def written(self, write: Any, data: Any, target: Any, *others: Any, **named: Any) -> Any:
+        status = write(data, target, *others, **named)
+        target ^= self.is_damaged("PNG")
+        return status
 
 
-def _damage_rgb(worker_id: int) -> None:
-    _damage_the_library(lambda sampling, *layout: layout == ("RGB",))
+NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (120, 144, 3), dtype=np.uint8))
+IMREAD, DECODE_IMAGE, DECODE_JPEG = "cv2.imread", "torchvision.io.decode_image", "torchvision.io.decode_jpeg"
+TRIALS = {one: next(native_jpeg.trial_files(NOISE, one)) for one in ("4:4:4", "4:4:0", "4:2:0")}
+OTHER_PIXELS: dict[str, tuple[Callable[..., bool], list[tuple[str, str, int]], dict[str, str]]] = {
+    # What is damaged; functions, files and modes that are read; what a function decodes itself, by function.
+    "of all": (lambda *_: True, [(IMREAD, "4:4:4", 1), (DECODE_IMAGE, "4:4:4", 0)], {IMREAD: "JPEG 4:4:4"}),
+    "of a kind": (
+        lambda sampling, *_: sampling == "4:4:0",
+        [(DECODE_JPEG, "4:4:0", 0), (DECODE_JPEG, "4:2:0", 0)],
+        {DECODE_JPEG: "JPEG 4:4:0"},
+    ),
+    # OpenCV before 4.11 has no IMREAD_COLOR_RGB, and makes grey images of it.
+    "in a mode": (
+        lambda _, *layout: layout == ("RGB",),
+        [(IMREAD, "4:2:0", 1), (IMREAD, "4:2:0", 256)],
+        {IMREAD: "JPEG 4:2:0"},
+    ),
+    "of PNG files": (
+        lambda kind, *_: kind == "PNG",
+        [(IMREAD, "PNG", 1), (IMREAD, "4:2:0", 1), (DECODE_IMAGE, "PNG", 0), (DECODE_IMAGE, "4:2:0", 0)],
+        {IMREAD: "PNG", DECODE_IMAGE: "PNG"},
+    ),
+}
 
 
-def test_files_of_one_kind_with_other_pixels_are_left_to_the_decoder_and_no_others(folder: Path) -> None:
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (80, 144, 3), dtype=np.uint8))
-    files = [np.frombuffer(next(native_jpeg.trial_files(noise, one)), np.uint8) for one in ("4:4:0", "4:2:0")]
+@pytest.mark.parametrize("name", OTHER_PIXELS)
+def test_files_with_other_pixels_are_left_to_the_function_and_no_others(name: str, tmp_path: Path) -> None:
+    is_damaged, reads, itself = OTHER_PIXELS[name]
+    for kind, data in TRIALS.items():
+        (tmp_path / kind).write_bytes(data)
+    NOISE.save(tmp_path / "PNG", "PNG")
+
+    def read(function: str, kind: str, mode: int) -> Any:
+        path = tmp_path / kind
+        if function == IMREAD:
+            return cv2.imread(str(path), mode)
+        return getattr(torchvision.io, function.rpartition(".")[2])(tensor(path), torchvision.io.ImageReadMode(mode))
 
     def sample(index: int) -> Any:
-        return [seen(lambda file=file: torchvision.io.decode_jpeg(torch.tensor(file))) for file in files]  # type: ignore[misc]
+        return [seen(lambda one=one: read(*one)) for one in reads]  # type: ignore[misc]
 
     loader = fastload.DataLoader(
-        Made(2, sample), None, collate_fn=same, num_workers=1, worker_init_fn=_damage_colors_of_half_the_rows
+        Made(2, sample), None, collate_fn=same, num_workers=1, worker_init_fn=Damaged(is_damaged)
     )
     assert list(loader) == [sample(0)] * 2
-    name = "torchvision.io.decode_jpeg"
-    assert loader.statistics().decoded == {f"at once, for {name}": 2, itself(name, "JPEG 4:4:0"): 2}
-    assert itself(name, "JPEG 4:4:0") in str(loader.explain())
-
-
-def test_a_mode_with_other_pixels_is_left_to_the_decoder_and_no_other(folder: Path) -> None:
-    # OpenCV before 4.11 has no IMREAD_COLOR_RGB, and makes grey images of it.
-    path = str(folder / "2False.jpg")
-
-    def sample(index: int) -> Any:
-        return [seen(lambda flags=flags: cv2.imread(path, flags)) for flags in (1, 256)]  # type: ignore[misc]
-
-    decoded = {"at once, for cv2.imread": 2, itself("cv2.imread", "JPEG 4:2:0"): 2}
-    assert samples_of(sample, worker_init_fn=_damage_rgb) == ([sample(0)] * 2, decoded)
+    decoded = loader.statistics().decoded
+    for function, kind in itself.items():
+        words = f"at once, by {function} itself: its pixels of {kind} files are others"
+        assert decoded[words] == 2
+        assert words in str(loader.explain())
+    others = sum(count for words, count in decoded.items() if "itself" not in words)
+    assert others == (0 if name == "of all" else 2 * len(itself))
 
 
 @pytest.mark.parametrize("limit", [f"OPENCV_IO_MAX_IMAGE_{what}" for what in ("PIXELS", "WIDTH", "HEIGHT")])
@@ -377,16 +398,18 @@ def test_opencv_decodes_by_itself_where_the_environment_limits_its_images(
     assert next(arrays.in_words(None)) == f"cv2 decode by themselves: {limit} is set, which OpenCV alone follows"
 
 
-def test_tensors_can_be_enlarged_as_those_of_the_operators(folder: Path) -> None:
-    data = tensor(folder / "0False.jpg")
+@pytest.mark.parametrize("kind", ["jpeg", "png"])
+def test_tensors_can_be_enlarged_as_those_of_the_operators(kind: str, folder: Path, tmp_path: Path) -> None:
+    NOISE.save(tmp_path / "png", "PNG")
+    data = tensor(folder / "0False.jpg" if kind == "jpeg" else tmp_path / "png")
 
     def sample(index: int) -> Any:
-        made = torch.ops.image.decode_jpeg(data, 3)
+        made = getattr(torch.ops.image, f"decode_{kind}")(data, 3)
         return made.untyped_storage().resizable(), made._is_view(), made.resize_(3, 900, 900).shape
 
     samples, decoded = samples_of(sample)
     assert samples == [sample(0)] * 2
-    assert decoded == {"at once, for torchvision.io.decode_jpeg": 2}
+    assert decoded == {f"at once, for torchvision.io.decode_{kind}": 2}
 
 
 def test_a_buffer_that_is_rewritten_meanwhile_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,25 +443,13 @@ def test_imread_opens_files_also_where_open_was_replaced(folder: Path) -> None:
     assert decoded == {"at once, for cv2.imread": 2}
 
 
-class Noted(TorchFunctionMode):
-    """Notes the functions that are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
 def test_code_that_watches_operators_sees_them(folder: Path) -> None:
     data = tensor(folder / "0False.jpg")
 
     def sample(index: int) -> Any:
-        with Noted() as noted:
+        with Function() as mode:
             torch.ops.image.decode_jpeg(data, 3)
-        return noted.names
+        return mode.noted
 
     expected = sample(0)
     assert len(expected) == 1

@@ -16,7 +16,7 @@ from comparing import jpeg
 from kit.datasets import Made
 from test_late_arrays import files
 from test_late_cache import cache, written  # noqa: F401
-from whole_images import FLAGS, LIBRARIES, memory, of_any_kind, same, seen, tensor
+from whole_images import FLAGS, LIBRARIES, memory, needs_library, of_any_kind, same, seen, tensor
 
 import fastload
 from fastload.cache import shared, store
@@ -25,14 +25,15 @@ from fastload.cache.store import key_of_bytes
 from fastload.late import LateSamples, arrays
 
 cv2 = pytest.importorskip("cv2")
-pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning"),
+    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no memory files"),
+    needs_library,
+]
 
 
 @pytest.fixture(autouse=True)
-def _with_doors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    reason = arrays.why_not() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
-    if reason is not None:
-        pytest.skip(f"nothing is kept of whole images here: {reason}")
+def _settled_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(store, "SETTLED_NS", 0)
     yield
     shared.forget()
@@ -85,14 +86,6 @@ def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypat
         assert seen(lambda flags=flags: as_sample(arrays._imread, cache, path, flags)) == seen(
             lambda flags=flags: cv2.imread(path, flags)
         )
-
-
-def test_a_file_that_changes_between_uses_is_read_anew(cache: Records, tmp_path: Path) -> None:  # noqa: F811
-    for seed in range(3):
-        path = str(written(tmp_path / "a.jpg", jpeg(60, 40, seed=seed)))
-        for _ in range(2):
-            assert np.array_equal(as_sample(arrays._imread, cache, path), cv2.imread(path))
-    assert cache.store.contents().entries == 3
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(

@@ -7,28 +7,21 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torchvision.io
 from png_files import KINDS, chunk, damaged, drawn, file_of, header, in_pieces
-from whole_images import FLAGS, LIBRARIES, assert_workers_read_the_same, of_any_kind, samples_of, seen, tensor
+from whole_images import FLAGS, LIBRARIES, assert_workers_read_the_same, needs_library, of_any_kind, seen
 
 from fastload.late import arrays
-from fastload.native import png
-from fastload.native.rows import Status
 
 cv2 = pytest.importorskip("cv2")
-pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def _with_doors() -> None:
-    reason = arrays.why_not()
-    if reason is not None:
-        pytest.skip(f"whole images are decoded by others here: {reason}")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning"),
+    needs_library,
+]
 
 
 SRGB = bytes.fromhex("00007a26000080840000fa00000080e8000075300000ea6000003a9800001770")
@@ -171,11 +164,6 @@ def test_a_door_takes_most_files_of_the_usual_kinds(folder: Path) -> None:
     assert taken(cv2.IMREAD_GRAYSCALE) == (usual | {"pieces of nothing"}) - set(TAKEN) - {"all"} | {"density"}
 
 
-def seen_of(made: Any) -> Any:
-    """Return all that can be seen of an array or tensor."""
-    return seen(lambda: made)
-
-
 ROUNDS = int(os.environ.get("FASTLOAD_PNG_ROUNDS", "3000"))
 
 
@@ -200,55 +188,18 @@ def test_damaged_files_give_the_same_without_a_word_or_are_left_to_the_original(
             made = arrays._imdecode(of_any_kind, data, flags)
             if made is not None:
                 taken += 1
-                assert seen_of(made) == seen_of(cv2.imdecode(data, flags))
+                expected = cv2.imdecode(data, flags)
+                assert seen(lambda made=made: made) == seen(lambda expected=expected: expected)
         file = torch.from_numpy(data.copy())
         for mode in range(5):
             made = arrays._tensor(of_any_kind, file, mode, True)
             if made is not None:
                 taken += 1
-                assert seen_of(made) == seen_of(torch.ops.image.decode_png(file, mode, True))
+                expected = torch.ops.image.decode_png(file, mode, True)
+                assert seen(lambda made=made: made) == seen(lambda expected=expected: expected)
     assert taken > ROUNDS
     ctypes.CDLL(None).fflush(None)  # what C code holds back
     assert capfd.readouterr() == ("", "")
-
-
-def _damage_the_library(worker_id: int) -> None:
-    made = png.write_whole
-
-    def wrong(data: Any, target: Any, *others: Any, **named: Any) -> Status:
-        status = made(data, target, *others, **named)
-        target ^= 1
-        return status
-
-    png.write_whole = wrong
-
-
-def test_a_decoder_with_other_pixels_is_left_to_itself_for_these_files_alone(folder: Path) -> None:
-    path, picture = folder / "kind 8 2.png", folder.parent / "picture.jpg"
-    cv2.imwrite(str(picture), cv2.imread(str(path)))
-
-    def sample(index: int) -> Any:
-        return [seen(lambda p=p: cv2.imread(str(p))) for p in (path, picture)] + [
-            seen(lambda p=p: torchvision.io.decode_image(tensor(p))) for p in (path, picture)
-        ]
-
-    samples, decoded = samples_of(sample, worker_init_fn=_damage_the_library)
-    assert samples == [sample(0)] * 2
-    names = "cv2.imread", "torchvision.io.decode_image"
-    itself = [f"at once, by {name} itself: its pixels of PNG files are others" for name in names]
-    assert decoded == dict.fromkeys((*(f"at once, for {name}" for name in names), *itself), 2)
-
-
-def test_tensors_can_be_enlarged_as_those_of_the_operators(folder: Path) -> None:
-    data = tensor(folder / "kind 8 0.png")
-
-    def sample(index: int) -> Any:
-        made = torch.ops.image.decode_png(data, 0)
-        return made.untyped_storage().resizable(), made._is_view(), made.resize_(3, 900, 900).shape
-
-    samples, decoded = samples_of(sample)
-    assert samples == [sample(0)] * 2
-    assert decoded == {"at once, for torchvision.io.decode_png": 2}
 
 
 @pytest.mark.parametrize("values", [1, arrays.LEAST_VALUES])

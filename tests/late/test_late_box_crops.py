@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from comparing import Calls, as_sample, jpeg, opened
+from comparing import Calls, as_sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.datasets import Made
+from replacing import put_back
 from test_late_containers import seen
 from torch.overrides import TorchFunctionMode
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import _geometry
 
-import fastload
 from fastload.late import box_crops
 
 ORIGINAL = v2.RandomIoUCrop.make_params
@@ -40,11 +39,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         return made
 
     monkeypatch.setattr(box_crops, "_drawn", noted)
-    box_crops._prepared = False
+    put_back()
     box_crops.prepare()
     yield found
-    v2.RandomIoUCrop.make_params = ORIGINAL
-    box_crops._prepared = False
+    put_back()
 
 
 def boxes_of(edges: Any, form: Any = "XYXY", dtype: torch.dtype = torch.float32) -> Any:
@@ -106,42 +104,28 @@ class OwnBoxes(tv_tensors.BoundingBoxes):  # type: ignore[misc]  # torchvision h
     pass
 
 
-@pytest.mark.parametrize(
-    "boxes",
-    [
-        boxes_of([[2, 3, 30, 40]], dtype=torch.float64),
-        boxes_of([[2, 3, 30, 40]], dtype=torch.float16),
-        boxes_of([[2, 3, 30, math.nan]]),
-        boxes_of([[2, 3, 30, 1e9]]),
-        BOXES.as_subclass(OwnBoxes),
-        *([boxes_of([[2, 3, 30, 40, 15]], "CXCYWHR")] if hasattr(tv_tensors.BoundingBoxFormat, "CXCYWHR") else []),
-    ],
-    ids=lambda boxes: f"{type(boxes).__name__} of {tuple(boxes.shape)}, {boxes.dtype}",
-)
-def test_other_boxes_are_left_to_torchvision(boxes: Any, drawn: list[bool]) -> None:
-    for seed in range(5):
-        assert_equal(v2.RandomIoUCrop(trials=5), boxes, seed)
-    assert True not in drawn
+LEFT: list[tuple[Any, dict[str, Any]]] = [
+    # Other boxes.
+    (boxes_of([[2, 3, 30, 40]], dtype=torch.float64), {}),
+    (boxes_of([[2, 3, 30, 40]], dtype=torch.float16), {}),
+    (boxes_of([[2, 3, 30, math.nan]]), {}),
+    (boxes_of([[2, 3, 30, 1e9]]), {}),
+    (BOXES.as_subclass(OwnBoxes), {}),
+    *([(boxes_of([[2, 3, 30, 40, 15]], "CXCYWHR"), {})] if hasattr(tv_tensors.BoundingBoxFormat, "CXCYWHR") else []),
+    # Other arguments.
+    *((BOXES, changes) for changes in ({"min_scale": "a"}, {"max_scale": math.inf})),
+    (BOXES, {"min_scale": 1e9, "max_scale": 2e9}),
+    *((BOXES, {"options": options}) for options in ([], [math.nan, 1.0], ["a"])),
+    *((BOXES, {"trials": trials}) for trials in (3.0, None)),
+]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"min_scale": "a"},
-        {"max_scale": math.inf},
-        {"min_scale": 1e9, "max_scale": 2e9},
-        {"options": []},
-        {"options": [math.nan, 1.0]},
-        {"options": ["a"]},
-        {"trials": 3.0},
-        {"trials": None},
-    ],
-)
-def test_other_arguments_are_left_to_torchvision(changes: dict[str, Any], drawn: list[bool]) -> None:
-    transform = v2.RandomIoUCrop()
+@pytest.mark.parametrize(("boxes", "changes"), LEFT)
+def test_other_boxes_and_arguments_are_left_to_torchvision(boxes: Any, changes: Any, drawn: list[bool]) -> None:
+    transform = v2.RandomIoUCrop(trials=5)
     vars(transform).update(changes)
     for seed in range(5):
-        assert_equal(transform, BOXES, seed)
+        assert_equal(transform, boxes, seed)
     assert True not in drawn
 
 
@@ -163,9 +147,7 @@ class Seeing(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_classes_of_ones_own_and_modes_are_left_to_torchvision(
-    drawn: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_classes_of_ones_own_and_modes_are_left_to_torchvision(drawn: list[bool]) -> None:
     def within(*inputs: Any) -> Any:
         with Seeing():
             return v2.RandomIoUCrop()(*inputs)
@@ -179,8 +161,6 @@ def test_classes_of_ones_own_and_modes_are_left_to_torchvision(
 
     for transform in (Own(), within, in_double_precision):
         assert_equal(transform, BOXES)
-    monkeypatch.setattr(_geometry, "box_iou", lambda boxes, crop: torch.ones(len(boxes), 1))
-    assert_equal(v2.RandomIoUCrop(), BOXES)
     assert not drawn
 
 
@@ -195,41 +175,3 @@ def test_where_both_ways_differ_the_original_draws(drawn: list[bool], monkeypatc
     for seed in range(5):
         assert_equal(v2.RandomIoUCrop(), BOXES, seed)
     assert not drawn
-
-
-def test_a_method_that_somebody_has_replaced_stays() -> None:
-    def own(self: Any, flat_inputs: Any) -> dict[str, Any]:
-        return {}
-
-    v2.RandomIoUCrop.make_params = own
-    box_crops._prepared = False
-    box_crops.prepare()
-    assert v2.RandomIoUCrop.make_params is own
-
-
-def test_files_are_decoded_in_part_behind_it(drawn: list[bool]) -> None:
-    file = jpeg(80, 60)
-    steps = v2.Compose([v2.ToImage(), v2.RandomIoUCrop(), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32)])
-
-    def sample(index: int) -> Any:
-        return steps(opened(file).convert("RGB"), BOXES)
-
-    def batches(**options: Any) -> tuple[list[Any], Any]:
-        loader = fastload.DataLoader(Made(20, sample), None, num_workers=1, seed=1, **options)
-        return list(map(seen, loader)), loader.statistics().decoded
-
-    expected, _ = batches(fuse=False)
-    found, decoded = batches()
-    assert found == expected
-    assert decoded["late, in part"] > 5
-
-
-def test_it_is_replaced_in_worker_processes_alone() -> None:
-    def is_replaced(index: int) -> bool:
-        return v2.RandomIoUCrop.make_params is not ORIGINAL
-
-    v2.RandomIoUCrop.make_params = ORIGINAL
-    box_crops._prepared = False
-    assert list(fastload.DataLoader(Made(1, is_replaced), None, num_workers=1)) == [True]
-    for options in ({"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}):
-        assert list(fastload.DataLoader(Made(1, is_replaced), None, **options)) == [False]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparing import as_sample, jpeg, outcome, png
+from comparing import as_sample, jpeg, outcome
 from damaged_files import mutants
 from PIL import Image, ImageFile
 from test_late_files import kinds, used
@@ -170,13 +170,6 @@ def test_with_other_blocks_than_pillows_the_file_is_read(cache, tmp_path, monkey
     assert cache.store.contents().entries == 0
 
 
-def test_files_of_other_formats_are_not_kept(cache):
-    data = png()
-    for _ in range(2):
-        as_sample(lambda: Image.open(io.BytesIO(data)).crop((3, 3, 30, 30)), cache)
-    assert cache.store.contents().entries == 0
-
-
 def test_a_full_cache_keeps_no_more_and_images_stay_the_same():
     if not hasattr(os, "memfd_create"):
         pytest.skip("the system has no memory files")
@@ -218,16 +211,3 @@ def test_where_a_record_cannot_be_written_the_sample_does_without(cache, tmp_pat
     monkeypatch.setattr(cache.store, "keep", fail)
     found = as_sample(lambda: Image.open(path).crop((3, 3, 30, 30)), cache)
     assert found.tobytes() == Image.open(path).crop((3, 3, 30, 30)).tobytes()
-
-
-@pytest.mark.parametrize("kind", ["path", "bytes"])
-def test_a_file_that_the_user_has_closed_is_an_error_as_without(cache, tmp_path, kind):
-    path = written(tmp_path / "a.jpg", jpeg(300, 200))
-
-    def sample() -> Any:
-        file = path.open("rb") if kind == "path" else io.BytesIO(path.read_bytes())
-        image = Image.open(file)
-        file.close()
-        return image.crop((3, 3, 30, 30))
-
-    assert outcome(sample, late=True, cache=cache) == outcome(sample, late=False)

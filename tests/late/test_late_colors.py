@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import copy
-import functools
 import pickle
 import threading
-import unittest.mock
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from comparing import as_sample, assert_equal, jpeg, opened, outcome
-from kit.datasets import Made
-from PIL import Image, ImageEnhance, ImageOps, ImageStat
-from torchvision import transforms as v1
-from torchvision.transforms import _functional_pil, v2
+from comparing import as_sample, assert_equal, jpeg, opened
+from PIL import Image, ImageEnhance, ImageOps
+from torchvision.transforms import _functional_pil
 from torchvision.transforms.v2 import functional as functional_2
-from torchvision.transforms.v2.functional import _utils
 
-import fastload
-from fastload.late import colors, image
+from fastload.late import image
 from fastload.late.image import LateImage
 from fastload.native.adjust import pillow_mixes_alike
 
-replaced = pytest.mark.usefixtures("colors_replaced")
+replaced = pytest.mark.usefixtures("as_in_a_worker")
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "brightness": lambda found: ImageEnhance.Brightness(found).enhance(0.7),
@@ -160,134 +152,3 @@ def test_an_enhancer_may_be_used_by_many_threads() -> None:
 def test_an_enhancer_is_pickled_with_all_its_attributes(kind: Any) -> None:
     for copied in (copy.copy, copy.deepcopy, lambda enhancer: pickle.loads(pickle.dumps(enhancer))):
         assert_equal(lambda copied=copied: vars(copied(kind(opened(jpeg(60, 44)).convert("RGB")))))
-
-
-@replaced
-def test_functions_that_are_replaced_later_are_called() -> None:
-    def count(owner: Any, name: str) -> Any:
-        original, calls = getattr(owner, name), []
-        image = opened(jpeg(60, 44)).convert("RGB")
-        before = ImageEnhance.Color(image)
-
-        def own(*arguments: Any) -> Any:
-            calls.append(name)
-            return original(*arguments)
-
-        with unittest.mock.patch.object(owner, name, own):
-            within = ImageEnhance.Contrast(image)
-            made = before.enhance(0.3), _functional_pil.adjust_hue(image, 0.2), before.degenerate
-        return *made, within.enhance(0.3), len(calls)
-
-    as_sample(lambda: CHANGES["contrast"](opened(jpeg(60, 44))))
-    for owner, name in (
-        (Image, "blend"),
-        (Image, "merge"),
-        (ImageStat, "Stat"),
-        (ImageEnhance._Enhance, "enhance"),
-        (ImageEnhance.Color, "__init__"),
-    ):
-        made, _ = outcome(lambda owner=owner, name=name: count(owner, name), late=True)
-        assert made == outcome(lambda owner=owner, name=name: count(owner, name), late=False)[0], name
-
-
-@pytest.fixture
-def not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the functions anew, and put back what was there."""
-    monkeypatch.setattr(colors, "_prepared", set())
-    for kind in (ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast):
-        for name in ("__init__", "__getattr__", "__reduce_ex__", "enhance"):
-            original = vars(kind).get(name)
-            if original is None:
-                monkeypatch.setattr(kind, name, None, raising=False)
-                delattr(kind, name)
-            else:
-                monkeypatch.setattr(kind, name, original)
-    for name in ("adjust_hue", "to_grayscale"):
-        monkeypatch.setattr(_functional_pil, name, getattr(_functional_pil, name))
-    kernels = _utils._KERNEL_REGISTRY[functional_2.adjust_hue]
-    monkeypatch.setitem(_utils._KERNEL_REGISTRY, functional_2.adjust_hue, dict(kernels))
-
-
-def _own(image: Any, *arguments: Any, **named: Any) -> Any:
-    return image.transpose(0)
-
-
-@pytest.mark.usefixtures("not_prepared")
-@pytest.mark.parametrize("own", [_own, functools.wraps(functional_2.adjust_hue)(_own), unittest.mock.Mock(), None])
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (functional_2, "adjust_hue"),
-        (_functional_pil, "adjust_hue"),
-        (ImageEnhance, "Contrast"),
-        (ImageEnhance, "_Enhance"),
-        (_utils._KERNEL_REGISTRY[functional_2.adjust_hue], Image.Image),
-    ],
-)
-def test_what_users_have_replaced_or_deleted_is_no_error(
-    owner: Any, name: Any, own: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if isinstance(owner, dict):
-        owner = _utils._KERNEL_REGISTRY[functional_2.adjust_hue]
-        monkeypatch.delitem(owner, name) if own is None else monkeypatch.setitem(owner, name, own)
-    else:
-        monkeypatch.delattr(owner, name) if own is None else monkeypatch.setattr(owner, name, own)
-    colors.prepare()
-    assert_equal(lambda: ImageEnhance.Brightness(opened(jpeg(60, 44))).enhance(0.7))
-
-
-def _policies(version: Any) -> dict[str, Any]:
-    jitter = version.ColorJitter(0.4, 0.4, 0.2, 0.1)
-    return {
-        "jitter": [jitter, version.RandomGrayscale(0.3)],
-        "applied at random": [version.RandomApply([jitter], 0.8), version.RandomSolarize(100, 0.5)],
-        "more": [version.RandomPosterize(3), version.RandomEqualize(), version.RandomAutocontrast(), jitter],
-        "TrivialAugment": [version.TrivialAugmentWide()],
-        "RandAugment": [version.RandAugment(3, fill=9)],
-        "AutoAugment": [version.AutoAugment()],
-        "AugMix": [version.AugMix()],
-        "grey": [version.Grayscale(3)],
-    }
-
-
-@pytest.mark.filterwarnings("ignore:The transform `ToTensor:UserWarning")
-@pytest.mark.parametrize("name", _policies(v1))
-@pytest.mark.parametrize("version", [v1, v2], ids=["v1", "v2"])
-def test_samples_are_those_without_late_decoding(tmp_path: Path, version: Any, name: str) -> None:
-    for place in range(6):
-        (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
-    last = [version.ToTensor(), version.Normalize([0.5] * 3, [0.2] * 3)]
-    steps = version.Compose([version.RandomResizedCrop(32), *_policies(version)[name], *last])
-
-    def sample(index: int) -> Any:
-        return steps(Image.open(tmp_path / f"{index % 6}.jpg").convert("RGB"))
-
-    def batches(**options: Any) -> tuple[torch.Tensor, Any]:
-        loader = fastload.DataLoader(Made(24, sample), 24, num_workers=1, seed=1, **options)
-        [batch] = loader
-        return batch, loader.statistics().decoded
-
-    expected, _ = batches(fuse=False)
-    found, decoded = batches()
-    assert torch.equal(found, expected)
-    assert decoded.keys() <= {"late, in part", "late, whole"}  # the first may be whole, by a guess of earlier tests
-    assert sum(decoded.values()) == 24  # each once
-
-
-def test_functions_that_somebody_has_replaced_are_left_alone() -> None:
-    def own(self: Any, factor: float) -> str:
-        return "own"
-
-    def sample(index: int) -> Any:
-        ImageEnhance.Brightness.enhance = own  # type: ignore[method-assign]
-        found = opened(jpeg(40, 30))
-        return [ImageEnhance.Brightness(found).enhance(0.5), ImageEnhance.Color(found).enhance(0.5).size]
-
-    [made] = fastload.DataLoader(Made(1, sample), None, num_workers=1, worker_init_fn=lambda _: sample(0))
-    assert made == ["own", [40, 30]]
-
-
-def test_nothing_is_replaced_in_the_users_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(colors, "prepare", lambda: pytest.fail("it was prepared"))
-    for options in ({"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}):
-        assert list(fastload.DataLoader(Made(1, lambda i: opened(jpeg(40, 30)).size), None, **options)) == [[40, 30]]

@@ -20,8 +20,9 @@ import torch
 import torch.utils.data
 from comparing import jpeg
 from PIL import Image, JpegImagePlugin
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 from torchvision import transforms as v1
+from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from fastload import DataLoader, replay
@@ -140,6 +141,8 @@ def flat(batches: Any) -> list[Any]:
         return [type(batches), batches.dtype, batches.shape, batches.stride(), batches.numpy().tobytes()]
     if isinstance(batches, (list, tuple)):
         return [type(batches), *map(flat, batches)]
+    if isinstance(batches, dict):
+        return [*batches, *map(flat, batches.values())]
     if isinstance(batches, Image.Image):
         return [type(batches), batches.mode, batches.size, batches.tobytes()]
     return [batches]
@@ -157,10 +160,6 @@ def epochs(dataset: Any, count: int = 2, **options: Any) -> list[Any]:
     random.seed(3)
     with closing(DataLoader(dataset, **{"batch_size": 4, "seed": 1, **options})) as loader:
         return [flat(list(loader)) for _ in range(count)]
-
-
-def unchanged(samples: list[Any]) -> list[Any]:
-    return samples
 
 
 def _transform(cls: type[Any]) -> Any:
@@ -250,22 +249,6 @@ def test_collate_fn_gets_pillows_own_images(transform, kind, folder):
     assert late == plain
 
 
-def test_a_cache_that_is_filled_by_the_first_sample_gives_pillows_own_images(folder):
-    class Preloaded(Photos):
-        cache: list[Any] | None = None
-
-        def __getitem__(self, index: int) -> Any:
-            if self.cache is None:
-                self.cache = [Image.open(path) for path in self.paths]
-                for image in self.cache:
-                    image.load()
-            return self.cache[index]
-
-    for options in ({}, {"num_workers": 1, "worker_method": "thread"}):
-        with closing(DataLoader(Preloaded(folder, None), 4, collate_fn=unchanged, **options)) as loader:
-            assert {type(image) for batch in loader for image in batch} == {JpegImagePlugin.JpegImageFile}
-
-
 def test_a_cached_image_is_decoded_once_and_not_in_each_epoch(folder):
     with closing(DataLoader(Cached(folder, _v1()), 4, seed=1)) as loader:
         counts = []
@@ -299,3 +282,58 @@ def test_after_an_iteration_nothing_is_late(folder):
     next(iterator)
     with Image.open(folder / "0.jpg") as image:
         assert type(image) is JpegImagePlugin.JpegImageFile
+
+
+def _policies(version: Any) -> dict[str, list[Any]]:
+    jitter = version.ColorJitter(0.4, 0.4, 0.2, 0.1)
+    return {
+        "jitter": [jitter, version.RandomGrayscale(0.3)],
+        "applied at random": [version.RandomApply([jitter], 0.8), version.RandomSolarize(100, 0.5)],
+        "more": [version.RandomPosterize(3), version.RandomEqualize(), version.RandomAutocontrast(), jitter],
+        "TrivialAugment": [version.TrivialAugmentWide()],
+        "RandAugment": [version.RandAugment(3, fill=9)],
+        "AutoAugment": [version.AutoAugment()],
+        "AugMix": [version.AugMix()],
+        "grey": [version.Grayscale(3)],
+    }
+
+
+def _detection(*, to_image_first: bool) -> Any:
+    moves = [v2.RandomIoUCrop(), v2.RandomHorizontalFlip()]
+    first = [v2.ToImage(), *moves] if to_image_first else [*moves, v2.ToImage()]
+    last = [v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+    run = v2.Compose([*first, v2.RandomPhotometricDistort(p=0.7), *last])
+
+    def with_target(image: Image.Image) -> Any:
+        width, height = image.size
+        boxes = [[0, 0, width // 2, height // 2], [width // 3, height // 3, width, height]]
+        boxes = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(height, width))
+        masks = tv_tensors.Mask(torch.arange(2 * width * height).reshape(2, height, width).to(torch.uint8))
+        return run(image, {"boxes": boxes, "masks": masks, "labels": torch.tensor([1, 2])})
+
+    return with_target
+
+
+CHANGES = {
+    **{
+        f"{name}, version {number}": version.Compose([version.RandomResizedCrop(32), *steps, version.PILToTensor()])
+        for number, version in ((1, v1), (2, v2))
+        for name, steps in _policies(version).items()
+    },
+    **{f"boxes, to image first: {first}": _detection(to_image_first=first) for first in (False, True)},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_workers_that_change_colors_and_boxes_make_what_they_make_without_late_decoding(name, tmp_path):
+    for place in range(6):
+        (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
+    dataset = ConcatDataset([Photos(tmp_path, CHANGES[name])] * 4)
+    with closing(DataLoader(dataset, None, num_workers=1, seed=1)) as loader:
+        found = flat(list(loader))
+        decoded = loader.statistics().decoded
+    assert found == epochs(dataset, 1, batch_size=None, num_workers=1, fuse=False)[0]
+    # Each once; the first may be whole, by a guess of earlier tests.
+    assert decoded.keys() <= {"late, in part", "late, whole"}
+    assert sum(decoded.values()) == 24
+    assert decoded["late, in part"] > 5 or "to image first: False" in name

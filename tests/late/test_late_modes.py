@@ -1,10 +1,12 @@
 """Which of torch's modes switch the fast ways off: those that may see or change a sample's calls, and no others."""
 
+import contextlib
 import threading
 
 import pytest
 import torch
 from comparing import jpeg, opened
+from kit.datasets import Made
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision import transforms as v1
@@ -16,14 +18,26 @@ from fastload.workers.torch_routing import TorchRouting
 
 
 class Function(TorchFunctionMode):
-    """Sees what functions of torch are called, and changes nothing."""
+    """Notes what functions of torch are called, and changes nothing."""
+
+    def __init__(self, noted=None):
+        super().__init__()
+        self.noted = [] if noted is None else noted
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.noted.append(getattr(func, "__qualname__", repr(func)))
         return func(*args, **kwargs or {})
 
 
 class Dispatch(TorchDispatchMode):
+    """The same of operators."""
+
+    def __init__(self, noted=None):
+        super().__init__()
+        self.noted = [] if noted is None else noted
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.noted.append(str(func))
         return func(*args, **kwargs or {})
 
 
@@ -57,45 +71,19 @@ def test_a_mode_of_another_thread_is_not_watching_this_one():
     assert seen == [False]
 
 
-class Files(torch.utils.data.Dataset):
-    """JPEG files; a mode of the user's may be active while a sample is made."""
-
-    transform = v2.Compose([
-        v2.ToImage(), v2.RandomCrop(16), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3),
-    ])  # fmt: skip
-
-    def __init__(self, mode=None):
-        self.mode = mode
-        self.files = [jpeg(40, 31, "RGB", seed=number) for number in range(12)]
-
-    def __len__(self):
-        return len(self.files)
-
-    def __getitem__(self, index):
-        if self.mode is None:
-            return self.transform(opened(self.files[index]))
-        with self.mode():
-            return self.transform(opened(self.files[index]))
+CROP = v2.Compose([
+    v2.ToImage(), v2.RandomCrop(16), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3),
+])  # fmt: skip
 
 
-class Noting(TorchFunctionMode):
-    def __init__(self, noted):
-        super().__init__()
-        self.noted = noted
+def cropped_in(mode):
+    """Return a dataset of JPEG files; a mode of the user's may be active while a sample is made."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.noted.append(getattr(func, "__qualname__", repr(func)))
-        return func(*args, **kwargs or {})
+    def sample(index):
+        with contextlib.nullcontext() if mode is None else mode():
+            return CROP(opened(jpeg(40, 31, "RGB", seed=index)))
 
-
-class NotingDispatch(TorchDispatchMode):
-    def __init__(self, noted):
-        super().__init__()
-        self.noted = noted
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.noted.append(str(func))
-        return func(*args, **kwargs or {})
+    return Made(12, sample)
 
 
 SEEN = {
@@ -112,24 +100,18 @@ SEEN = {
 }  # fmt: skip
 
 
-class Seen(torch.utils.data.Dataset):
-    def __init__(self, name, mode):
-        self.transform, self.mode, self.file = SEEN[name](), mode, jpeg(120, 120, "RGB")
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        noted = []
-        with self.mode(noted):
-            self.transform(opened(self.file))
-        return noted
-
-
-@pytest.mark.parametrize("mode", [Noting, NotingDispatch])
+@pytest.mark.parametrize("mode", [Function, Dispatch])
 @pytest.mark.parametrize("name", SEEN)
 def test_a_users_mode_sees_torchvisions_calls_and_no_others(name, mode):
-    dataset = Seen(name, mode)
+    transform = SEEN[name]()
+
+    def sample(index):
+        noted = []
+        with mode(noted):
+            transform(opened(jpeg(120, 120, "RGB")))
+        return noted
+
+    dataset = Made(2, sample)
     expected, found = (
         list(kind(dataset, None, collate_fn=list, num_workers=1, generator=torch.Generator().manual_seed(0), **options))
         for kind, options in ((torch.utils.data.DataLoader, {}), (fastload.DataLoader, {"seeding": "torch"}))
@@ -144,8 +126,8 @@ THREADS = [{"num_workers": 2, "worker_threads": 3}, {"num_workers": 2, "worker_m
 @pytest.mark.parametrize("options", THREADS, ids=str)
 @pytest.mark.parametrize("mode", [None, Function, Dispatch])
 def test_worker_threads_cut_first_unless_a_users_mode_may_see_the_calls(options, mode):
-    loader = fastload.DataLoader(Files(mode), 4, seed=1, **options)
+    loader = fastload.DataLoader(cropped_in(mode), 4, seed=1, **options)
     late = torch.cat(list(loader))
-    whole = torch.cat(list(fastload.DataLoader(Files(mode), 4, seed=1, fuse=False)))
+    whole = torch.cat(list(fastload.DataLoader(cropped_in(mode), 4, seed=1, fuse=False)))
     assert late.equal(whole)
     assert loader.statistics().decoded == {"late, in part" if mode is None else "late, whole": 12}

@@ -6,31 +6,28 @@ import inspect
 import pickle
 from collections.abc import Iterator
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 import torch
-from comparing import as_sample, jpeg
+from comparing import as_sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.datasets import Made
 from PIL import Image
+from replacing import REGISTRY, put_back
 from test_late_containers import seen
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torchvision import transforms as v1
 from torchvision import tv_tensors
-from torchvision.transforms import _functional_tensor, v2
+from torchvision.transforms import _functional_tensor
 from torchvision.transforms.v2 import functional
-from torchvision.transforms.v2.functional import _color, _utils
+from torchvision.transforms.v2.functional import _color
 
-import fastload
 from fastload.late import tensor_colors
 from fastload.late.scope import thread
 
-REGISTRY = _utils._KERNEL_REGISTRY
 FUNCTIONS: dict[str, Any] = {
     **{name: getattr(functional, name) for name in tensor_colors.KNOWN_2},
     **{f"{name}, version 1": getattr(_functional_tensor, name) for name in tensor_colors.KNOWN_1},
@@ -86,22 +83,10 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     for known, form in ((tensor_colors.KNOWN_2, "{}"), (tensor_colors.KNOWN_1, "{}, version 1")):
         for name, one in known.items():
             monkeypatch.setitem(known, name, one._replace(change=noted(form.format(name), one.change)))
-    with_originals()
+    put_back()
     tensor_colors.prepare()
     yield made
-    with_originals()
-
-
-KERNELS = [(kernels, dict(kernels)) for kernels in (REGISTRY[FUNCTIONS[name]] for name in tensor_colors.KNOWN_2)]
-
-
-def with_originals() -> None:
-    """Put torchvision's functions back, and let them be replaced again."""
-    for kernels, originals in KERNELS:
-        kernels.update(originals)
-    for name in tensor_colors.KNOWN_1:
-        setattr(_functional_tensor, name, FUNCTIONS[f"{name}, version 1"])
-    tensor_colors._prepared.clear()
+    put_back()
 
 
 def picture(height: int = 24, width: int = 37, seed: int = 0) -> Tensor:
@@ -166,6 +151,10 @@ def test_the_library_changes_images_of_both_classes(name: str, kind: Any, change
         assert_equal(lambda form=form: call(name, form, **named))
     is_its_own = kind is Tensor or not name.endswith("version 1")
     assert changed.count(name) == (8 if is_its_own else 0)
+    assert torch.equal(image, picture())
+    changed.clear()
+    call(name, image, value)  # outside of samples
+    assert not changed
 
 
 factor = st.floats(0, 4) | st.integers(0, 3) | st.sampled_from([0.0, 1.0, 1e6, 1e7, -0.5])
@@ -247,19 +236,6 @@ def test_in_modes_and_transforms_of_functions_torchvisions_own_run(name: str, ch
 
 
 @each_function
-def test_the_image_itself_stays_as_it_was_and_outside_of_samples_torchvisions_own_runs(
-    name: str, changed: list[str]
-) -> None:
-    image = picture()
-    before = image.clone()
-    as_sample(lambda: call(name, image, value_of(name)))
-    assert torch.equal(image, before)
-    assert changed == [name]
-    call(name, image, value_of(name))
-    assert changed == [name]
-
-
-@each_function
 def test_a_function_that_makes_something_else_stays_in_its_place(name: str, changed: list[str]) -> None:
     def one_other(image: Tensor, value: Any) -> Tensor:
         made = original_of(name)(image, value).clone()
@@ -307,92 +283,3 @@ def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(
     for name in tensor_colors.KNOWN_2:
         assert_equal(lambda name=name: call(name, picture(), value_of(name)))
     assert changed == ["adjust_brightness", "adjust_hue", "permute_channels"]
-
-
-@pytest.mark.parametrize(
-    ("module", "name"), [(_color, "adjust_saturation"), (_functional_tensor, "adjust_saturation, version 1")]
-)
-def test_a_function_of_torchvisions_that_was_replaced_is_called(
-    module: Any, name: str, changed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_blend", lambda image, other, ratio: image + 1)
-    assert_equal(lambda: call(name, picture(), 0.5))
-    assert name not in changed
-
-
-def test_functions_that_somebody_has_replaced_or_removed_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def own(image: Any, hue_factor: float) -> str:
-        return "own"
-
-    with_originals()
-    monkeypatch.setitem(REGISTRY[functional.adjust_hue], tv_tensors.Image, own)
-    monkeypatch.delitem(REGISTRY[functional.adjust_contrast], Tensor)
-    monkeypatch.delattr(functional, "permute_channels")
-    monkeypatch.setattr(_functional_tensor, "adjust_hue", own)
-    monkeypatch.delattr(_functional_tensor, "rgb_to_grayscale")
-    assert tensor_colors.kernels().keys() == tensor_colors.KNOWN_2.keys() - {"adjust_contrast", "permute_channels"}
-    assert tensor_colors.functions().keys() == tensor_colors.KNOWN_1.keys() - {"adjust_hue", "rgb_to_grayscale"}
-    tensor_colors.prepare()
-    assert as_sample(lambda: functional.adjust_hue(tv_tensors.Image(picture()), 0.1)) == "own"
-    assert _functional_tensor.adjust_hue is own
-    assert not tensor_colors.kernels()
-    assert not tensor_colors.functions()
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**31), st.integers(2, 50), st.integers(2, 50), st.booleans(), st.floats(0, 1))
-def test_random_transforms_draw_and_make_the_same(
-    seed: int, height: int, width: int, as_planes: bool, p: float
-) -> None:
-    image = tv_tensors.Image(picture(height, width, seed % 7))
-    image = image.contiguous() if as_planes else image
-
-    def run() -> Any:
-        torch.manual_seed(seed)
-        first = v2.RandomPhotometricDistort(p=p)(image)
-        jittered = v2.ColorJitter(0.4, 0.4, 0.4, 0.2)(first)
-        old = v1.RandomGrayscale(0.5)(v1.ColorJitter(0.4, 0.4, 0.4, 0.2)(image.as_subclass(Tensor)))
-        return first, jittered, v2.RandomGrayscale(0.5)(jittered), old, torch.rand(2)
-
-    assert_equal(run)
-
-
-def _detection(folder: Path, to_image_first: bool) -> Any:
-    moves = [v2.RandomIoUCrop(), v2.RandomHorizontalFlip()]
-    first = [v2.ToImage(), *moves] if to_image_first else [*moves, v2.ToImage()]
-    last = [v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
-    steps = v2.Compose([*first, v2.RandomPhotometricDistort(p=0.7), *last])
-
-    def sample(index: int) -> Any:
-        image = Image.open(folder / f"{index % 6}.jpg").convert("RGB")
-        width, height = image.size
-        boxes = [[0, 0, width // 2, height // 2], [width // 3, height // 3, width, height]]
-        target = {
-            "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(height, width)),
-            "masks": tv_tensors.Mask(torch.arange(2 * width * height).reshape(2, height, width).to(torch.uint8)),
-            "labels": torch.tensor([1, 2]),
-        }
-        return steps(image, target)
-
-    return sample
-
-
-@pytest.mark.parametrize("to_image_first", [False, True])
-def test_samples_of_a_detection_pipeline_are_those_without_late_decoding(tmp_path: Path, to_image_first: bool) -> None:
-    for place in range(6):
-        (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
-    dataset = Made(36, _detection(tmp_path, to_image_first))
-    sides = [
-        list(fastload.DataLoader(dataset, None, num_workers=1, seed=1, **options)) for options in ({}, {"fuse": False})
-    ]
-    assert list(map(seen, sides[0])) == list(map(seen, sides[1]))
-
-
-def test_the_functions_are_replaced_in_worker_processes_alone() -> None:
-    def is_replaced(index: int) -> tuple[bool, bool]:
-        return not tensor_colors.kernels(), not tensor_colors.functions()
-
-    with_originals()
-    assert list(fastload.DataLoader(Made(1, is_replaced), None, num_workers=1)) == [[True, True]]
-    for options in ({"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}):
-        assert list(fastload.DataLoader(Made(1, is_replaced), None, **options)) == [[False, False]]

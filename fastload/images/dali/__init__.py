@@ -4,8 +4,6 @@
 
     samplers ─> (file, target, index) ─> keys ─> numbers ─> the user's pipeline ─> tensors
                      └─────────── bytes ────────────┘
-
-In: a dataset of image files, a pipeline, and arguments of a loader, which imports DALI. Out: what the pipeline makes.
 """
 
 from .inputs import source

@@ -1,7 +1,4 @@
-"""What a DALI pipeline is fed with: files as the workers read them, and each sample's numbers from its key.
-
-In: indices. Out: (file, target, index), read by workers; and of a batch the arrays that a pipeline has asked for.
-"""
+"""What a DALI pipeline is fed with: files as the workers read them, and each sample's numbers from its key."""
 
 # N samples.
 

@@ -1,7 +1,6 @@
 """DALI at work: batches go into a pipeline ahead of time, and come out in order.
 
-In: a batch of files. Out: the user's batch, or the error that is raised in its place; in between a Ticket. A pipeline
-that has failed is not used again: what was under way in it is done once more in another one.
+A pipeline that has failed is not used again: what was under way in it is done once more in another one.
 
 NOTE [Outputs and executors]
 Batches are scheduled before others have come out, and outputs are taken without a copy. DALI's dynamic executor, the
