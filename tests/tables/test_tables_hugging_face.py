@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
+from kit.outcomes import outcomes as errors_or
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 
@@ -114,16 +115,9 @@ def as_they_are(samples: Any) -> Any:
 
 
 def outcomes(loader: Any) -> list[Any]:
-    """Return each batch, or the type and first line of its error."""
-    found: list[Any] = []
-    batches = iter(loader)
-    while True:
-        try:
-            found.append(described(next(batches)))
-        except StopIteration:
-            return found
-        except Exception as error:
-            found.append((type(error), str(error).splitlines()[-1]))
+    """Return each batch, or the type and last line of its error."""
+    found = errors_or(iter(loader), described)
+    return [(type(one), str(one).splitlines()[-1]) if isinstance(one, Exception) else one for one in found]
 
 
 def both(dataset: Any, **settings: Any) -> tuple[list[Any], list[Any]]:
