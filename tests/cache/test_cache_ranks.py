@@ -71,6 +71,10 @@ class Rank:
         self.end.close()
 
 
+def name_of_run() -> str:
+    return ranks.name_by(ranks.words_of_run() or ())
+
+
 def _live(rank: int, end: Connection) -> None:
     os.environ["LOCAL_RANK"] = str(rank)
     work: dict[str, Callable[..., Any]] = {
@@ -160,8 +164,7 @@ def test_processes_that_the_first_rank_has_forked_do_not_keep_its_name(started, 
         return shared._process.server is None
 
     assert is_true_in_a_child(works_alone)
-    name = ranks.name_of_run()
-    assert name is not None
+    name = name_of_run()
     reading, writing = os.pipe()
     begun, begins = os.pipe()
     pid = os.fork()
@@ -228,22 +231,21 @@ def test_a_rank_that_nobody_answers_says_so_and_has_a_share_of_its_own(monkeypat
 
 def test_a_restarted_run_and_another_run_have_other_names(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
-    names = {ranks.name_of_run()}
+    names = {name_of_run()}
     for variable in ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "MASTER_ADDR"):
         monkeypatch.setenv(variable, "7")
-        names.add(ranks.name_of_run())
+        names.add(name_of_run())
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    names.add(ranks.name_of_run())
+    names.add(name_of_run())
     assert len(names) == 6
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    assert ranks.name_of_run() is None
+    assert ranks.words_of_run() is None
 
 
 def test_another_users_process_is_handed_nothing(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     shared.records_of(SIZE)
-    name = ranks.name_of_run()
-    assert name is not None
+    name = name_of_run()
     assert isinstance(ranks.take(name, 60.0), ranks.Handed)
     asking = threading.current_thread()
     original = ranks.user_of
@@ -257,8 +259,7 @@ def test_another_users_process_is_handed_nothing(monkeypatch):
 
 def test_nothing_is_taken_of_another_users_process(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
-    name = ranks.name_of_run()
-    assert name is not None
+    name = name_of_run()
     stranger = ranks.listening(name)
     assert stranger is not None
     stranger.listen()
