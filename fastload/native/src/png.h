@@ -84,8 +84,9 @@ INLINE int png_name_each(const uint8_t of[256][4], const uint8_t *row, int left,
 INLINE int png_name_pixels(const uint8_t of[256][4], const uint8_t *row, int left, int num, int bits, int step,
                            size_t copied, uint8_t *out)
 {
-    return bits == 8   ? png_name_each(of, row, left, num, 8, step, copied, out)
-           : bits == 4 ? png_name_each(of, row, left, num, 4, step, copied, out)
+    if (bits == 8)
+        return png_name_each(of, row + left, 0, num, 8, step, copied, out);
+    return bits == 4   ? png_name_each(of, row, left, num, 4, step, copied, out)
            : bits == 2 ? png_name_each(of, row, left, num, 2, step, copied, out)
                        : png_name_each(of, row, left, num, 1, step, copied, out);
 }
