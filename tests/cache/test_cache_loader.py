@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 import torch
 import torch.utils.data
 from kit.comparison import difference
+from kit.datasets import Made
 from kit.forks import is_true_in_a_child
 from torchvision import transforms as v1
 from torchvision.datasets import ImageFolder
@@ -146,26 +148,19 @@ def test_the_profiler_records_what_the_cache_takes(folder):
 
 
 def test_images_that_are_read_in_another_way_are_counted_so(folder):
-    loader = DataLoader(Drafts(folder), None, cache="32MiB")
+    drafts = Made(3, partial(draft_mode, folder))
+    loader = DataLoader(drafts, None, cache="32MiB")
     assert list(loader) == ["L"] * 3
     assert loader.statistics().not_kept == {records.OTHER_WAY: 3}
-    assert DataLoader(Drafts(folder), None).statistics().not_kept == {}
+    assert DataLoader(drafts, None).statistics().not_kept == {}
 
 
-class Drafts(torch.utils.data.Dataset[str]):
-    """Images that Pillow decodes in a mode of its user's."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> str:
-        with PIL.Image.open(self.folder / "a" / f"{2 * index + 2:02d}.jpg") as image:
-            image.draft("L", (8, 8))
-            image.getpixel((0, 0))
-            return image.mode
+def draft_mode(folder: Path, index: int) -> str:
+    """Return the mode in which Pillow decodes an image as its user wants it."""
+    with PIL.Image.open(folder / "a" / f"{2 * index + 2:02d}.jpg") as image:
+        image.draft("L", (8, 8))
+        image.getpixel((0, 0))
+        return image.mode
 
 
 def test_batches_are_torchs_with_torchs_seeding(folder):
@@ -381,26 +376,19 @@ def test_files_that_stay_open_are_left_where_reading_would_have_left_them(folder
     for name, behind in (("0", b""), ("1", bytes(40_000)), ("2", bytes(200_000))):
         (long / f"{name}.jpg").write_bytes(raw + behind)
     in_a_run(lambda: epochs(loader_of(tmp_path / "photos", "inline", fuse, **on_disk), 1))
-    expected = list(DataLoader(Places(long), None))
-    loader = DataLoader(Places(long), None, **on_disk)
+    places = Made(3, partial(place_after, long))
+    expected = list(DataLoader(places, None))
+    loader = DataLoader(places, None, **on_disk)
     assert list(loader) == expected
     assert counts(loader, "from the cache") == 3
     assert len(set(expected)) == 3
 
 
-class Places(torch.utils.data.Dataset[int]):
-    """Where files stand after their images were decoded."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> int:
-        with open(self.folder / f"{index}.jpg", "rb") as file:
-            PIL.Image.open(file).convert("RGB").getpixel((0, 0))
-            return file.tell()
+def place_after(folder: Path, index: int) -> int:
+    """Return where a file stands after its image was decoded."""
+    with open(folder / f"{index}.jpg", "rb") as file:
+        PIL.Image.open(file).convert("RGB").getpixel((0, 0))
+        return file.tell()
 
 
 def test_damage_on_the_disk_changes_no_batch(folder, tmp_path, on_disk):
