@@ -102,7 +102,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     """Return the parser of the command line, and those of the verbs."""
     from .explain.command import VERB as EXPLAIN
     from .pack import command as of_pack
-    from .pack import unpack_command as of_unpack
     from .profiling import command as of_profile
     from .tune.command import VERB as TUNE
     from .verification.command import VERB as VERIFY
@@ -148,7 +147,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         add(of_profile.compare, "say what differs between two recordings", of_profile.COMPARE_EPILOG)
     )
     of_pack.add_options(add(of_pack.pack, "store a folder of images in a few files, smaller if wanted", of_pack.EPILOG))
-    of_unpack.add_options(add(of_unpack.unpack, "write the files of a pack back into folders"))
+    of_pack.add_unpack_options(add(of_pack.unpack, "write the files of a pack back into folders"))
     add_target(EXPLAIN)
     add_target(TUNE)
     doctor_parser = add(doctor, "check this machine and the installed packages")

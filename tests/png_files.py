@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from damaged_files import mutants
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
@@ -121,22 +122,8 @@ def repaired(stream: bytes) -> bytes:
 
 
 def _changed(rng: np.random.Generator, data: bytes) -> bytes:
-    """Return bytes with a byte, a bit or a piece of them another."""
-    at = int(rng.integers(len(data) + 1)) if rng.random() < 0.6 else int(rng.integers(min(len(data), 12) + 1))
-    size = int(rng.integers(1, 20))
-    match rng.integers(6):
-        case 0:
-            return data[:at] + rng.bytes(1) + data[at + 1 :]
-        case 1:
-            return data[:at] + bytes(x ^ 1 << int(rng.integers(8)) for x in data[at : at + 1]) + data[at + 1 :]
-        case 2:
-            return data[:at] + data[at + size :]
-        case 3:
-            return data[:at] + data[max(0, at - size) :]
-        case 4:
-            return data[:at] + bytes([int(rng.choice([0, 1, 2, 3, 4, 8, 16, 127, 128, 255]))]) + data[at + 1 :]
-        case _:
-            return data[:at]
+    """Return bytes of which some are others."""
+    return next(mutants(rng, [data], most=1)) if data else rng.bytes(rng.integers(4))
 
 
 NAMES = (b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"iCCP", b"tEXt", b"zTXt")

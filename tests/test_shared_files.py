@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,21 +31,14 @@ def leave_file(pid: int, leaves: list[str]) -> str:
     return leaves[-1]
 
 
-def test_a_file_of_this_process_counts(leaves: list[str]) -> None:
+def test_files_of_this_process_and_of_a_living_descendant_count(leaves: list[str]) -> None:
     assert leave_file(os.getpid(), leaves) in files_of_this_process()
-
-
-@pytest.mark.interpreter
-def test_a_file_of_a_living_descendant_counts(leaves: list[str]) -> None:
-    script = "import subprocess; subprocess.run(['sh', '-c', 'echo $$; read line'])"
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
+    with subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        name = leave_file(int(process.stdout.readline()), leaves)
+        pid = int(process.stdout.readline())
+        name = leave_file(pid, leaves)
         assert name in files_of_this_process()
-        process.stdin.close()
+        os.kill(pid, signal.SIGKILL)
     assert name not in files_of_this_process()
 
 

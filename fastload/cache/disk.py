@@ -1,7 +1,7 @@
 """A store in a file on a local disk, which several processes and later runs share: ``DataLoader(cache="/a/folder")``.
 
-In: a folder and a size. Out: a store. Unlike memory, a file may come from a machine that ended before all was written,
-and a disk may fail: so an entry is read into memory of the process, and is used if its checksum is right. Linux only.
+Unlike memory, a file may come from a machine that ended before all was written, and a disk may fail: so an entry is
+read into memory of the process, and is used if its checksum is right. Linux only.
 """
 
 from __future__ import annotations
@@ -55,9 +55,6 @@ class FileStore(Store):
     """
 
     _may_be_shortened = True
-
-    def __init__(self, size: int, file: int) -> None:
-        super().__init__(size, file)
 
     def _has_little_left(self) -> bool:
         free, reserve = _room(os.fstatvfs(self.file))

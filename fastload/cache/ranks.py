@@ -1,8 +1,7 @@
 """One store in memory for all ranks of a user's run on a machine.
 
-In: torchrun's variables of the environment. Out: a store, which one rank makes and hands to the others over an
-abstract socket, as a descriptor. Nothing of it has a name in the file system, so nothing is left when processes end,
-however they do. Linux only.
+One rank makes it, and hands it to the others over an abstract socket, as a descriptor. Nothing of it has a name in the
+file system, so nothing is left when processes end, however they do. Linux only.
 """
 
 from __future__ import annotations
@@ -47,12 +46,6 @@ def words_of_run() -> list[str] | None:
     if count() == 1 or not os.environ.get("LOCAL_RANK") or not os.environ.get("MASTER_PORT"):
         return None
     return [os.environ.get(variable, "") for variable in _NAMED_BY]
-
-
-def name_of_run() -> str | None:
-    """Return the abstract name of the socket of this user's run; None: the ranks have no common name here."""
-    words = words_of_run()
-    return None if words is None else name_by(words)
 
 
 def name_by(words: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """Records of JPEG files' coefficients in a store: what is kept, and what is found again.
 
-In: a file's key and bytes. Out: its record, in shared memory, with what the reading of the file would have told. A file
-that has no record (progressive, damaged, of another kind) has an empty entry, so that it is not tried again.
+Beside a record stands what the reading of the file would have told. A file that has no record (progressive, damaged, of
+another kind) has an empty entry, so that it is not tried again.
 
 In memory a file is known by its key. On a disk, where files may be other ones in a later run, records are known by the
 bytes that they were made of; which bytes a file has, is kept beside them: on the disk, if files keep their inodes where

@@ -1,7 +1,7 @@
 """The one cache of a process, which all of its loaders share, and their workers with them.
 
-In: the arguments ``cache`` and ``cache_size`` of loaders. Out: :class:`~.records.Records`, made when the first of them
-is iterated. It outlives loaders and workers, and ends with the process; what is on a disk stays.
+It is made when the first of them is iterated, outlives loaders and workers, and ends with the process; what is on a
+disk stays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Memory that processes share, with entries that are found by a key; see ``native/src/cache.c`` for how it is laid out.
 
-In: keys, and bytes. Out: the same bytes, as views of the memory. Entries are never changed, moved or removed. There are
-no locks: any number of threads and processes may find and keep at once, and one that is killed loses its own entry.
+Entries are never changed, moved or removed. There are no locks: any number of threads and processes may find and keep
+at once, and one that is killed loses its own entry.
 """
 
 from __future__ import annotations

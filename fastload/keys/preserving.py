@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from ..native import generator_states
+from ..native import generators
 from .seeding import GlobalSeeder, Keys, global_states, random_generator
 
 
@@ -45,7 +45,7 @@ class _SavedStates:
     def __init__(self) -> None:
         self._states = global_states()
         if self._states is not None:
-            self._memory, self._gauss_next = generator_states.read(self._states), random_generator.gauss_next
+            self._memory, self._gauss_next = generators.read(self._states), random_generator.gauss_next
         else:
             self._for_random, self._for_numpy = random.getstate(), np.random.get_state()
             self._for_torch = torch.default_generator.get_state()
@@ -53,7 +53,7 @@ class _SavedStates:
     def restore(self) -> None:
         """Set the generators to these states."""
         if self._states is not None:
-            generator_states.write(self._states, self._memory)
+            generators.write(self._states, self._memory)
             random_generator.gauss_next = self._gauss_next
         else:
             random.setstate(self._for_random)

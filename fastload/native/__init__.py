@@ -1,7 +1,7 @@
 """The C library of the hot kernels: found, checked and loaded on first use.
 
-In: nothing but the file beside this module, which ``setup.py`` builds where there is a compiler. Out: its functions,
-called through ctypes, which releases the GIL during the call.
+It is the file beside this module, which ``setup.py`` builds where there is a compiler. Its functions are called through
+ctypes, which releases the GIL during the call.
 
 The library is optional. Where it is missing, or ``FASTLOAD_NATIVE=0`` switches it off, :func:`why_not` says why, and
 what would have used it takes another way; nothing here decides which. ``FASTLOAD_NATIVE`` may also name one of
@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,3 +89,8 @@ def function(name: str, result: Any, *arguments: Any) -> Any:
     found.restype = result
     found.argtypes = arguments
     return found
+
+
+def lazily(name: str, result: Any, *arguments: Any) -> Callable[[], Any]:
+    """Return what returns :func:`function` of these arguments, asked for at the first call."""
+    return functools.cache(functools.partial(function, name, result, *arguments))

@@ -1,8 +1,6 @@
 """Changes of an image's colors by the native kernels: the same bits as Pillow's and torchvision's, in place.
 
-In: pixels of 8 bits, [H, W, 3] or [H, W], contiguous. Out: the same array, changed; or a new one, greys, a histogram.
-
-Calls release the GIL.
+Pixels are of 8 bits, [H, W, 3] or [H, W], contiguous. Calls release the GIL.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import LEVELS, function
+from . import LEVELS, lazily
 from .rows import Pixels
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -39,29 +37,14 @@ class Change(enum.IntEnum):
     """``convert("L")``, in all channels."""
 
 
-@functools.cache
-def _adjust() -> Any:
-    return function("fastload_adjust", _INT, _INT, _POINTER, _LONG, ctypes.c_float, _INT, _INT)
-
-
-@functools.cache
-def _sharpen() -> Any:
-    return function("fastload_sharpen", _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_float, _INT)
-
-
-@functools.cache
-def _map_levels() -> Any:
-    return function("fastload_map_levels", None, _POINTER, _LONG, _INT, ctypes.c_char_p, _INT)
-
-
-@functools.cache
-def _greys() -> Any:
-    return function("fastload_greys", None, _POINTER, _LONG, _POINTER, _INT)
-
-
-@functools.cache
-def _histogram() -> Any:
-    return function("fastload_histogram", None, _POINTER, _LONG, _INT, _POINTER)
+_adjust = lazily("fastload_adjust", _INT, _INT, _POINTER, _LONG, ctypes.c_float, _INT, _INT)
+_sharpen = lazily("fastload_sharpen", _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_float, _INT)
+_map_levels = lazily("fastload_map_levels", None, _POINTER, _LONG, _INT, ctypes.c_char_p, _INT)
+_greys = lazily("fastload_greys", None, _POINTER, _LONG, _POINTER, _INT)
+_histogram = lazily("fastload_histogram", None, _POINTER, _LONG, _INT, _POINTER)
+_AFFINE = (_POINTER, _INT, _INT, _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_char_p)
+_affine = lazily("fastload_affine", _INT, *_AFFINE)
+_affine_filtered = lazily("fastload_affine_filtered", _INT, *_AFFINE, _INT, _INT)
 
 
 @functools.cache
@@ -173,18 +156,6 @@ def histogram(pixels: Pixels) -> npt.NDArray[np.int64]:
     counts = np.empty(256 * channels, dtype=np.int64)
     _histogram()(pixels.ctypes.data, pixels.size // channels, channels, counts.ctypes.data)
     return counts
-
-
-@functools.cache
-def _affine() -> Any:
-    sizes = (_INT, _INT, _INT)
-    return function("fastload_affine", _INT, _POINTER, *sizes, _POINTER, *sizes[:2], _POINTER, ctypes.c_char_p)
-
-
-@functools.cache
-def _affine_filtered() -> Any:
-    numbers = (_POINTER, _INT, _INT, _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_char_p)
-    return function("fastload_affine_filtered", _INT, *numbers, _INT, _INT)
 
 
 AFFINE_FILTERS = ("nearest", "bilinear", "bicubic")

@@ -1,13 +1,12 @@
 """Batches from an array of images in one pass: select, crop, pad and flip images, and look up each value in a table.
 
-In: uint8 images on the CPU, an :class:`AxisStep` for each change along an axis, and a table with the result of each of
-the 256 values. Out: the batch. Everything that could read or write outside of the tensors raises before it does so.
+Each change along an axis is an :class:`AxisStep`. Everything that could read or write outside of the tensors raises
+before it does so.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -82,10 +81,9 @@ class _ArrayTask(ctypes.Structure):
     ]
 
 
-@functools.cache
-def _run() -> Any:
-    arguments = ctypes.POINTER(_ArrayTask), ctypes.c_int64, ctypes.c_int64, ctypes.c_int
-    return native.function("fastload_arrays", ctypes.c_int64, *arguments)
+_TASK = ctypes.POINTER(_ArrayTask)
+_run = native.lazily("fastload_arrays", ctypes.c_int64, _TASK, ctypes.c_int64, ctypes.c_int64, ctypes.c_int)
+_large_pages = native.lazily("fastload_large_pages", None, ctypes.c_void_p, ctypes.c_int64)
 
 
 def takes(images: Tensor) -> bool:
@@ -108,7 +106,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype, memory_format: torch.memory_
     """
     out = torch.empty(tuple(shape), dtype=dtype, device="cpu", memory_format=memory_format)
     if out.nbytes > _LARGE:
-        native.function("fastload_large_pages", None, ctypes.c_void_p, ctypes.c_int64)(out.data_ptr(), out.nbytes)
+        _large_pages()(out.data_ptr(), out.nbytes)
     return out
 
 

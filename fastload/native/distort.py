@@ -1,26 +1,23 @@
 """Changes of colors that torchvision makes of tensors, by the native kernels: the same bits.
 
-In: tensors [3, H, W] of uint8, on the CPU, whose rows lie in memory as planes or as pixels side by side. Out: new
-tensors.
+Tensors are [3, H, W] of uint8, on the CPU, and their rows lie in memory as planes or as pixels side by side. Calls
+release the GIL.
 
 Version 2 adds products to sums in place. torch does that with one rounding or with two, by the instructions that it
 uses: ``fused`` says which. Version 1 always has two.
-
-Calls release the GIL.
 """
 
 from __future__ import annotations
 
 import ctypes
 import enum
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import LEVELS, function
+from . import LEVELS, lazily
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _STRIDES, _NUMBERS, _ORDER = _LONG * 3, ctypes.c_float * 3, ctypes.c_int32 * 3
@@ -61,15 +58,9 @@ def new(image: Tensor, *, side_by_side: bool) -> Tensor:
     return torch.empty((3, height, width), dtype=torch.uint8, device="cpu")
 
 
-@functools.cache
-def _distort() -> Any:
-    sides = (_LONG, _LONG, _NUMBERS, _ORDER, _INT, _INT)
-    return function("fastload_distort", _INT, _INT, _POINTER, _STRIDES, _POINTER, _STRIDES, *sides)
-
-
-@functools.cache
-def _distort_greys() -> Any:
-    return function("fastload_distort_greys", _INT, _POINTER, _STRIDES, _LONG, _LONG, _POINTER, _INT, _INT)
+_GIVEN = _POINTER, _STRIDES, _POINTER, _STRIDES, _LONG, _LONG, _NUMBERS, _ORDER, _INT, _INT
+_distort = lazily("fastload_distort", _INT, _INT, *_GIVEN)
+_distort_greys = lazily("fastload_distort_greys", _INT, _POINTER, _STRIDES, _LONG, _LONG, _POINTER, _INT, _INT)
 
 
 def greys(image: Tensor, *, fused: bool, level: str = _BEST) -> Tensor:

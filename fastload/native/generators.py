@@ -1,7 +1,6 @@
 """Seed ``random``, NumPy and torch quickly: the native library computes their states and writes them to memory.
 
-In: three generators, and the prefix and ids whose hashes are the samples' keys. Out: each step leaves the generators as
-seeding them with the next sample's key does.
+Each step leaves the generators as seeding them with the next sample's key does; keys are hashes of a prefix and ids.
 
 NOTE [Where states are]: NumPy publishes the address of a bit generator's state. That of a ``random.Random`` follows the
 object's header, a ``RandomState`` has a second Gaussian somewhere in itself, and torch's generator, whose ``set_state``
@@ -252,13 +251,27 @@ class _Library:
         functions = ctypes.PyDLL(str(native.LIBRARY))
         # The types of arguments are not declared: converting them would take longer than a step.
         self.prepare = functions["fastload_generators_prepare"]
-        self.step, self.step_locked = (
-            functions["fastload_generators_next"],
-            functions["fastload_generators_next_locked"],
-        )
+        self.step = functions["fastload_generators_next"]
+        self.step_locked = functions["fastload_generators_next_locked"]
         self.room = int(native.function("fastload_generators_room", ctypes.c_int64)())
+        self.read, self.write = functions["fastload_generators_read"], functions["fastload_generators_write"]
+        self.memory = ctypes.c_char * int(native.function("fastload_generators_bytes", ctypes.c_int64)())
 
 
 @functools.cache
 def _library() -> _Library:
     return _Library()
+
+
+def read(states: States) -> Any:
+    """Return the states, except ``random``'s second Gaussian."""
+    memory = _library().memory()
+    with states.lock:
+        _library().read(ctypes.byref(states.places), memory)
+    return memory
+
+
+def write(states: States, memory: Any) -> None:
+    """Write the states that :func:`read` has returned."""
+    with states.lock:
+        _library().write(ctypes.byref(states.places), memory)

@@ -1,9 +1,9 @@
 """JPEG files to pixels or to rows of a batch, decoding only what a cut needs.
 
-In: the bytes of a file, and a cut. Out: an array or a tensor, equal bit for bit to what Pillow decodes, crops, resizes
-and flips; or a status that says why the file is left to Pillow: CMYK, 12 bits, damage and the like. Orientation in EXIF
-data is not applied, as Pillow does not. EXIF data and profiles are not read, but a file that Pillow does not open for
-their sake is left to it: one whose profile, or Photoshop's resources, end within their first bytes.
+They are equal bit for bit to what Pillow decodes, crops, resizes and flips; or a status says why the file is left to
+Pillow: CMYK, 12 bits, damage and the like. Orientation in EXIF data is not applied, as Pillow does not. EXIF data and
+profiles are not read, but a file that Pillow does not open for their sake is left to it: one whose profile, or
+Photoshop's resources, end within their first bytes.
 
 A record of a file (:func:`record_of_jpeg`) is taken wherever a file is. It holds the file's header and coefficients,
 without Huffman codes: 1.4 times the bytes, and a third of the time.
@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import PackError
-from . import LEVELS, function, why_not
+from . import LEVELS, function, lazily, why_not
 from .rows import (
     Cut,
     Data,
@@ -62,14 +62,8 @@ class Size(NamedTuple):
     """DONE if :func:`pixels_of_jpeg` may try the file."""
 
 
-@functools.cache
-def _jpeg_size() -> Any:
-    return function("fastload_jpeg_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
-
-
-@functools.cache
-def _jpeg_row() -> Any:
-    return function("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p)
+_jpeg_size = lazily("fastload_jpeg_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
+_jpeg_row = lazily("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p)
 
 
 def read_size(data: Data) -> Size:
@@ -154,9 +148,7 @@ def header_of_record(data: Data) -> bytes:
     return bytes(data[_FIXED : _FIXED + int.from_bytes(data[4:8], "little")])
 
 
-@functools.cache
-def _check_record() -> Any:
-    return function("fastload_check_record", ctypes.c_int, _POINTER, _SIZE, ctypes.c_int)
+_check_record = lazily("fastload_check_record", ctypes.c_int, _POINTER, _SIZE, ctypes.c_int)
 
 
 def check_record(data: Data, *, level: str = LEVELS[-1]) -> None:
@@ -232,11 +224,6 @@ def jpeg_of_record(data: Data) -> bytes:
     return found
 
 
-@functools.cache
-def _can_wait() -> Any:
-    return function("fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting))
-
-
 class Waiting(ctypes.Structure):
     """Whether the decoding of a file may be put off, found while the file is read.
 
@@ -270,6 +257,9 @@ class Waiting(ctypes.Structure):
         Returns DONE: decoding may be put off. INCOMPLETE: call again with more. Others: it is to be decoded at once.
         """
         return Status(_can_wait()(data, len(data), self))
+
+
+_can_wait = lazily("fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting))
 
 
 @functools.cache

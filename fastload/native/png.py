@@ -2,10 +2,9 @@
 
 Whole images, as libpng makes them for other packages, are decoded in one step: :func:`write_whole`.
 
-In: the bytes of a file, and later cuts. Out: arrays or tensors, equal bit for bit to what Pillow decodes, makes RGB,
-crops, resizes and flips; or a status that says why the file is left to Pillow: interlaced, animated, with a transparent
-colour, grey of 16 bits, damaged, and whatever Pillow's ``load`` would raise an error for or warn of. What its ``open``
-makes of texts and profiles is not looked at.
+Results are equal bit for bit to what Pillow decodes, makes RGB, crops, resizes and flips; or a status says why the file
+is left to Pillow: interlaced, animated, with a transparent colour, grey of 16 bits, damaged, and whatever Pillow's
+``load`` would raise an error for or warn of. What its ``open`` makes of texts and profiles is not looked at.
 
 Pillow raises errors for damage wherever it is in the image data, and so all of them are inflated and checked in the
 first step. Of files with an alpha channel the colours are taken as they are, and of 16 bits the upper 8, as Pillow
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import LEVELS, function
+from . import LEVELS, lazily
 from .rows import (
     Cut,
     Data,
@@ -84,19 +83,9 @@ class Size(NamedTuple):
     """DONE if :func:`inflate` may try the file; INCOMPLETE if the bytes end before the image's end."""
 
 
-@functools.cache
-def _png_size() -> Any:
-    return function("fastload_png_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
-
-
-@functools.cache
-def _png_inflate() -> Any:
-    return function("fastload_png_inflate", ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, ctypes.c_int)
-
-
-@functools.cache
-def _inflated_row() -> Any:
-    return function("fastload_inflated_row", ctypes.c_int, _POINTER, _POINTER, ctypes.c_char_p)
+_png_size = lazily("fastload_png_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
+_png_inflate = lazily("fastload_png_inflate", ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, ctypes.c_int)
+_inflated_row = lazily("fastload_inflated_row", ctypes.c_int, _POINTER, _POINTER, ctypes.c_char_p)
 
 
 def read_size(data: Data) -> Size:
@@ -188,11 +177,7 @@ def inflate(data: Data, size: Size | None = None, *, level: str = LEVELS[-1]) ->
     return Inflated(memory, size.width, size.height) if status is Status.DONE else status
 
 
-@functools.cache
-def _png_whole() -> Any:
-    return function("fastload_png_whole", ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, _INT, _POINTER, _INT)
-
-
+_png_whole = lazily("fastload_png_whole", ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, _INT, _POINTER, _INT)
 WHOLE_LAYOUTS = {"L": 1, "RGB": 3, "BGR": 3, "RGBA": 4, "BGRA": 4}
 """Bytes of a pixel that :func:`write_whole` makes."""
 

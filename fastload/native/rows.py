@@ -1,11 +1,8 @@
 """Crop, resize, crop again and flip images in memory by the native kernels: to pixels, or to a tensor by a table.
 
-In: images of 8 bits a channel, and a ``Cut``. Out: an array of pixels, or a tensor [3, h, w] with a table's entry
-for each value. Equal bit for bit to Pillow's ``crop``, ``resize``, ``crop`` and ``transpose``, one after the other.
-Only what the window needs is computed. Files: ``fastload.native.jpeg`` and ``fastload.native.png``, which share all of
-this.
-
-Calls release the GIL.
+Equal bit for bit to Pillow's ``crop``, ``resize``, ``crop`` and ``transpose``, one after the other; a tensor has a
+table's entry for each value. Only what the window needs is computed. Files: ``fastload.native.jpeg`` and
+``fastload.native.png``, which share all of this. Calls release the GIL.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from . import LEVELS, function
+from . import LEVELS, function, lazily
 
 Box: TypeAlias = tuple[int, int, int, int]
 """Top, left, height, width, in pixels."""
@@ -266,9 +263,7 @@ def _check_out(out: Tensor, height: int, width: int) -> None:
             raise ValueError(f"the row must not overlap itself, got stride 0 along dimension {dim}")
 
 
-@functools.cache
-def _image_row() -> Any:
-    return function("fastload_image_row", ctypes.c_int, _POINTER, _POINTER, _LONG, _INT, _INT, _INT, ctypes.c_char_p)
+_image_row = lazily("fastload_image_row", ctypes.c_int, _POINTER, _POINTER, _LONG, _INT, _INT, _INT, ctypes.c_char_p)
 
 
 def _cut_image(pixels: Pixels, cut: Cut, target: _Target, order: Order | None, level: str) -> None:

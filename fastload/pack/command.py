@@ -1,4 +1,4 @@
-"""The command line of ``fastload pack``. Nothing that takes time is imported before it is needed."""
+"""The command lines of ``fastload pack`` and ``fastload unpack``. What takes time is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -93,11 +93,43 @@ def pack(options: argparse.Namespace) -> int:
             "they are stored as they are"
         )
     share = done.num_bytes / max(1, description.source["bytes"])
-    # The folder's name may have characters that standard output cannot encode.
-    encoding = sys.stdout.encoding or "utf-8"
-    destination = options.destination.encode(encoding, "backslashreplace").decode(encoding)
     print(
-        f"{done.num_images:,} images of {len(description.classes):,} classes in {destination}: {files}, "
+        f"{done.num_images:,} images of {len(description.classes):,} classes in {_printable(options)}: {files}, "
         f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
     )
     return 0
+
+
+def add_unpack_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of ``fastload unpack``."""
+    parser.add_argument("source", metavar="SRC", help="the folder of a pack")
+    parser.add_argument("destination", metavar="DST", help="a new folder, or one to continue; no file is overwritten")
+
+
+def unpack(options: argparse.Namespace) -> int:
+    """Write the files of a pack back into a folder for each class, as for ImageFolder.
+
+    Coefficients become JPEG files that have them; all else is written as it is stored. Packs of pixels have no files.
+    """
+    began = time.monotonic()
+    try:
+        from .unpack import unpack as unpack_folder
+
+        done = unpack_folder(options.source, options.destination)
+    except (PackError, OSError) as error:
+        print(f"fastload unpack: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("fastload unpack: interrupted; the same command continues where this one stopped", file=sys.stderr)
+        return 130
+    before = f" ({done.num_before:,} were there before)" if done.num_before else ""
+    size, taken = done.num_bytes / 1e6, time.monotonic() - began
+    print(f"{done.num_images:,} files in {_printable(options)}{before}, {size:,.1f} MB, {taken:.1f} s")
+    return 0
+
+
+def _printable(options: argparse.Namespace) -> str:
+    """Return the destination's name, which may have characters that standard output cannot encode."""
+    encoding = sys.stdout.encoding or "utf-8"
+    name: str = options.destination
+    return name.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,7 +1,4 @@
-"""The images of a folder, in the order of torchvision's ImageFolder, without torchvision.
-
-In: a folder with a folder for each class. Out: names, classes, and a digest that identifies the folder's contents.
-"""
+"""The images of a folder, in the order of torchvision's ImageFolder, without torchvision."""
 
 from __future__ import annotations
 

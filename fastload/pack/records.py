@@ -1,8 +1,7 @@
 """Records of coefficients: a JPEG file without its Huffman codes, which decodes in a third of the time.
 
-In: a JPEG file, while it is packed; later, what lies in a pack. Out: the record of the file; the file of the record,
-for decoders that know files alone; what Pillow reads from its header. What is no record passes through as it is, so
-callers need not ask. Records are made and read by the native library: :mod:`fastload.native.jpeg`.
+Of a record the file can be made again, for decoders that know files alone. What is no record passes through as it is,
+so callers need not ask. Records are made and read by the native library: :mod:`fastload.native.jpeg`.
 """
 
 from __future__ import annotations

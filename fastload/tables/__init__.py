@@ -1,7 +1,6 @@
 """Rows of tables in memory or in mapped files: :mod:`.arrow` reads Arrow's columns, :mod:`.hugging_face` datasets.
 
-In: a ``datasets.Dataset`` and indices. Out: the samples, or the batch, that ``datasets`` and torch's collation would
-have made. ``datasets`` and ``pyarrow`` are not imported here: who has such a dataset has imported them.
+``datasets`` and ``pyarrow`` are not imported here: who has such a dataset has imported them.
 """
 
 from __future__ import annotations
@@ -22,11 +21,7 @@ def is_table(dataset: Any) -> bool:
 
 
 def as_it_is_now(table: Any) -> Any:
-    """Return a copy, without one of the columns, that changes of the format and the like leave as it is.
-
-    Args:
-        table: a dataset for which :func:`is_table` is true.
-    """
+    """Return a copy of a table, without one of its columns, that changes of the format and the like leave as it is."""
     if type(table) is Subset:
         return Subset(as_it_is_now(table.dataset), table.indices)
     return copy.copy(table)

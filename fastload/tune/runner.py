@@ -21,7 +21,7 @@ from ..arguments import FusingArguments
 from ..base import compat
 from ..base.memory import in_words
 from ..cache import shared
-from ..cache.ranks import name_of_run
+from ..cache.ranks import words_of_run
 from ..engine.fusing import possible_plan
 from ..errors import ConfigError, TraceError
 from ..keys.seeding import ORDER, Keys, seed_global_generators
@@ -93,7 +93,7 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
                 build({**arguments_of(loader), name: value})
             except ConfigError:
                 found.append((name, value))
-    if name_of_run() is not None:  # a cache would be that of all ranks
+    if words_of_run() is not None:  # a cache would be that of all ranks
         found.append(("cache", "auto"))
     plan = possible_plan(part(spec_of(loader), FusingArguments))
     if isinstance(plan, str) or not plan.fused:

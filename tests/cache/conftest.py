@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from fastload.cache import shared
+from fastload.cache.disk import open_store
+from fastload.cache.store import Store
 from fastload.late import opener
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
@@ -21,3 +24,15 @@ def no_cache() -> Iterator[None]:
         (pytest.fail if REQUIRED else pytest.skip)(f"nothing is kept here: {reason}")
     yield
     shared.forget()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a store may be, and is not yet."""
+    return tmp_path / "cache"
+
+
+@pytest.fixture(params=["memory", "folder"])
+def new_store(request: pytest.FixtureRequest, folder: Path) -> Callable[[int], Store]:
+    """What makes a store of so many bytes."""
+    return Store if request.param == "memory" else lambda size: open_store(folder, size)

@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import PIL.Image
 import pytest
 import torch
 import torch.utils.data
+from kit.comparison import difference
+from kit.datasets import Made
 from kit.forks import is_true_in_a_child
 from torchvision import transforms as v1
 from torchvision.datasets import ImageFolder
@@ -80,21 +83,23 @@ def loader_of(folder: Path, kind: str, fuse: bool, **options: Any) -> Any:
     return DataLoader(photos(folder), 4, shuffle=True, seed=0, **KINDS[kind], **more, **options)
 
 
+@pytest.fixture
+def on_disk(tmp_path: Path) -> dict[str, Any]:
+    """The arguments for a cache in a folder."""
+    return {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+
+
 @pytest.mark.parametrize("fuse", FUSED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_those_without_a_cache_in_every_epoch(folder, kind, fuse):
-    expected = epochs(loader_of(folder, "inline", fuse))
     loader = loader_of(folder, kind, fuse, cache="32MiB")
-    found = epochs(loader)
-    for epoch, other in zip(found, expected, strict=True):
-        for batch, other_batch in zip(epoch, other, strict=True):
-            assert all(map(torch.equal, batch, other_batch))
+    assert difference(epochs(loader), epochs(loader_of(folder, "inline", fuse))) is None
     statistics = loader.statistics()
     if kind != "not forked":  # files just written are not kept there
         assert statistics.cached_files > 0
         assert not statistics.cache_is_full
         assert statistics.cached_bytes > 0
-        assert any("from" in how for how in statistics.decoded)
+        assert counts(loader, "from") > 0
         assert f"of {statistics.cached_files} files so far" in loader.explain()
 
 
@@ -112,31 +117,26 @@ def test_files_that_are_not_kept_are_counted_by_the_reason(folder, kind, fuse):
     assert sorted(words.split(", ")) == [f"2 {records.OTHER_FORMAT}", f"4 {records.NO_RECORD}"]
 
 
-@pytest.mark.parametrize("fuse", FUSED)
-def test_of_a_full_cache_it_is_said_how_often_files_found_no_room(folder, fuse, monkeypatch):
-    monkeypatch.setattr(store.Store, "_has_little_left", lambda self: True)
-    loader = loader_of(folder, "inline", fuse, cache="32MiB")
-    epochs(loader, 1)
-    assert loader.statistics().not_kept[records.FULL] >= 10
+def fails(*_: object) -> int:
+    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("fuse", FUSED)
-def test_of_files_that_changed_a_moment_ago_it_is_said_so(folder, fuse, monkeypatch):
-    monkeypatch.setattr(store, "SETTLED_NS", 1 << 60)
+@pytest.mark.parametrize(
+    ("what", "name", "instead", "reason"),
+    [
+        (store.Store, "_has_little_left", lambda self: True, records.FULL),
+        (store, "SETTLED_NS", 1 << 60, records.CHANGED),
+        (os, "pwritev", fails, records.NOT_WRITTEN),
+        (store.Store, "_write", lambda *_: None, records.NOT_WRITTEN),
+    ],
+)
+def test_it_is_said_why_files_that_might_be_kept_are_not(folder, fuse, monkeypatch, what, name, instead, reason):
     loader = loader_of(folder, "inline", fuse, cache="32MiB")
+    shared.records_of("32MiB")
+    monkeypatch.setattr(what, name, instead)
     epochs(loader, 1)
-    assert loader.statistics().not_kept[records.CHANGED] >= 11
-
-
-@pytest.mark.parametrize("fuse", FUSED)
-def test_of_files_that_could_not_be_written_it_is_said_so(folder, fuse, monkeypatch):
-    def fails(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    loader = loader_of(folder, "inline", fuse, cache="32MiB")
-    monkeypatch.setattr(os, "pwritev", fails)
-    epochs(loader, 1)
-    assert loader.statistics().not_kept[records.NOT_WRITTEN] >= 10
+    assert loader.statistics().not_kept[reason] >= 9
 
 
 def test_the_profiler_records_what_the_cache_takes(folder):
@@ -149,26 +149,19 @@ def test_the_profiler_records_what_the_cache_takes(folder):
 
 
 def test_images_that_are_read_in_another_way_are_counted_so(folder):
-    loader = DataLoader(Drafts(folder), None, cache="32MiB")
+    drafts = Made(3, partial(draft_mode, folder))
+    loader = DataLoader(drafts, None, cache="32MiB")
     assert list(loader) == ["L"] * 3
     assert loader.statistics().not_kept == {records.OTHER_WAY: 3}
-    assert DataLoader(Drafts(folder), None).statistics().not_kept == {}
+    assert DataLoader(drafts, None).statistics().not_kept == {}
 
 
-class Drafts(torch.utils.data.Dataset[str]):
-    """Images that Pillow decodes in a mode of its user's."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> str:
-        with PIL.Image.open(self.folder / "a" / f"{2 * index + 2:02d}.jpg") as image:
-            image.draft("L", (8, 8))
-            image.getpixel((0, 0))
-            return image.mode
+def draft_mode(folder: Path, index: int) -> str:
+    """Return the mode in which Pillow decodes an image as its user wants it."""
+    with PIL.Image.open(folder / "a" / f"{2 * index + 2:02d}.jpg") as image:
+        image.draft("L", (8, 8))
+        image.getpixel((0, 0))
+        return image.mode
 
 
 def test_batches_are_torchs_with_torchs_seeding(folder):
@@ -176,10 +169,9 @@ def test_batches_are_torchs_with_torchs_seeding(folder):
     theirs = torch.utils.data.DataLoader(photos(folder), 4, num_workers=2)
     for _ in range(3):
         torch.manual_seed(7)
-        expected = [[part.clone() for part in batch] for batch in theirs]
+        expected = epochs(theirs, 1)
         torch.manual_seed(7)
-        found = [[part.clone() for part in batch] for batch in ours]
-        assert all(all(map(torch.equal, *pair)) for pair in zip(found, expected, strict=True))
+        assert difference(epochs(ours, 1), expected) is None
 
 
 def test_loaders_of_a_process_share_one_cache_which_outlives_them(folder):
@@ -190,7 +182,7 @@ def test_loaders_of_a_process_share_one_cache_which_outlives_them(folder):
     second = loader_of(folder, "inline", False, cache="32MiB")
     epochs(second, 1)
     assert second.statistics().cached_files == kept
-    assert sum(number for how, number in second.statistics().decoded.items() if "from the cache" in how) >= kept - 2
+    assert counts(second, "from the cache") >= kept - 2
 
 
 def test_a_loader_that_is_pickled_goes_on_without_what_is_kept(folder):
@@ -313,14 +305,6 @@ def in_a_run(work: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 
-def all_equal(found: list[Any], expected: list[Any]) -> bool:
-    return all(
-        all(map(torch.equal, batch, other))
-        for epoch, other_epoch in zip(found, expected, strict=True)
-        for batch, other in zip(epoch, other_epoch, strict=True)
-    )
-
-
 def counts(loader: Any, words: str) -> int:
     return sum(number for how, number in loader.statistics().decoded.items() if words in how)
 
@@ -329,21 +313,19 @@ def counts(loader: Any, words: str) -> int:
 @pytest.mark.parametrize("fuse", FUSED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_those_without_a_cache_in_every_run_with_a_folder(
-    folder, tmp_path, monkeypatch, kind, fuse, lasting
+    folder, tmp_path, monkeypatch, kind, fuse, lasting, on_disk
 ):
     monkeypatch.setattr(records, "has_lasting_inodes", lambda _: lasting)
     expected = epochs(loader_of(folder, "inline", fuse))
-    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
 
     def first_run() -> None:
         # A forkserver is its own process's.
-        assert all_equal(
-            epochs(loader_of(folder, kind if kind != "not forked" else "inline", fuse, **options)), expected
-        )
+        first = loader_of(folder, kind if kind != "not forked" else "inline", fuse, **on_disk)
+        assert difference(epochs(first), expected) is None
 
     in_a_run(first_run)
-    loader = loader_of(folder, kind, fuse, **options)
-    assert all_equal(epochs(loader), expected)
+    loader = loader_of(folder, kind, fuse, **on_disk)
+    assert difference(epochs(loader), expected) is None
     assert loader.statistics().cached_files == 12 - 1  # of a PNG nothing is known
     assert loader.statistics().cache_folder == str(tmp_path / "cache")
     assert "on the disk, for later runs too" in loader.explain()
@@ -353,24 +335,22 @@ def test_batches_are_those_without_a_cache_in_every_run_with_a_folder(
 
 
 @pytest.mark.parametrize("fuse", FUSED)
-def test_a_file_that_has_changed_between_two_runs_is_read_again(folder, tmp_path, fuse):
+def test_a_file_that_has_changed_between_two_runs_is_read_again(folder, tmp_path, fuse, on_disk):
     copied = tmp_path / "photos"
     shutil.copytree(folder, copied)
-    options = {"cache": str(tmp_path / "cache"), "cache_size": "32MiB"}
-    in_a_run(lambda: epochs(loader_of(copied, "inline", fuse, **options), 2))
+    in_a_run(lambda: epochs(loader_of(copied, "inline", fuse, **on_disk), 2))
     changed = copied / "a" / "00.jpg"
     before = changed.stat()
     PIL.Image.new("RGB", (90, 80), "red").save(changed, "JPEG")
     os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
     expected = epochs(loader_of(copied, "inline", fuse))
-    assert all_equal(epochs(loader_of(copied, "inline", fuse, **options)), expected)
+    assert difference(epochs(loader_of(copied, "inline", fuse, **on_disk)), expected) is None
 
 
-def test_a_copy_of_the_files_is_known_by_what_is_in_them(folder, tmp_path):
-    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
-    in_a_run(lambda: epochs(loader_of(folder, "inline", False, **options), 1))
+def test_a_copy_of_the_files_is_known_by_what_is_in_them(folder, tmp_path, on_disk):
+    in_a_run(lambda: epochs(loader_of(folder, "inline", False, **on_disk), 1))
     shutil.copytree(folder, tmp_path / "photos")
-    loader = loader_of(tmp_path / "photos", "inline", False, **options)
+    loader = loader_of(tmp_path / "photos", "inline", False, **on_disk)
     epochs(loader, 1)
     kept = loader.statistics()
     epochs(loader, 2)
@@ -379,52 +359,42 @@ def test_a_copy_of_the_files_is_known_by_what_is_in_them(folder, tmp_path):
 
 
 @pytest.mark.parametrize("first", FUSED)
-def test_what_fused_loaders_keep_others_find_and_the_other_way_round(folder, tmp_path, first):
-    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+def test_what_fused_loaders_keep_others_find_and_the_other_way_round(folder, on_disk, first):
     expected = epochs(loader_of(folder, "inline", not first), 2)
-    in_a_run(lambda: epochs(loader_of(folder, "inline", first, **options), 2))
-    loader = loader_of(folder, "inline", not first, **options)
-    assert all_equal(epochs(loader, 2), expected)
+    in_a_run(lambda: epochs(loader_of(folder, "inline", first, **on_disk), 2))
+    loader = loader_of(folder, "inline", not first, **on_disk)
+    assert difference(epochs(loader, 2), expected) is None
     assert counts(loader, ", kept in the cache") == 0
     assert counts(loader, ", from") == 2 * 9
 
 
 @pytest.mark.parametrize("fuse", FUSED)
-def test_files_that_stay_open_are_left_where_reading_would_have_left_them(folder, tmp_path, fuse):
+def test_files_that_stay_open_are_left_where_reading_would_have_left_them(folder, tmp_path, fuse, on_disk):
     """Whoever has kept them."""
     long = tmp_path / "photos" / "a"
     long.mkdir(parents=True)
     raw = (folder / "a" / "00.jpg").read_bytes()
     for name, behind in (("0", b""), ("1", bytes(40_000)), ("2", bytes(200_000))):
         (long / f"{name}.jpg").write_bytes(raw + behind)
-    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
-    in_a_run(lambda: epochs(loader_of(tmp_path / "photos", "inline", fuse, **options), 1))
-    expected = list(DataLoader(Places(long), None))
-    loader = DataLoader(Places(long), None, **options)
+    in_a_run(lambda: epochs(loader_of(tmp_path / "photos", "inline", fuse, **on_disk), 1))
+    places = Made(3, partial(place_after, long))
+    expected = list(DataLoader(places, None))
+    loader = DataLoader(places, None, **on_disk)
     assert list(loader) == expected
     assert counts(loader, "from the cache") == 3
     assert len(set(expected)) == 3
 
 
-class Places(torch.utils.data.Dataset[int]):
-    """Where files stand after their images were decoded."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> int:
-        with open(self.folder / f"{index}.jpg", "rb") as file:
-            PIL.Image.open(file).convert("RGB").getpixel((0, 0))
-            return file.tell()
+def place_after(folder: Path, index: int) -> int:
+    """Return where a file stands after its image was decoded."""
+    with open(folder / f"{index}.jpg", "rb") as file:
+        PIL.Image.open(file).convert("RGB").getpixel((0, 0))
+        return file.tell()
 
 
-def test_damage_on_the_disk_changes_no_batch(folder, tmp_path):
-    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+def test_damage_on_the_disk_changes_no_batch(folder, tmp_path, on_disk):
     expected = epochs(loader_of(folder, "inline", False), 2)
-    in_a_run(lambda: epochs(loader_of(folder, "inline", False, **options), 1))
+    in_a_run(lambda: epochs(loader_of(folder, "inline", False, **on_disk), 1))
     file = tmp_path / "cache" / disk.NAME
     whole = np.fromfile(file, dtype=np.uint8)
     rng = np.random.default_rng(0)
@@ -437,27 +407,26 @@ def test_damage_on_the_disk_changes_no_batch(folder, tmp_path):
         def run() -> None:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*begun anew")
-                assert all_equal(epochs(loader_of(folder, "inline", False, **options), 2), expected)
+                assert difference(epochs(loader_of(folder, "inline", False, **on_disk), 2), expected) is None
 
         in_a_run(run)
 
 
 @pytest.mark.parametrize("kind", ["inline", "forked"])
-def test_a_file_that_is_damaged_in_use_is_said_once_and_changes_no_batch(folder, tmp_path, kind):
-    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+def test_a_file_that_is_damaged_in_use_is_said_once_and_changes_no_batch(folder, tmp_path, kind, on_disk):
     expected = epochs(loader_of(folder, kind, False), 4)
-    loader = loader_of(folder, kind, False, **options)
+    loader = loader_of(folder, kind, False, **on_disk)
     found = epochs(loader, 1)
     with (tmp_path / "cache" / disk.NAME).open("r+b") as file:
         file.seek(64)  # where the first table is
         file.write(bytes(range(8)))
     with pytest.warns(UserWarning, match=r"the file of cache='.*' was changed by another program: what is") as said:
         found += epochs(loader)
-    assert all_equal(found, expected)
+    assert difference(found, expected) is None
     assert len([one for one in said if "another program" in str(one.message)]) == 1
 
 
-def test_a_full_disk_is_said_once_and_changes_no_batch(folder, tmp_path, monkeypatch):
+def test_a_full_disk_is_said_once_and_changes_no_batch(folder, on_disk, monkeypatch):
     def refusing(file: int, begin: int, length: int) -> None:
         if begin:
             raise OSError(28, "No space left on device")
@@ -466,11 +435,10 @@ def test_a_full_disk_is_said_once_and_changes_no_batch(folder, tmp_path, monkeyp
     allocate = store.allocate
     monkeypatch.setattr(store, "allocate", refusing)
     monkeypatch.setattr(store, "STEP", 32 << 10)
-    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
     expected = epochs(loader_of(folder, "inline", False))
-    loader = loader_of(folder, "forked", False, **options)
+    loader = loader_of(folder, "forked", False, **on_disk)
     with pytest.warns(UserWarning, match=r"the disk of cache='.*' is full: no more is kept there") as said:
-        assert all_equal(epochs(loader), expected)
+        assert difference(epochs(loader), expected) is None
     assert len([one for one in said if "is full" in str(one.message)]) == 1
     assert 0 < loader.statistics().cached_files < 11
     assert "it is full" in loader.explain()

@@ -46,7 +46,7 @@ class Rank:
         self.process.start()
         theirs.close()
 
-    def begin(self, work: str, *arguments: Any) -> Rank:
+    def begin(self, work: Callable[..., Any], *arguments: Any) -> Rank:
         self.end.send((work, arguments))
         return self
 
@@ -56,7 +56,7 @@ class Rank:
             raise made
         return made
 
-    def do(self, work: str, *arguments: Any) -> Any:
+    def do(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return self.begin(work, *arguments).done()
 
     def kill(self) -> None:
@@ -71,42 +71,44 @@ class Rank:
         self.end.close()
 
 
+def name_of_run() -> str:
+    return ranks.name_by(ranks.words_of_run() or ())
+
+
 def _live(rank: int, end: Connection) -> None:
     os.environ["LOCAL_RANK"] = str(rank)
-    work: dict[str, Callable[..., Any]] = {
-        "open": _opened,
-        "keep": lambda number: shared.records_of(SIZE).store.keep(_named(number), (b"%d" % number,)) is not None,
-        "find": lambda number: bytes(shared.records_of(SIZE).store.find(_named(number)) or b"none"),
-        "name": lambda folder, number: _name_memory(folder).keep(_named(number), (b"%d" % number,)) is not None,
-        "named": lambda folder, number: bytes(_name_memory(folder).find(_named(number)) or b"none"),
-        "threads": lambda: [one.name for one in threading.enumerate() if one.name == "fastload-cache"],
-    }
-    while True:
-        told = end.recv()
-        if told is None:
-            shared.forget()
-            return
-        name, arguments = told
+    while (told := end.recv()) is not None:
+        work, arguments = told
         try:
-            end.send(work[name](*arguments))
+            end.send(work(*arguments))
         except Exception as error:
             end.send(error)
+    shared.forget()
 
 
-def _opened(asked: Any, size: Any = None) -> tuple[int, list[str]]:
+def _records(folder: str | None = None) -> Any:
+    return shared.records_of(SIZE) if folder is None else shared.records_of(folder, SIZE)
+
+
+def keep(number: int, folder: str | None = None) -> bool:
+    """Keep an entry in the memory that ranks share."""
+    return _records(folder).shared.keep(key_of_bytes(b"%d" % number), (b"%d" % number,)) is not None
+
+
+def find(number: int, folder: str | None = None) -> bytes:
+    return bytes(_records(folder).shared.find(key_of_bytes(b"%d" % number)) or b"none")
+
+
+def threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name == "fastload-cache"]
+
+
+def opened(asked: Any, size: Any = None) -> tuple[int, list[str]]:
     """Return the size of the store, and the warnings of having it."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = shared.records_of(asked, size).store.size
     return found, [str(one.message) for one in said]
-
-
-def _name_memory(folder: str) -> Any:
-    return shared.records_of(folder, SIZE)._names
-
-
-def _named(number: int) -> Any:
-    return key_of_bytes(str(number).encode())
 
 
 @pytest.fixture
@@ -124,31 +126,31 @@ def started() -> Iterator[Callable[[int], Rank]]:
 
 def test_what_one_rank_keeps_the_others_find(started):
     first, second, third = (started(rank) for rank in (0, 1, 2))
-    second.begin("open", SIZE)  # waits for the first
-    assert first.do("open", SIZE) == (SIZE, [])
+    second.begin(opened, SIZE)  # waits for the first
+    assert first.do(opened, SIZE) == (SIZE, [])
     assert second.done() == (SIZE, [])
-    assert third.do("open", SIZE) == (SIZE, [])
-    assert second.do("keep", 1)
-    assert first.do("keep", 2)
-    assert [rank.do("find", 1) for rank in (first, second, third)] == [b"1"] * 3
-    assert [rank.do("find", 2) for rank in (first, second, third)] == [b"2"] * 3
-    assert first.do("threads") == ["fastload-cache"]
-    assert second.do("threads") == []
+    assert third.do(opened, SIZE) == (SIZE, [])
+    assert second.do(keep, 1)
+    assert first.do(keep, 2)
+    assert [rank.do(find, 1) for rank in (first, second, third)] == [b"1"] * 3
+    assert [rank.do(find, 2) for rank in (first, second, third)] == [b"2"] * 3
+    assert first.do(threads) == ["fastload-cache"]
+    assert second.do(threads) == []
 
 
 def test_the_others_go_on_with_the_memory_of_a_rank_that_was_killed(started):
     first, second = started(0), started(1)
-    first.do("open", SIZE)
-    second.do("open", SIZE)
-    first.do("keep", 1)
+    first.do(opened, SIZE)
+    second.do(opened, SIZE)
+    first.do(keep, 1)
     first.kill()
-    assert second.do("find", 1) == b"1"
-    assert second.do("keep", 2)
+    assert second.do(find, 1) == b"1"
+    assert second.do(keep, 2)
     # Nothing is left of its name: the next one has it, and memory of its own.
     again = started(0)
-    again.do("open", SIZE)
-    assert again.do("threads") == ["fastload-cache"]
-    assert again.do("find", 1) == b"none"
+    again.do(opened, SIZE)
+    assert again.do(threads) == ["fastload-cache"]
+    assert again.do(find, 1) == b"none"
 
 
 def test_processes_that_the_first_rank_has_forked_do_not_keep_its_name(started, monkeypatch):
@@ -160,8 +162,7 @@ def test_processes_that_the_first_rank_has_forked_do_not_keep_its_name(started, 
         return shared._process.server is None
 
     assert is_true_in_a_child(works_alone)
-    name = ranks.name_of_run()
-    assert name is not None
+    name = name_of_run()
     reading, writing = os.pipe()
     begun, begins = os.pipe()
     pid = os.fork()
@@ -185,37 +186,37 @@ def test_processes_that_the_first_rank_has_forked_do_not_keep_its_name(started, 
 def test_auto_is_not_divided_where_ranks_share_it(started, monkeypatch):
     monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
     first, second = started(0), started(1)
-    assert first.do("open", "auto") == (32 << 20, [])
-    assert second.do("open", "auto") == (32 << 20, [])
+    assert first.do(opened, "auto") == (32 << 20, [])
+    assert second.do(opened, "auto") == (32 << 20, [])
 
 
 def test_ranks_with_other_sizes_are_an_error(started):
-    started(0).do("open", SIZE)
+    started(0).do(opened, SIZE)
     for asked in (2 * SIZE, "auto"):
         with pytest.raises(
             ConfigError, match=f"all ranks of a machine share one cache, and another has cache={SIZE}, got"
         ):
-            started(1).do("open", asked)
+            started(1).do(opened, asked)
 
 
 def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_last(started, tmp_path):
     folder = str(tmp_path / "cache")
     first, second = started(0), started(1)
-    assert second.do("open", folder, SIZE) == (SIZE, [])  # the first has none yet, and is not waited for
-    assert first.do("open", folder, SIZE) == (SIZE, [])
-    assert second.do("name", folder, 1)
-    assert first.do("named", folder, 1) == b"1"
-    assert second.do("threads") == ["fastload-cache"]
-    assert first.do("threads") == []
+    assert second.do(opened, folder, SIZE) == (SIZE, [])  # the first has none yet, and is not waited for
+    assert first.do(opened, folder, SIZE) == (SIZE, [])
+    assert second.do(keep, 1, folder)
+    assert first.do(find, 1, folder) == b"1"
+    assert second.do(threads) == ["fastload-cache"]
+    assert first.do(threads) == []
 
 
 def test_ranks_with_other_folders_or_sizes_are_an_error(started, tmp_path):
     folder = str(tmp_path / "cache")
-    started(0).do("open", folder, SIZE)
+    started(0).do(opened, folder, SIZE)
     with pytest.raises(ConfigError, match=f"is in use with {SIZE} bytes, got cache_size={2 * SIZE}"):
-        started(1).do("open", folder, 2 * SIZE)
+        started(1).do(opened, folder, 2 * SIZE)
     with pytest.raises(ConfigError, match=f"another has cache='{folder}' with {SIZE} bytes, got cache='"):
-        started(1).do("open", f"{folder}2", SIZE)
+        started(1).do(opened, f"{folder}2", SIZE)
 
 
 def test_a_rank_that_nobody_answers_says_so_and_has_a_share_of_its_own(monkeypatch):
@@ -228,22 +229,21 @@ def test_a_rank_that_nobody_answers_says_so_and_has_a_share_of_its_own(monkeypat
 
 def test_a_restarted_run_and_another_run_have_other_names(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
-    names = {ranks.name_of_run()}
+    names = {name_of_run()}
     for variable in ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "MASTER_ADDR"):
         monkeypatch.setenv(variable, "7")
-        names.add(ranks.name_of_run())
+        names.add(name_of_run())
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    names.add(ranks.name_of_run())
+    names.add(name_of_run())
     assert len(names) == 6
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    assert ranks.name_of_run() is None
+    assert ranks.words_of_run() is None
 
 
 def test_another_users_process_is_handed_nothing(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     shared.records_of(SIZE)
-    name = ranks.name_of_run()
-    assert name is not None
+    name = name_of_run()
     assert isinstance(ranks.take(name, 60.0), ranks.Handed)
     asking = threading.current_thread()
     original = ranks.user_of
@@ -257,8 +257,7 @@ def test_another_users_process_is_handed_nothing(monkeypatch):
 
 def test_nothing_is_taken_of_another_users_process(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
-    name = ranks.name_of_run()
-    assert name is not None
+    name = name_of_run()
     stranger = ranks.listening(name)
     assert stranger is not None
     stranger.listen()

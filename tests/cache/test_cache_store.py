@@ -11,16 +11,13 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
+from entries import found, in_another_process, keep, named
 from hypothesis import given
 
 from fastload.cache import disk, store
-from fastload.cache.store import Contents, Store, key_of, key_of_bytes, key_of_file, reserve_of_host, same
+from fastload.cache.store import Contents, Store, key_of, key_of_file, reserve_of_host, same
 
 SIZE = 8 << 20
-
-
-def named(number: int) -> object:
-    return key_of_bytes(str(number).encode())
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.binary(max_size=300)), max_size=80))
@@ -36,15 +33,6 @@ def test_what_was_kept_first_under_a_key_is_found_and_nothing_else(entries):
         assert (found is None) == (number not in first)
         assert found is None or bytes(found) in first[number]
     assert store.contents().entries == len(entries)
-
-
-def test_tables_grow_and_all_entries_stay_found():
-    store = Store(64 << 20)
-    for number in range(20_000):
-        store.keep(named(number), (number.to_bytes(4, "little"), b"behind"))
-    for number in range(20_000):
-        assert bytes(store.find(named(number))) == number.to_bytes(4, "little") + b"behind"
-    assert store.find(named(20_001)) is None
 
 
 def test_the_index_takes_at_most_64_bytes_an_entry():
@@ -90,38 +78,14 @@ def test_memory_is_allocated_in_steps_before_it_is_given_out(monkeypatch):
     assert asked == [(place * store.STEP, store.STEP) for place in range(6)]
 
 
-def test_a_store_for_which_the_system_has_no_memory_is_full_and_asks_again_later(monkeypatch):
-    kept, asked, has_memory = Store(64 << 20), [], False
-
-    def refusing(file: int, begin: int, length: int) -> None:
-        asked.append(begin)
-        if not has_memory:
-            raise OSError(28, "no space left")
-        allocate(file, begin, length)
-
-    allocate = store.allocate
-    monkeypatch.setattr(store, "allocate", refusing)
-    number = 0
-    while kept.has_room(1 << 20):
-        if kept.keep(named(number), (bytes(1 << 20),)) is not None:
-            number += 1
-    assert number == store.STEP // (1 << 20) - 1
-    assert asked == [store.STEP]
-    assert kept.contents().is_full
-    has_memory = True
-    while not kept.has_room(1 << 20):
-        pass
-    assert kept.keep(named(number), (bytes(1 << 20),)) is not None
-    assert all(bytes(kept.find(named(one))) == bytes(1 << 20) for one in range(number + 1))
-
-
 def test_a_table_for_which_there_is_no_memory_is_not_begun(monkeypatch):
+    monkeypatch.setattr(store, "STEP", 1 << 20)
     kept = Store(64 << 20)
     monkeypatch.setattr(store, "allocate", _refuse)
     number = 0
     while kept.has_room(0) and kept.keep(named(number), ()) is not None:
         number += 1
-    assert number > 100_000  # tables of up to 2 MiB, and entries, in the first step
+    assert number > 10_000  # tables of up to 256 KiB, and entries, in the first step
     assert all(kept.find(named(one)) is not None for one in range(number))
 
 
@@ -146,54 +110,82 @@ def test_nothing_is_kept_where_the_host_has_little_memory_left():
     assert any(store.has_room(1) for _ in range(100))
 
 
-def _keep(store: Store, first: int, count: int) -> None:
-    for number in range(first, first + count):
-        store.keep(named(number), (str(number).encode() * 50,))
-
-
-def test_threads_and_processes_keep_side_by_side():
-    store = Store(64 << 20)
+def test_threads_and_processes_keep_side_by_side(new_store):
+    kept = new_store(64 << 20)
     fork = multiprocessing.get_context("fork")
-    writers = [fork.Process(target=_keep, args=(store, 3_000 * one, 6_000)) for one in range(2)]
-    writers += [threading.Thread(target=_keep, args=(store, 3_000 * one, 6_000)) for one in range(2, 4)]
+    writers = [fork.Process(target=keep, args=(kept, range(3_000 * one, 3_000 * one + 6_000))) for one in range(2)]
+    # A store in a folder may be opened several times.
+    other = new_store(64 << 20) if isinstance(kept, disk.FileStore) else kept
+    writers += [threading.Thread(target=keep, args=(other, range(3_000 * one, 3_000 * one + 6_000))) for one in (2, 3)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
-    for number in range(15_000):
-        assert bytes(store.find(named(number))) == str(number).encode() * 50
-    assert store.contents().entries == 4 * 6_000
+    assert all(found(kept, number) for number in range(15_000))
+    assert not found(kept, 15_000)
+    assert kept.contents().entries == 4 * 6_000
 
 
 @pytest.mark.slow
-def test_a_process_that_is_not_forked_gets_the_same_store():
-    store = Store(SIZE)
-    store.keep(named(0), (b"before",))
-    process = multiprocessing.get_context("forkserver").Process(target=_keep, args=(store, 1, 1))
-    process.start()
-    process.join()
-    assert bytes(store.find(named(0))) == b"before"
-    assert bytes(store.find(named(1))) == b"1" * 50
+def test_a_process_that_is_not_forked_gets_the_same_store(new_store):
+    kept = new_store(SIZE)
+    keep(kept, range(1))
+    in_another_process(keep, kept, range(1, 2), method="forkserver")
+    assert found(kept, 0)
+    assert found(kept, 1)
 
 
-def test_a_writer_that_is_killed_loses_its_own_entry_alone():
-    store = Store(512 << 20)
+def test_a_writer_that_is_killed_loses_its_own_entry_alone(new_store):
+    size = 512 << 20
+    kept = new_store(size)
     fork = multiprocessing.get_context("fork")
-    for round_number in range(5):
-        first = 1_000_000 * round_number
-        writer = fork.Process(target=_keep, args=(store, first, 1_000_000))
+    for turn in range(4):
+        first = 1_000_000 * turn
+        writer = fork.Process(target=keep, args=(kept, range(first, first + 1_000_000)))
         writer.start()
-        while store.find(named(first + 200)) is None:
+        while not found(kept, first + 200):
             assert writer.is_alive()
         os.kill(writer.pid, signal.SIGKILL)
         writer.join()
+        writer.close()
+        if isinstance(kept, disk.FileStore):
+            del kept  # as when the whole run is killed
+            kept = new_store(size)
         number = first
-        while (found := store.find(named(number))) is not None:
-            assert bytes(found) == str(number).encode() * 50
+        while found(kept, number):
             number += 1
         assert number > first + 200
-        _keep(store, number, 100)
-        assert all(store.find(named(one)) is not None for one in range(number, number + 100))
+        keep(kept, range(number, number + 100))
+        assert all(found(kept, one) for one in range(number, number + 100))
+
+
+def test_a_store_for_which_there_is_no_room_is_full_and_asks_again_later(new_store, monkeypatch):
+    """In memory, or on the disk."""
+    kept, asked, has_room = new_store(64 << 20), [], False
+
+    def refusing(file: int, begin: int, length: int) -> None:
+        asked.append(begin)
+        if not has_room:
+            raise OSError(28, "no space left")
+        allocate(file, begin, length)
+
+    allocate = store.allocate
+    monkeypatch.setattr(store, "allocate", refusing)
+    number = 0
+    while kept.has_room(1 << 20):
+        if kept.keep(named(number), (bytes(1 << 20),)) is not None:
+            number += 1
+    assert number == store.STEP // (1 << 20) - 1
+    assert os.fstat(kept.file).st_blocks * 512 <= store.STEP + (1 << 20)
+    assert asked == [store.STEP]
+    contents = kept.contents()
+    assert contents.is_full
+    assert contents.is_short
+    has_room = True
+    while not kept.has_room(1 << 20):
+        pass
+    assert kept.keep(named(number), (bytes(1 << 20),)) is not None
+    assert all(bytes(kept.find(named(one))) == bytes(1 << 20) for one in range(number + 1))
 
 
 def test_the_memory_is_given_back_when_the_last_view_is_gone():
@@ -271,9 +263,8 @@ def test_contents_are_those_of_an_empty_store():
     assert contents.taken_bytes < 1 << 16
 
 
-@pytest.mark.parametrize("make", [lambda path: Store(1 << 20), lambda path: disk.open_store(path, 1 << 20)])
-def test_a_store_that_outlives_its_modules_names_closes_its_file(make, tmp_path, monkeypatch):
-    kept = make(tmp_path / "cache")
+def test_a_store_that_outlives_its_modules_names_closes_its_file(new_store, monkeypatch):
+    kept = new_store(1 << 20)
     file = kept.file
     for module in (store, disk):  # as when an interpreter ends
         monkeypatch.setattr(module, "os", None)

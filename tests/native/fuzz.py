@@ -22,6 +22,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from jpeg_files import SAMPLINGS, SOURCES, Maker, compiler
@@ -32,46 +33,42 @@ MEMORY = ["-fsanitize=memory", "-fno-omit-frame-pointer", "-DFASTLOAD_NEW_MEMORY
 FLAGS = ["-std=c11", "-g", "-ffp-contract=off", "-D_POSIX_C_SOURCE=200809L"]
 
 
+PIECES = ("png", "distort", "affine", "table", "cache")
+
+
+def compiled(folder: Path, name: str, *flags: str, libraries: Sequence[str] = ("-lm",), cc: str | None = None) -> Path:
+    """Return a program of this folder's and the library's sources, built in a folder."""
+    program = folder / name
+    sources = [str(Path(__file__).with_name(f"{name}.c")), *map(str, sorted(SOURCES.glob("*.c")))]
+    command = [cc or compiler(), *FLAGS, *flags, f"-I{SOURCES}", *sources, "-o", str(program), *libraries]
+    subprocess.run(command, check=True, cwd=folder)
+    return program
+
+
 def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None, level: str = "-O1") -> Path:
-    """Return the program, built in a folder.
+    """Return the program that tries the JPEG decoder.
 
     Args:
-        folder: where.
+        folder: where it is built.
         kind: "address", "memory" or "coverage".
         libjpeg: a folder with an instrumented library.
         level: "-O0" is built in less than half of the time, and is half as fast.
     """
-    program = folder / "fuzz_jpeg"
-    sources = [str(Path(__file__).with_name("fuzz_jpeg.c")), *map(str, sorted(SOURCES.glob("*.c")))]
-    headers, library = ([f"-I{libjpeg}"], [str(libjpeg / "libjpeg.a")]) if libjpeg else ([], ["-ljpeg"])
-    command = [compiler(), *FLAGS, level, "-DFUZZ_WITH_LIBJPEG=1", *headers]
     if kind == "memory":
-        command, library = ["clang", *FLAGS, level, *MEMORY], []
-    else:
-        command += ["--coverage"] if kind == "coverage" else SANITIZE
-    subprocess.run([*command, f"-I{SOURCES}", *sources, "-o", str(program), *library, "-lm"], check=True, cwd=folder)
-    return program
-
-
-PIECES = ("png", "distort", "affine", "table", "cache")
+        return compiled(folder, "fuzz_jpeg", level, *MEMORY, cc="clang")
+    headers, library = ([f"-I{libjpeg}"], str(libjpeg / "libjpeg.a")) if libjpeg else ([], "-ljpeg")
+    flags = ["--coverage"] if kind == "coverage" else SANITIZE
+    return compiled(folder, "fuzz_jpeg", level, "-DFUZZ_WITH_LIBJPEG=1", *headers, *flags, libraries=(library, "-lm"))
 
 
 def build_pieces(folder: Path, *, level: str = "-O1") -> Path:
-    """Return the program that tries :data:`PIECES`, built in a folder; it needs libpng and zlib."""
-    program = folder / "fuzz_pieces"
-    sources = [str(Path(__file__).with_name("fuzz_pieces.c")), *map(str, sorted(SOURCES.glob("*.c")))]
-    command = [compiler(), *FLAGS, level, *SANITIZE, f"-I{SOURCES}", *sources, "-o", str(program)]
-    subprocess.run([*command, "-lpng", "-lz", "-lm"], check=True, cwd=folder)
-    return program
+    """Return the program that tries :data:`PIECES`; it needs libpng and zlib."""
+    return compiled(folder, "fuzz_pieces", level, *SANITIZE, libraries=("-lpng", "-lz", "-lm"))
 
 
 def build_threads(folder: Path) -> Path:
-    """Return the program that decodes in many threads, under ThreadSanitizer, built in a folder."""
-    program = folder / "threads_jpeg"
-    sources = [str(Path(__file__).with_name("threads_jpeg.c")), *map(str, sorted(SOURCES.glob("*.c")))]
-    command = [compiler(), *FLAGS, "-O1", "-D_DEFAULT_SOURCE", "-pthread", "-fsanitize=thread", f"-I{SOURCES}"]
-    subprocess.run([*command, *sources, "-o", str(program), "-lm"], check=True, cwd=folder)
-    return program
+    """Return the program that decodes in many threads, under ThreadSanitizer."""
+    return compiled(folder, "threads_jpeg", "-O1", "-D_DEFAULT_SOURCE", "-pthread", "-fsanitize=thread")
 
 
 def made_files(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@
  * and that are used again. */
 #define _GNU_SOURCE
 #include "fuzz_damage.h"
-#include "png_header.h"
+#include "png.h"
 #include "resample.h"
 
 #include <limits.h>

@@ -110,7 +110,7 @@ static inline void put_header(struct bytes *to)
         put_bytes(to, jfif, sizeof jfif);
     if (draw(3) == 0) {
         put_bytes(to, "\xFF\xEE\0\x0E""Adobe\0\x64\0\0\0\0", 15);
-        put_byte(to, draw(3));
+        put_byte(to, draw(2)); /* of 2 libjpeg warns, and the library leaves it to others */
     }
     put_quant(to);
     put_pair(to, 0xFFC0 + draw(2));

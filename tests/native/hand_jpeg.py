@@ -17,6 +17,7 @@ EOI = b"\xff\xd9"
 GREY = ((1, 0x11, 0),)
 ZERO_RUN, END = 0xF0, 0
 ONES = bytes([1] * 64)
+DONE, DAMAGED = {Status.DONE}, {Status.DAMAGED}
 
 
 def segment(marker: int, body: bytes) -> bytes:
@@ -79,6 +80,11 @@ def grey(width: int, data: bytes, dc: Codes = DC, ac: Codes = AC, before: bytes 
     return b"\xff\xd8" + tables + before + frame(width, 8) + scan() + data
 
 
+def may_wait(data: bytes) -> bool:
+    """Return whether the decoding of a file may be put off."""
+    return jpeg.Waiting().look_at(data) is Status.DONE
+
+
 def outcomes(data: bytes) -> set[Status]:
     """Return how the decodings end of all of a file, and of parts that begin at other blocks, on each instruction set.
 
@@ -94,6 +100,6 @@ def outcomes(data: bytes) -> set[Status]:
             found.add(pixels if isinstance(pixels, Status) else Status.DONE)
             if not isinstance(pixels, Status):
                 np.testing.assert_array_equal(pixels, by_pillow(data, cut_of(box)), f"{box} {level}")
-    if jpeg.Waiting().look_at(data) is Status.DONE:
+    if may_wait(data):
         Image.open(io.BytesIO(data)).load()
     return found or {size.status}

@@ -6,10 +6,12 @@ import io
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from fastload.native import rows
@@ -59,6 +61,26 @@ def by_pillow(image: bytes | np.ndarray, cut: Cut, mode: str = "RGB") -> np.ndar
         if not step:
             found = found.resize(cut.size[::-1], Image.Resampling[cut.interpolation.upper()], cut.source)
     return np.asarray(found)[:: -1 if cut.flips[1] else 1, :: -1 if cut.flips[0] else 1]
+
+
+def assert_in_layout(found: np.ndarray, layout: str, data: bytes, cut: Cut) -> None:
+    """Check pixels of a layout, made of a file by a cut, by Pillow's."""
+    expected = by_pillow(data, cut, "L" if layout == "L" else "RGB")
+    if layout == "RGBX":
+        assert bool((found[..., 3] == 255).all())
+        found = found[..., :3]
+    np.testing.assert_array_equal(found, expected[..., ::-1] if layout == "BGR" else expected, f"{cut}")
+
+
+def assert_rows_by_table(row: Callable[..., torch.Tensor], data: bytes, cut: Cut) -> None:
+    """Check what ``row`` makes of a cut, a table and room for it, or none, by Pillow's pixels of the file."""
+    table = torch.arange(256) * torch.tensor([1.0, 2.0, 3.0])[:, None]
+    expected = by_pillow(data, cut).transpose(2, 0, 1) * np.array([1, 2, 3], dtype=np.float32).reshape(3, 1, 1)
+    out = torch.zeros(expected.shape)
+    assert row(cut, table, out) is out
+    for found in (out, row(cut, table)):
+        assert found.is_contiguous()
+        np.testing.assert_array_equal(found.numpy(), expected)
 
 
 def some_cut(rng: np.random.Generator, height: int, width: int) -> Cut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 import torchvision.transforms.v2.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sanitizers import run, sanitized
+from sanitizers import sanitized
 from torch import Tensor
 
 from fastload import native
@@ -367,14 +366,3 @@ def test_room_for_large_batches_is_like_any_other():
         assert out.nbytes > arrays._LARGE
         assert out.is_contiguous(memory_format=memory_format)
         assert out.fill_(2).sum() == 2 * out.numel()
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(sanitized(), reason="this is that run")
-@pytest.mark.timeout(600)
-def test_nothing_beside_the_tensors_is_touched_under_sanitizers(tmp_path):
-    here = Path(__file__)
-    tests = [here, here.with_name("test_philox_native.py")]
-    done = run(tmp_path, tests)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert " passed" in done.stdout

@@ -19,7 +19,7 @@ from jpeg_files import SOURCES, compiler
 from fastload import native
 from fastload.keys import preserving, seeding
 from fastload.keys.seeding import BATCH, SAMPLE, Keys, words
-from fastload.native import generator_states, generators
+from fastload.native import generators
 from fastload.native.generators import Run, States
 
 IDS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=35)
@@ -180,11 +180,11 @@ def test_without_the_lock_nothing_is_written_while_another_thread_is_there():
 def test_states_are_given_back_with_the_gaussians_that_were_kept():
     three = Three().seed(bytes(range(16)))
     three.draw()
-    before, memory = three.now(), generator_states.read(three.states)
+    before, memory = three.now(), generators.read(three.states)
     gauss_next = three.random.gauss_next  # type: ignore[attr-defined]
     three.seed(bytes(16)).draw()
     three.draw()
-    generator_states.write(three.states, memory)
+    generators.write(three.states, memory)
     three.random.gauss_next = gauss_next  # type: ignore[attr-defined]
     assert three.now() == before
 

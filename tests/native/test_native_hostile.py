@@ -7,31 +7,41 @@ import re
 import subprocess
 import sys
 import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import png_files
 import pytest
 from damaged_files import mutants
 from fuzz import PIECES, build, build_pieces, build_threads, made_files, start
 from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
 from jpeg_files import by_pillow, cut_of, picture, saved
+from sanitizers import run, sanitized
 from scan_encoder import Scan, drawn, file_of
 
-from fastload.native import jpeg
+from fastload.native import jpeg, png
 from fastload.native.rows import Status
 
 ROUNDS = 4000
 
 
-@pytest.mark.thorough
-@pytest.mark.timeout(600)
-def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
+def built(build: Callable[[Path], Path], folder: Path) -> Path:
     try:
-        program = build(tmp_path, level="-O0")
+        return build(folder)
     except subprocess.CalledProcessError as error:
         if os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0"):
             raise
-        pytest.skip(f"the compiler here has no sanitizers, or finds no libjpeg: {error}")
+        pytest.skip(f"the compiler here has no sanitizers, or finds no libjpeg or libpng: {error}")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
+    program = built(partial(build, level="-O0"), tmp_path)
     said, errors = start(program, 200, 1, made_files(tmp_path), rounds=ROUNDS).communicate(timeout=220)
     assert errors == ""
     rounds, refused, *counts, compared, records, returned, waited = map(int, re.findall(r"\d+", said))
@@ -45,12 +55,7 @@ def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_png_files_colors_columns_and_caches_do_no_harm_under_the_sanitizers(tmp_path):
-    try:
-        program = build_pieces(tmp_path, level="-O0")
-    except subprocess.CalledProcessError as error:
-        if os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0"):
-            raise
-        pytest.skip(f"the compiler here has no sanitizers, or finds no libpng: {error}")
+    program = built(partial(build_pieces, level="-O0"), tmp_path)
     for piece in PIECES:
         done = subprocess.run([program, "60", "1", piece, "1500"], capture_output=True, text=True, timeout=100)
         assert (done.returncode, done.stderr) == (0, "")
@@ -61,34 +66,52 @@ def test_png_files_colors_columns_and_caches_do_no_harm_under_the_sanitizers(tmp
 
 @pytest.mark.thorough
 def test_many_threads_decode_at_a_time_without_a_race_and_to_the_same_pixels(tmp_path):
-    try:
-        program = build_threads(tmp_path)
-    except subprocess.CalledProcessError as error:
-        if os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0"):
-            raise
-        pytest.skip(f"the compiler here has no ThreadSanitizer: {error}")
+    program = built(build_threads, tmp_path)
     files = made_files(tmp_path)
     done = subprocess.run([program, "4", "1", *files], capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout.split()[0]) > 4 * len(files)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
-def test_a_header_that_claims_a_large_image_costs_no_memory():
+@pytest.mark.thorough
+@pytest.mark.skipif(sanitized() or sys.platform != "linux", reason="this is that run, or there is none")
+@pytest.mark.timeout(600)
+def test_nothing_beside_arrays_and_tensors_is_touched_under_the_sanitizers(tmp_path):
+    names = ("test_arrays", "test_philox_native", "test_native_png", "test_native_png_whole")
+    done = run(tmp_path, [Path(__file__).with_name(f"{name}.py") for name in names])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert " passed" in done.stdout
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Let the process have 32 MB more than it has."""
     resource = pytest.importorskip("resource")
-    hundred_bytes = grey(8, coded(DC.of[0] + AC.of[END]) + EOI)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
+def test_a_header_that_claims_a_large_image_costs_no_memory():
+    hundred_bytes = grey(8, coded(DC.of[0] + AC.of[END]) + EOI)
+    for width, height in [(8192, 8192), (1 << 26, 1), (1, 1 << 26)]:
+        data = png_files.file_of(
+            png_files.header(width, height, 16, 6), png_files.in_pieces(zlib.compress(bytes(1000)))
+        )
+        with little_memory():
+            assert png.inflate(data) is Status.DAMAGED
     for width, height in [(8192, 8192), (65500, 1000), (1000, 65500)]:
         data = hundred_bytes.replace(frame(8, 8), frame(width, height))
         several = file_of(drawn(np.random.default_rng(0), 8, 8), [Scan((0,), 0, 0), Scan((0,), 1)])
         several = several.replace(frame(8, 8, marker=0xC2), frame(width, height, marker=0xC2))
-        resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), limits[1]))
-        try:
+        with little_memory():
             found = [jpeg.record_of_jpeg(data), jpeg.pixels_of_jpeg(data, cut_of((0, 0, 500, min(width, 5000))))]
             found.append(jpeg.pixels_of_jpeg(several, cut_of((0, 0, 500, min(width, 5000)))))
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, limits)
         assert found == [Status.DAMAGED] * 3
 
 

@@ -68,24 +68,19 @@ def test_a_library_of_another_version_is_refused(monkeypatch):
 
 
 @without_library
-def test_a_file_that_is_no_library_is_refused(monkeypatch, tmp_path: Path):
+@pytest.mark.parametrize(("content", "reason"), [(b"not a library", "it cannot be loaded"), (None, "it was not built")])
+def test_a_file_that_is_no_library_or_missing_is_told(monkeypatch, tmp_path: Path, content, reason):
     monkeypatch.delenv("FASTLOAD_NATIVE", raising=False)
     broken = tmp_path / "_fastload.so"
-    broken.write_bytes(b"not a library")
+    if content is not None:
+        broken.write_bytes(content)
     monkeypatch.setattr(native, "LIBRARY", broken)
     loaded = native._load.__wrapped__()
     assert loaded.library is None
-    assert loaded.reason.startswith("it cannot be loaded")
+    assert loaded.reason.startswith(reason)
     monkeypatch.setattr(native, "_load", lambda: loaded)
-    with pytest.raises(RuntimeError, match="library has no fastload_processor_level: it cannot be loaded"):
+    with pytest.raises(RuntimeError, match=f"library has no fastload_processor_level: {reason}"):
         native.processor_level()
-
-
-@without_library
-def test_a_missing_file_is_told_apart(monkeypatch, tmp_path: Path):
-    monkeypatch.delenv("FASTLOAD_NATIVE", raising=False)
-    monkeypatch.setattr(native, "LIBRARY", tmp_path / "_fastload.so")
-    assert native._load.__wrapped__().reason.startswith("it was not built")
 
 
 def test_types_declared_by_one_caller_do_not_reach_another():

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
-import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from png_files import KINDS, chunk, damaged, drawn, file_of, header, in_pieces
-from sanitizers import run, sanitized
 
 from fastload import native
 from fastload.native import png
@@ -135,12 +132,3 @@ def test_damaged_copies_give_the_same_on_all_levels() -> None:
         for other in found[1:]:
             np.testing.assert_array_equal(other, found[0])
     assert taken > 100
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(sanitized() or sys.platform != "linux", reason="this is that run")
-@pytest.mark.timeout(600)
-def test_nothing_beside_the_buffers_is_touched_under_sanitizers(tmp_path: Path) -> None:
-    done = run(tmp_path, [Path(__file__)])
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert " passed" in done.stdout

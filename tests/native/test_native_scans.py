@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from hand_jpeg import AC, DC, END, EOI, ONES, Codes, coded, frame, outcomes, segment
+from hand_jpeg import AC, DAMAGED, DC, DONE, END, EOI, ONES, Codes, coded, frame, may_wait, outcomes, segment
 from jpeg_files import by_pillow, cut_of
 from PIL import Image
 from scan_encoder import Scan, drawn, file_of, scan_header, scan_of, start_of
@@ -14,14 +14,9 @@ from scan_encoder import Scan, drawn, file_of, scan_header, scan_of, start_of
 from fastload.native import jpeg
 from fastload.native.rows import Status
 
-DONE, DAMAGED = {Status.DONE}, {Status.DAMAGED}
 IMAGE = drawn(np.random.default_rng(0), 30, 20, (2, 1))
 DC_OF_ALL = Scan((0, 1, 2), 0, 0)
 AC_OF_EACH = [Scan((c,), 1) for c in range(3)]
-
-
-def may_wait(data: bytes) -> bool:
-    return jpeg.Waiting().look_at(data) is Status.DONE
 
 
 def file_with(*between: bytes) -> bytes:
@@ -30,57 +25,76 @@ def file_with(*between: bytes) -> bytes:
     return start_of(IMAGE) + b"".join(scans[:-1]) + b"".join(between) + scans[-1] + EOI
 
 
-@pytest.mark.parametrize(
-    "scans",
-    [
-        [*AC_OF_EACH, DC_OF_ALL],  # DC values come first
-        [DC_OF_ALL, *AC_OF_EACH[:2]],  # a component without its rest
-        [DC_OF_ALL, *AC_OF_EACH, AC_OF_EACH[0]],  # twice
-        [DC_OF_ALL, DC_OF_ALL, *AC_OF_EACH],
-        [Scan((0, 1), 0, 0), *AC_OF_EACH],
-        [DC_OF_ALL._replace(low=1), *AC_OF_EACH],  # the last bit is missing
-        [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 0, 1)],
-        [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 62)],
-        [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 2, 63)],
-        [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 40), Scan((2,), 40, 63)],
-        [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 0, 2), Scan((2,), 1, 63, 1, 0)],
-        [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 1, 0)],
-    ],
-)
-def test_progressions_of_which_libjpeg_warns_or_that_are_not_complete(scans):
-    data = file_of(IMAGE, scans)
-    Image.open(io.BytesIO(data)).load()
-    assert outcomes(data) == DAMAGED
-    assert not may_wait(data)
+# Of which libjpeg warns, or that are not complete.
+PROGRESSIONS = [
+    [*AC_OF_EACH, DC_OF_ALL],  # DC values come first
+    [DC_OF_ALL, *AC_OF_EACH[:2]],  # a component without its rest
+    [DC_OF_ALL, *AC_OF_EACH, AC_OF_EACH[0]],  # twice
+    [DC_OF_ALL, DC_OF_ALL, *AC_OF_EACH],
+    [Scan((0, 1), 0, 0), *AC_OF_EACH],
+    [DC_OF_ALL._replace(low=1), *AC_OF_EACH],  # the last bit is missing
+    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 0, 1)],
+    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 62)],
+    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 2, 63)],
+    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 40), Scan((2,), 40, 63)],
+    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 0, 2), Scan((2,), 1, 63, 1, 0)],
+    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 1, 0)],
+]
+HEADERS = [
+    scan_header(Scan((2,), 1, 64)),
+    scan_header(Scan((2,), 5, 4)),
+    scan_header(Scan((2,), 0, 63)),
+    scan_header(Scan((1, 2), 1, 63)),
+    scan_header(Scan((2,), 1, 63, 3, 1)),
+    scan_header(Scan((2,), 1, 63, 0, 14)),
+    scan_header(Scan((3,), 1, 63)),
+    scan_header(Scan((), 1, 63)),
+    scan_header(Scan((2, 2), 1, 63)),
+    scan_header(Scan((2, 1), 0, 0)),
+    scan_header(Scan((2,), 1, 63))[:-1],
+    segment(0xDA, b"\x01\x03\x04\x01\x3f\x00"),
+    segment(0xDA, b"\x01\x03\x40\x01\x3f\x00"),
+    segment(0xDA, b"\x01\x03\x01\x01\x3f\x00"),  # a table that is not there
+    segment(0xDA, b""),
+]
+BETWEEN = [
+    segment(0xDB, b"\x00" + ONES),  # libjpeg keeps the one of the component's first scan
+    segment(0xCC, b"\x00\x01"),
+    segment(0xDD, b"\x00"),
+    segment(0xDC, b"\x00\x14"),
+    frame(30, 20),
+    b"\xff\xd8",
+    b"\xff\xff",
+    b"\xff\x01",
+    segment(0xC4, b"\x04" + bytes(16)),
+    segment(0xDB, b"\x00" + ONES[1:]),
+    b"\xff\xfe\x00\x01",
+    b"\xff\xfe\xff\xff",
+]
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        scan_header(Scan((2,), 1, 64)),
-        scan_header(Scan((2,), 5, 4)),
-        scan_header(Scan((2,), 0, 63)),
-        scan_header(Scan((1, 2), 1, 63)),
-        scan_header(Scan((2,), 1, 63, 3, 1)),
-        scan_header(Scan((2,), 1, 63, 0, 14)),
-        scan_header(Scan((3,), 1, 63)),
-        scan_header(Scan((), 1, 63)),
-        scan_header(Scan((2, 2), 1, 63)),
-        scan_header(Scan((2, 1), 0, 0)),
-        scan_header(Scan((2,), 1, 63))[:-1],
-        segment(0xDA, b"\x01\x03\x04\x01\x3f\x00"),
-        segment(0xDA, b"\x01\x03\x40\x01\x3f\x00"),
-        segment(0xDA, b"\x01\x03\x01\x01\x3f\x00"),  # a table that is not there
-        segment(0xDA, b""),
-    ],
-)
-def test_scan_headers_that_cannot_be(header):
+def with_header(header: bytes) -> bytes:
+    """Return a file with another header of its last scan."""
     data = file_with()
     at = data.rindex(b"\xff\xda")
-    changed = data[:at] + header + data[at + 10 :]
-    assert changed != data
-    assert outcomes(changed) == DAMAGED
-    assert not may_wait(changed)
+    assert data[at : at + 10] != header
+    return data[:at] + header + data[at + 10 :]
+
+
+LEFT = [
+    *(file_of(IMAGE, scans) for scans in PROGRESSIONS),
+    *map(with_header, HEADERS),
+    *map(file_with, BETWEEN),
+    file_of(IMAGE, [DC_OF_ALL, *AC_OF_EACH]).replace(b"\x02\x11\x00\x03", b"\x02\x11\x00\x02"),  # two of one name
+]
+
+
+@pytest.mark.parametrize("place", range(len(LEFT)))
+def test_files_that_another_decoder_is_to_read_at_once(place):
+    if place < len(PROGRESSIONS):
+        Image.open(io.BytesIO(LEFT[place])).load()
+    assert outcomes(LEFT[place]) == DAMAGED
+    assert not may_wait(LEFT[place])
 
 
 @pytest.mark.parametrize(
@@ -99,29 +113,6 @@ def test_segments_that_change_nothing(between):
     data = file_with(between)
     assert outcomes(data) == DONE
     assert may_wait(data)
-
-
-@pytest.mark.parametrize(
-    "between",
-    [
-        segment(0xDB, b"\x00" + ONES),  # libjpeg keeps the one of the component's first scan
-        segment(0xCC, b"\x00\x01"),
-        segment(0xDD, b"\x00"),
-        segment(0xDC, b"\x00\x14"),
-        frame(30, 20),
-        b"\xff\xd8",
-        b"\xff\xff",
-        b"\xff\x01",
-        segment(0xC4, b"\x04" + bytes(16)),
-        segment(0xDB, b"\x00" + ONES[1:]),
-        b"\xff\xfe\x00\x01",
-        b"\xff\xfe\xff\xff",
-    ],
-)
-def test_segments_that_another_decoder_is_to_read(between):
-    data = file_with(between)
-    assert not may_wait(data)
-    assert outcomes(data) == DAMAGED
 
 
 def test_quantisation_tables_may_come_between_scans_but_not_change():
@@ -197,9 +188,3 @@ def test_what_lies_behind_the_end_does_no_harm():
     assert (waiting.end, waiting.width, waiting.height, waiting.components) == (len(data), 30, 20, 3)
     cut = cut_of((0, 0, 20, 30))
     np.testing.assert_array_equal(jpeg.pixels_of_jpeg(data + b"\xff\xd8", cut), by_pillow(data, cut))
-
-
-def test_components_of_one_name_are_left_to_pillow():
-    data = file_of(IMAGE, [DC_OF_ALL, *AC_OF_EACH]).replace(b"\x02\x11\x00\x03", b"\x02\x11\x00\x02")
-    assert not may_wait(data)
-    assert outcomes(data) == DAMAGED

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from pack_tools import contents, file, picture
+from processes import wait_gone
 
 from fastload import native
 from fastload.pack import tasks
@@ -76,15 +76,8 @@ def fed(pipe: Path) -> Iterator[None]:
 
 def begin(tmp_path: Path, source: Path, workers: int, coefficients: bool = False) -> subprocess.Popen[str]:
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [
-        sys.executable,
-        str(tmp_path / "script.py"),
-        str(source),
-        str(tmp_path / "pack"),
-        str(workers),
-        str(coefficients),
-    ]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    words = map(str, (tmp_path / "script.py", source, tmp_path / "pack", workers, coefficients))
+    return subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
 
 
 def children(pid: int) -> list[int]:
@@ -94,17 +87,6 @@ def children(pid: int) -> list[int]:
             if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(child)
     return found
-
-
-def wait_for_its_end(pid: int) -> None:
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        assert select.select([descriptor], [], [], 60)[0], "it has not ended"
-    finally:
-        os.close(descriptor)
 
 
 def check_the_same(tmp_path: Path, source: Path, pipe: Path, coefficients: bool = False) -> int:
@@ -131,8 +113,7 @@ def test_a_run_that_was_killed_is_gone_on_with(source, tmp_path, pipe, workers, 
             process.kill()
             process.wait()
             found = set(os.listdir(tmp_path / "pack"))
-        for helper in helpers:
-            wait_for_its_end(helper)
+        wait_gone(helpers)
     complete = {name for name in found if name.endswith(".arrow")}
     assert "part-00003-of-00004.arrow" not in complete
     assert any(name.startswith("part-00003-of-00004.arrow.") for name in found), "its beginning lies there"

@@ -11,6 +11,8 @@ import pytest
 import torch
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
+from kit.comparison import difference
+from kit.outcomes import outcomes as errors_or
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 
@@ -92,38 +94,14 @@ def tables(draw: Any) -> Any:
     return dataset
 
 
-def described(value: Any) -> Any:
-    """Return what a batch is made of: types, shapes, strides, and bits."""
-    if isinstance(value, torch.Tensor):
-        return "tensor", value.dtype, value.shape, value.stride(), value.numpy().tobytes()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return "array", value.dtype, value.shape, value.strides, value.tobytes()
-    if isinstance(value, np.generic):
-        return type(value), value.tobytes()
-    if isinstance(value, dict):
-        return type(value), [(key, described(part)) for key, part in value.items()]
-    if isinstance(value, (list, tuple)):
-        return type(value), [described(part) for part in value]
-    if isinstance(value, float):
-        return float, np.float64(value).tobytes()
-    return type(value), value
-
-
 def as_they_are(samples: Any) -> Any:
     return samples
 
 
 def outcomes(loader: Any) -> list[Any]:
-    """Return each batch, or the type and first line of its error."""
-    found: list[Any] = []
-    batches = iter(loader)
-    while True:
-        try:
-            found.append(described(next(batches)))
-        except StopIteration:
-            return found
-        except Exception as error:
-            found.append((type(error), str(error).splitlines()[-1]))
+    """Return each batch, or the type and last line of its error."""
+    found = errors_or(iter(loader))
+    return [(type(one), str(one).splitlines()[-1]) if isinstance(one, Exception) else one for one in found]
 
 
 def both(dataset: Any, **settings: Any) -> tuple[list[Any], list[Any]]:
@@ -137,13 +115,13 @@ def both(dataset: Any, **settings: Any) -> tuple[list[Any], list[Any]]:
 @given(tables(), st.integers(1, 4), st.sampled_from([None, as_they_are]))
 def test_batches_are_those_of_torchs_loader(dataset, batch_size, collate_fn):
     ours, theirs = both(dataset, batch_size=batch_size, collate_fn=collate_fn)
-    assert ours == theirs, (ours, theirs)
+    assert difference(ours, theirs) is None
 
 
 @given(tables(), st.lists(st.integers(-9, 9), min_size=1, max_size=4))
 def test_any_indices_give_the_same_batch_or_the_same_error(dataset, indices):
     ours, theirs = both(dataset, batch_sampler=[indices])
-    assert ours == theirs, (ours, theirs)
+    assert difference(ours, theirs) is None
 
 
 def stay(worker_id: int) -> None:
@@ -154,7 +132,7 @@ def stay(worker_id: int) -> None:
 @given(tables(), st.integers(1, 4))
 def test_workers_give_the_same_batches(dataset, batch_size):
     ours, theirs = both(dataset, batch_size=batch_size, num_workers=1, worker_init_fn=stay)
-    assert ours == theirs
+    assert difference(ours, theirs) is None
 
 
 def tokens(num_rows: int = 48, form: str | None = "torch", **features: Any) -> datasets.Dataset:
@@ -190,10 +168,9 @@ def test_a_shuffled_dataset_in_files_is_read_here(mapped, form, use_native, monk
     mapped = mapped.with_format(form)
     reader = TableReader(mapped)
     rows = [5, 0, 47, 5]
-    assert described(reader.read(rows).samples()) == described(mapped.__getitems__(rows))
-    assert described(reader.read(rows).batch()) == described(
-        torch.utils.data.default_collate(mapped.__getitems__(rows))
-    )
+    expected = mapped.__getitems__(rows)
+    assert difference(reader.read(rows).samples(), expected) is None
+    assert difference(reader.read(rows).batch(), torch.utils.data.default_collate(expected)) is None
 
 
 @pytest.mark.parametrize("other", [["a", "b"] * 24, [None, 1] * 24, [[[1], []]] * 48, [True] * 48, [{"x": 1}] * 48])
@@ -204,7 +181,7 @@ def test_other_columns_are_left_to_datasets_and_tokens_are_not(other, monkeypatc
     loaded = TableReader(dataset).read([3, 1])
     if loaded is not None:  # nulls: the whole batch is left to `datasets`
         assert asked == [["other"], ["ids", "label", "other"]], "and the first batch, to compare"
-        assert described(loaded.samples()) == described(dataset.__getitems__([3, 1]))
+        assert difference(loaded.samples(), dataset.__getitems__([3, 1])) is None
     else:
         assert None in other
 
@@ -301,9 +278,9 @@ def test_tables_in_memory_need_no_workers_and_cold_ones_have_them(mapped, monkey
     monkeypatch.setattr("fastload.tables.hugging_face.is_resident", lambda spans: False)
     batches = iter(loader)
     assert len(batches.source.workers) == 2
-    assert described(list(batches))[1:] != described(here)[1:], "the next epoch"
+    assert difference(list(batches), here) is not None, "the next epoch"
     again = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
-    assert described(list(again)) == described(here)
+    assert difference(list(again), here) is None
 
 
 @pytest.mark.parametrize("seed", [None, 3])
@@ -317,7 +294,7 @@ def test_an_epoch_goes_on_where_its_state_was_saved(mapped, seed, num_workers):
     rest = list(batches)
     other = fastload.DataLoader(mapped, batch_size=8, num_workers=num_workers, shuffle=True, seed=seed)
     other.load_state_dict(state)
-    assert described(list(other)) == described(rest)
+    assert difference(list(other), rest) is None
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -325,6 +302,6 @@ def test_the_order_and_the_generators_afterwards_are_torchs(num_workers):
     found = []
     for kind in (TorchDataLoader, fastload.DataLoader):
         torch.manual_seed(11)
-        epochs = [described(list(kind(tokens(), batch_size=8, shuffle=True, num_workers=num_workers))) for _ in "ab"]
+        epochs = [list(kind(tokens(), batch_size=8, shuffle=True, num_workers=num_workers)) for _ in "ab"]
         found.append((epochs, torch.get_rng_state().tolist()))
-    assert found[0] == found[1]
+    assert difference(*found) is None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kit.comparison import difference
 from torch.utils.data import DataLoader as TorchDataLoader
 
 import fastload
@@ -55,20 +56,9 @@ def batches(kind: Any, dataset: Any, collate_fn: Any, **settings: Any) -> list[A
     return list(loader)
 
 
-def assert_same(ours: list[Any], theirs: list[Any]) -> None:
-    assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        assert type(one) is type(other)
-        assert list(one) == list(other)
-        for name in one:
-            assert (one[name].dtype, one[name].shape) == (other[name].dtype, other[name].shape), name
-            assert torch.equal(one[name], other[name]), name
-            assert one[name].is_contiguous()
-
-
 def assert_equal_to_torch(dataset: Any, collate_fn: Any, **settings: Any) -> None:
     theirs = batches(TorchDataLoader, dataset, collate_fn)
-    assert_same(batches(fastload.DataLoader, dataset, collate_fn), theirs)
+    assert difference(batches(fastload.DataLoader, dataset, collate_fn), theirs) is None
     if settings:
         ours = batches(fastload.DataLoader, dataset, collate_fn, **settings)
         assert len(ours) == len(theirs)
@@ -131,7 +121,7 @@ def test_masked_tokens_are_the_same_as_of_samples_that_are_padded_by_the_tokeniz
     collator = transformers.DataCollatorForLanguageModeling(tokenizer(), seed=seed)
     ours = batches(fastload.DataLoader, table(), collator, seed=3)
     theirs = batches(fastload.DataLoader, table(), lambda samples: collator(samples), seed=3)
-    assert_same(ours, theirs)
+    assert difference(ours, theirs) is None
     assert any((batch["labels"] >= 0).any() for batch in ours)
 
 
@@ -178,7 +168,7 @@ def test_a_tokenizer_that_changes_is_followed():
     loader = fastload.DataLoader(table(), batch_size=4, collate_fn=collator)
     first = list(loader)
     collator.tokenizer.padding_side = "left"
-    assert_same(list(loader), batches(TorchDataLoader, table(), collator))
+    assert difference(list(loader), batches(TorchDataLoader, table(), collator)) is None
     assert any(not torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(first, loader, strict=True))
 
 

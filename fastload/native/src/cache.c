@@ -17,7 +17,7 @@
  * Table k has FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is
  * begun, and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
 #define _GNU_SOURCE /* fstat with nanoseconds; fallocate */
-#include "crc32.h"
+#include "fastload.h"
 
 #include <errno.h>
 #include <stdatomic.h>

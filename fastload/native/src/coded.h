@@ -54,7 +54,7 @@ static inline const uint8_t *used(const struct reader *r)
 }
 
 /* At least 56 bits. Reads up to 8 bytes ahead. */
-static inline __attribute__((always_inline)) void refill(struct reader *r)
+INLINE void refill(struct reader *r)
 {
     uint64_t next;
     memcpy(&next, r->at, 8);
@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void refill(struct reader *r)
     r->num_bits |= 56;
 }
 
-static inline __attribute__((always_inline)) void drop(struct reader *r, int num)
+INLINE void drop(struct reader *r, int num)
 {
     r->bits <<= num;
     r->num_bits -= num;
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) void drop(struct reader *r, int num
 
 /* The value in the first `size` bits. Those that begin with 0 are negative. Without branches: which way they go is a
  * matter of chance. */
-static inline __attribute__((always_inline)) int32_t value_of(uint64_t bits, int size)
+INLINE int32_t value_of(uint64_t bits, int size)
 {
     const uint64_t negative = (bits >> 63) - 1;
     return (int32_t)(bits >> 1 >> (63 - size)) - (int32_t)(negative & ((1u << size) - 1));

@@ -203,7 +203,4 @@ FASTLOAD_TARGET_AVX2 void pack_avx2(struct parts *parts, int num, int16_t *group
     }
     memset(group, 0, GROUP_SIZE * sizeof *group);
 }
-
-#else
-typedef int no_avx2_here; /* ISO C wants something in a file */
 #endif

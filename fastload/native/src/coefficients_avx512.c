@@ -147,7 +147,4 @@ FASTLOAD_TARGET_AVX512 void pack_avx512(struct parts *parts, int num, int16_t *g
     for (int i = 0; i < 8; i++)
         _mm512_storeu_si512(group + 32 * i, _mm512_setzero_si512());
 }
-
-#else
-typedef int no_avx512_here; /* ISO C wants something in a file */
 #endif

@@ -9,8 +9,6 @@
 #define GREEN_CB -22554
 #define GREEN_CR 18734 /* 1 - 0.71414 */
 
-#define INLINE static inline __attribute__((always_inline))
-
 #ifdef FASTLOAD_NEON
 #include "colors_neon.h"
 #else

@@ -1,5 +1,5 @@
-/* See crc32.h. Bits are mirrored: the lowest of a byte is the highest power of a polynomial over two. */
-#include "crc32.h"
+/* CRC-32. Bits are mirrored: the lowest of a byte is the highest power of a polynomial over two. */
+#include "fastload.h"
 
 /* What four bits become, of the polynomial 0xEDB88320. */
 static const uint32_t of_bits[16] = {

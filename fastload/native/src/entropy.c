@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* struct code.first, .second and .total: the end of the block, which leaves the place at 128 and more; and what the
  * table has no code for: one that is longer, or none. So decode_block() asks for all of it by a single comparison. */
 #define END 128

@@ -13,6 +13,7 @@
 #define FASTLOAD_ABI 17
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
 
 /* What an exported function that can fail returns. Positive: this library leaves the image to another decoder. The
  * numbers are those of fastload/native/rows.py. */
@@ -65,5 +66,8 @@ static inline int fastload_level(int wanted)
 {
     return wanted < fastload_processor ? wanted : fastload_processor;
 }
+
+/* CRC-32: the checksum of PNG files' chunks, and of what is cached. */
+uint32_t crc32_of(const uint8_t *bytes, size_t length, int level);
 
 #endif

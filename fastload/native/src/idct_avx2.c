@@ -51,7 +51,4 @@ FASTLOAD_TARGET_AVX2 void idct_avx2(int16_t *group, const int16_t quant[64], uin
 {
     transform_group(group, quant, out, stride, extent);
 }
-
-#else
-typedef int no_avx2_here; /* ISO C wants something in a file */
 #endif

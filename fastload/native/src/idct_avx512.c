@@ -9,7 +9,4 @@ FASTLOAD_TARGET_AVX512 void idct_avx512(int16_t *group, const int16_t quant[64],
 {
     transform_group(group, quant, out, stride, extent);
 }
-
-#else
-typedef int no_avx512_here; /* ISO C wants something in a file */
 #endif

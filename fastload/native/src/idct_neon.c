@@ -9,8 +9,6 @@
 #include <arm_neon.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Products take a factor from a lane: its table and its place there. */
 static const int16_t FACTORS[2][8] = {
     {F_0_541 + F_0_765, F_0_541, F_0_541 - F_1_847, F_1_175, F_1_175 - F_1_961, F_1_175 - F_0_390},
@@ -237,7 +235,4 @@ void idct_neon(int16_t *group, const int16_t quant[64], uint8_t *out, size_t str
             transform_low_block(group + 8 * i, quant, f, out + 8 * i, stride);
     memset(group, 0, (extent == ALL ? GROUP_SIZE : GROUP_SIZE / 2) * sizeof *group);
 }
-
-#else
-typedef int no_neon_here; /* ISO C wants something in a file */
 #endif

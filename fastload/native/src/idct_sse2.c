@@ -42,7 +42,4 @@ void idct_sse2(int16_t *group, const int16_t quant[64], uint8_t *out, size_t str
 {
     transform_group(group, quant, out, stride, extent);
 }
-
-#else
-typedef int no_sse2_here; /* ISO C wants something in a file */
 #endif

@@ -19,8 +19,6 @@
 #include "idct.h"
 #include "picture.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 struct halves {
     V low, high;
 };

@@ -15,8 +15,6 @@
 
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { CODE_BITS = 12, DISTANCE_BITS = 9, LENGTH_BITS = 7, MOST_BITS = 15 };
 enum { NUM_CODES = 288, NUM_DISTANCES = 32, NUM_LENGTHS = 19, END_OF_BLOCK = 256 };
 

@@ -21,7 +21,7 @@ static inline uint64_t mixed(uint64_t word, uint64_t key)
 }
 
 /* All rounds, once. In loops over the group that a compiler makes vectors of. */
-static inline __attribute__((always_inline)) void pass(const struct network *network, uint64_t words[GROUP])
+INLINE void pass(const struct network *network, uint64_t words[GROUP])
 {
     uint64_t low[GROUP], high[GROUP];
     for (int lane = 0; lane < GROUP; lane++) {

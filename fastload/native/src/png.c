@@ -7,13 +7,8 @@
  * on a file's account, but for a palette that lacks a color: what Pillow's load raises errors for, the first has found.
  */
 #include "inflate.h"
-#include "png_rows.h"
+#include "png.h"
 #include "resample.h"
-#include "unfilter.h"
-
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* The result of the first step, in one piece. Only this library makes it, so nothing in it is checked again. */
 struct fastload_inflated {
@@ -22,31 +17,6 @@ struct fastload_inflated {
     uint8_t of[256][4];    /* a level or a colour of the palette: red, green, blue, and whether there is none */
     uint8_t rows[];        /* a row of zeros, and the filtered rows; then INFLATE_OUT_PADDING */
 };
-
-static void name_colors(struct fastload_inflated *colors, const struct png_header *h)
-{
-    memset(colors->of, 0, sizeof colors->of);
-    for (int i = 0; h->bits <= 8 && i < 1 << h->bits; i++) {
-        const int is_missing = h->color == PNG_PALETTE && i >= h->colors;
-        if (h->color == PNG_PALETTE && !is_missing)
-            memcpy(colors->of[i], h->palette + 3 * i, 3);
-        else
-            memset(colors->of[i], i * 255 / ((1 << h->bits) - 1), 3);
-        colors->of[i][3] = (uint8_t)is_missing;
-    }
-}
-
-/* Samples that stand for a color, so many bits each. Returns whether one has none. */
-INLINE int name_pixels(const struct fastload_inflated *colors, const uint8_t *row, int left, int num, int bits, uint8_t *out)
-{
-    int missing = 0;
-    for (int x = left; x < left + num; x++, out += 3) {
-        const int sample = bits == 8 ? row[x] : row[x * bits / 8] >> (8 - bits - (x * bits & 7)) & ((1 << bits) - 1);
-        memcpy(out, colors->of[sample], 4);
-        missing |= colors->of[sample][3];
-    }
-    return missing;
-}
 
 /* Of pixels of `step` bytes three: the first, and two that are `apart`. */
 INLINE void pick_bytes(const uint8_t *row, int num, int step, int apart, uint8_t *out)
@@ -106,10 +76,7 @@ static int convert_row(const struct fastload_inflated *h, const uint8_t *row, in
         }
         return 0;
     default:
-        return h->bits == 8   ? name_pixels(h, row, left, num, 8, out)
-               : h->bits == 4 ? name_pixels(h, row, left, num, 4, out)
-               : h->bits == 2 ? name_pixels(h, row, left, num, 2, out)
-                              : name_pixels(h, row, left, num, 1, out);
+        return png_name_pixels(h->of, row, left, num, h->bits, 3, 4, out);
     }
 }
 
@@ -134,7 +101,7 @@ FASTLOAD_EXPORT int fastload_png_inflate(struct fastload_scratch *scratch, const
     out->height = h.height;
     out->bits = h.bits;
     out->color = h.color;
-    name_colors(out, &h);
+    png_name_colors(&h, out->of);
     memset(out->rows, 0, png_stride(&h));
     return FASTLOAD_DONE;
 }

@@ -1,8 +1,5 @@
-/* See png_header.h. */
-#include "png_header.h"
-#include "inflate.h"
-
-#include <string.h>
+/* See png.h. */
+#include "png.h"
 
 /* Of a name as a number. */
 #define NAME(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (uint32_t)(d))

@@ -1,9 +1,6 @@
-/* See png_rows.h. */
-#include "png_rows.h"
+/* See png.h. */
+#include "png.h"
 #include "inflate.h"
-#include "unfilter.h"
-
-#include <string.h>
 
 int is_png_enough(const struct png_header *h)
 {
@@ -30,4 +27,17 @@ int inflate_png_rows(struct fastload_scratch *scratch, const uint8_t *bytes, con
         if (rows[i] > PNG_PAETH)
             return FASTLOAD_DAMAGED;
     return FASTLOAD_DONE;
+}
+
+void png_name_colors(const struct png_header *h, uint8_t of[256][4])
+{
+    memset(of, 0, 256 * sizeof *of);
+    for (int i = 0; h->bits <= 8 && i < 1 << h->bits; i++) {
+        const int is_missing = h->color == PNG_PALETTE && i >= h->colors;
+        if (h->color == PNG_PALETTE && !is_missing)
+            memcpy(of[i], h->palette + 3 * i, 3);
+        else
+            memset(of[i], i * 255 / ((1 << h->bits) - 1), 3);
+        of[i][3] = (uint8_t)is_missing;
+    }
 }

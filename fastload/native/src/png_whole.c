@@ -3,15 +3,10 @@
  * Nobody has looked at the file before, and libpng warns of what it finds wrong in chunks that change no pixel. So only
  * chunks are taken whose contents are known well, and all checksums are compared.
  */
-#include "crc32.h"
 #include "inflate.h"
-#include "png_rows.h"
-#include "unfilter.h"
+#include "png.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* What pixels become. Numbers are those of fastload/native/png.py. */
 enum layout { LAYOUT_GREY = 0, LAYOUT_RGB = 1, LAYOUT_BGR = 2, LAYOUT_RGBA = 3, LAYOUT_BGRA = 4, NUM_LAYOUTS };
@@ -73,8 +68,7 @@ struct conversion {
     int bits;
     int order[4];    /* which byte goes where */
     int weights[3];  /* of red, green and blue in 2**-15, where out is grey and in is not; otherwise 0 */
-    uint8_t of[256][4];
-    uint8_t is_missing[256]; /* colours that the palette lacks */
+    uint8_t of[256][4]; /* see png_name_colors */
 };
 
 INLINE uint8_t weigh(const struct conversion *c, const uint8_t *rgb)
@@ -84,17 +78,15 @@ INLINE uint8_t weigh(const struct conversion *c, const uint8_t *rgb)
 
 static void name_colors(struct conversion *c, const struct png_header *h, int is_bgr)
 {
-    for (int i = 0; i < 1 << h->bits; i++) {
-        uint8_t rgb[3];
-        c->is_missing[i] = h->color == PNG_PALETTE && i >= h->colors;
-        if (h->color == PNG_PALETTE && !c->is_missing[i])
-            memcpy(rgb, h->palette + 3 * i, 3);
-        else
-            memset(rgb, i * 255 / ((1 << h->bits) - 1), 3);
-        for (int k = 0; k < c->out; k++)
-            c->of[i][k] = rgb[is_bgr ? 2 - k : k];
+    png_name_colors(h, c->of);
+    for (int i = 0; i < 256; i++) {
+        uint8_t *const of = c->of[i], red = of[0];
         if (c->out == 1 && h->color == PNG_PALETTE)
-            c->of[i][0] = weigh(c, rgb);
+            of[0] = weigh(c, of);
+        if (is_bgr) {
+            of[0] = of[2];
+            of[2] = red;
+        }
     }
 }
 
@@ -128,25 +120,6 @@ static int plan_conversion(struct conversion *c, const struct png_header *h, int
     return FASTLOAD_DONE;
 }
 
-INLINE int name_pixels(const struct conversion *c, const uint8_t *row, int num, int bits, int bytes, uint8_t *out)
-{
-    int missing = 0;
-    for (int x = 0; x < num; x++, out += bytes) {
-        const int sample = bits == 8 ? row[x] : row[x * bits / 8] >> (8 - bits - (x * bits & 7)) & ((1 << bits) - 1);
-        memcpy(out, c->of[sample], (size_t)bytes);
-        missing |= c->is_missing[sample];
-    }
-    return missing;
-}
-
-INLINE int name_pixels_of(const struct conversion *c, const uint8_t *row, int num, int bytes, uint8_t *out)
-{
-    return c->bits == 8   ? name_pixels(c, row, num, 8, bytes, out)
-           : c->bits == 4 ? name_pixels(c, row, num, 4, bytes, out)
-           : c->bits == 2 ? name_pixels(c, row, num, 2, bytes, out)
-                          : name_pixels(c, row, num, 1, bytes, out);
-}
-
 INLINE void weigh_pixels(const struct conversion *c, const uint8_t *row, int num, int in, uint8_t *out)
 {
     for (int x = 0; x < num; x++)
@@ -178,7 +151,8 @@ static int convert_row(const struct conversion *c, const uint8_t *row, int num, 
     int x = 0;
     (void)level;
     if (!c->in)
-        return c->out == 1 ? name_pixels_of(c, row, num, 1, out) : name_pixels_of(c, row, num, 3, out);
+        return c->out == 1 ? png_name_pixels(c->of, row, 0, num, c->bits, 1, 1, out)
+                           : png_name_pixels(c->of, row, 0, num, c->bits, 3, 3, out);
     if (c->weights[0]) {
         if (c->in == 3)
             weigh_pixels(c, row, num, 3, out);

@@ -29,7 +29,4 @@ FASTLOAD_TARGET_AVX2 int decode_scan_avx2(struct pass *pass, const struct pictur
 {
     return has_fast_pdep ? decode_scan_by_kind(pass, p, blocks) : decode_scan_plain(pass, p, blocks);
 }
-
-#else
-typedef int no_avx2_here; /* ISO C wants something in a file */
 #endif

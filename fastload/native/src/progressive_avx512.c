@@ -60,7 +60,4 @@ FASTLOAD_TARGET_AVX512 void transform_blocks_avx512(const uint64_t *masks, const
     }
     transform_separate(blocks, IS_LOW(all), quant, out, stride);
 }
-
-#else
-typedef int no_avx512_here; /* ISO C wants something in a file */
 #endif

@@ -6,8 +6,6 @@
 #include "progressive.h"
 
 #define LOOK_BITS 10
-#define INLINE static inline __attribute__((always_inline))
-
 /* What the next bits begin with. */
 struct entry {
     uint8_t length; /* of the code; 0: it is longer, or there is none */

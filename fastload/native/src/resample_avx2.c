@@ -143,7 +143,4 @@ FASTLOAD_TARGET_AVX2 void rows_avx2(const struct resizer *r, int y, uint8_t *out
         _mm256_storeu_si256((__m256i *)(out + x), bytes);
     }
 }
-
-#else
-typedef int no_avx2_here; /* ISO C wants something in a file */
 #endif

@@ -115,7 +115,7 @@ FASTLOAD_TARGET_AVX512 static inline __m512i combine(__m512i first, __m512i seco
 }
 
 /* One group of 16 results in all rows of a strip. `fours` and `narrow` are constants where it matters. */
-FASTLOAD_TARGET_AVX512 static inline __attribute__((always_inline)) void
+FASTLOAD_TARGET_AVX512 INLINE void
 column_group(const struct strip *strip, int32_t begin, size_t group, const __m512i *table, int fours, int narrow)
 {
     const __m512i half = _mm512_set1_epi32(1 << (WEIGHT_BITS - 1)), zero = _mm512_setzero_si512();
@@ -193,7 +193,4 @@ FASTLOAD_TARGET_AVX512 void rows_avx512(const struct resizer *r, int y, uint8_t 
         _mm512_storeu_si512(out + x, bytes);
     }
 }
-
-#else
-typedef int no_avx512_here; /* ISO C wants something in a file */
 #endif

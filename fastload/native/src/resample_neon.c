@@ -4,8 +4,6 @@
 #ifdef FASTLOAD_NEON
 #include <arm_neon.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Where the lowest bytes of four numbers of 32 bits come from: every third, or every fourth, of 16 bytes. */
 #define NO 255, 255, 255
 static const uint8_t PIXELS[4][16] = {
@@ -103,7 +101,4 @@ void rows_neon(const struct resizer *r, int y, uint8_t *out)
         vst1q_u8(out + x + 16, clip(sum + 4));
     }
 }
-
-#else
-typedef int no_neon_here; /* ISO C wants something in a file */
 #endif

@@ -1,10 +1,7 @@
-/* See unfilter.h. */
-#include "unfilter.h"
+/* Undoes the filters of a PNG file's rows. See png.h. */
+#include "png.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* Of what is left, above, and left above, that which is nearest to left + above - left above. */
 INLINE int nearest(int a, int b, int c)

@@ -1,0 +1,41 @@
+"""Entries of stores, by numbers. Forked and spawned processes keep them."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from typing import Any
+
+from fastload.cache.store import Store, key_of_bytes
+
+
+def named(number: int) -> Any:
+    """Return the key of an entry."""
+    return key_of_bytes(str(number).encode())
+
+
+def data_of(number: int) -> bytes:
+    """Return what is kept of it, but for the last piece."""
+    return str(number).encode() * 50
+
+
+def keep(kept: Store, numbers: range) -> None:
+    """Keep entries, each in two pieces."""
+    for number in numbers:
+        kept.keep(named(number), (data_of(number), b"behind"))
+
+
+def found(kept: Store, number: int) -> bool:
+    """Return whether an entry is there; then it is what was kept."""
+    entry = kept.find(named(number))
+    assert entry is None or bytes(entry) == data_of(number) + b"behind"
+    return entry is not None
+
+
+def in_another_process(work: Callable[..., None], *arguments: Any, method: str = "fork") -> None:
+    """Do something in a process of its own."""
+    process: Any = multiprocessing.get_context(method).Process(target=work, args=arguments)  # type: ignore[attr-defined]
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    process.close()
