@@ -28,7 +28,6 @@ from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .base.retry import Retry
-    from .engine.state import States
     from .engine.statistics import Statistics
     from .run.defaults import Defaults
     from .workers.on_error import FailedSample
@@ -264,11 +263,6 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         return facts_of(spec_of(self), self._kept)
 
-    def _states(self) -> States:
-        from .engine.state import States
-
-        return States(sampling_of(self), self._epochs)
-
     def _get_iterator(self) -> Any:
         for observer in tuple(observe.on_iteration):
             observer(self)
@@ -363,7 +357,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             StateError: an IterableDataset has a ``state_dict`` that fails, or returns what cannot be pickled.
         """
-        return self._states().state(keeps_order=self.in_order or not self.num_workers)
+        from .engine.state import state_now
+
+        return state_now(sampling_of(self), self._epochs, keeps_order=self.in_order or not self.num_workers)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the next iteration where a state was taken.
@@ -380,7 +376,10 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             StateError: it is no such state, or belongs to another loader. This loader is not changed.
         """
-        resume = self._states().resume_from(state)
+        from .engine.state import resume_from
+
+        self._epochs.wants_states = True
+        resume = resume_from(sampling_of(self), state)
         kept: Any = self._iterator
         if kept is not None and (state["kind"] != "position" or spec_of(self).assigned):
             # Persistent workers have another base seed, or replicas at another place.

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any, Self
 
 
 class TerminalBar:
-    """A progress bar, for a ``with`` statement; ``shown=False`` shows nothing.
+    """A bar, percentage, time and a description, for a ``with`` statement; ``shown=False`` shows nothing."""
 
-    ``columns``, given the module ``rich.progress``, returns the bar's; None: bar, percentage, time and a description.
-    """
-
-    def __init__(self, columns: Callable[[ModuleType], list[Any]] | None = None, *, shown: bool = True) -> None:
+    def __init__(self, *, shown: bool = True) -> None:
         self._bar: Any = None
         self._task: Any = None
         if shown and sys.stderr.isatty():
             from rich import progress
             from rich.console import Console
 
-            self._bar = progress.Progress(*(columns or _usual)(progress), console=Console(stderr=True), transient=True)
+            columns = (
+                progress.BarColumn(bar_width=24),
+                progress.TaskProgressColumn(),
+                progress.TimeElapsedColumn(),
+                progress.TextColumn("{task.description}"),
+            )
+            self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -52,12 +53,3 @@ class TerminalBar:
         """Add one to what is done."""
         if self._bar is not None:
             self._bar.advance(self._task)
-
-
-def _usual(rich: ModuleType) -> list[Any]:
-    return [
-        rich.BarColumn(bar_width=24),
-        rich.TaskProgressColumn(),
-        rich.TimeElapsedColumn(),
-        rich.TextColumn("{task.description}"),
-    ]

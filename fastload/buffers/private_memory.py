@@ -7,19 +7,18 @@ import threading
 import numpy as np
 
 from .layout import Buffer
-from .memory import Memory
-from .slots import capacity_for
+from .slots import Memory, capacity_for
 
 
 class PrivateMemory(Memory):
-    """See :class:`.memory.Memory`."""
+    """See :class:`.slots.Memory`."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, Buffer] = {}
         self._lock = threading.Lock()
 
     def buffer(self, slot: int, num_bytes: int) -> Buffer:
-        """See :class:`.memory.Memory`. Several threads may ask for the same slot at once."""
+        """See :class:`.slots.Memory`. Several threads may ask for the same slot at once."""
         with self._lock:
             known = self._buffers.get(slot)
             if known is None or len(known) < num_bytes:

@@ -24,12 +24,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.reduction import DupFd
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from .layout import Buffer
-from .memory import Memory
 
 _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43
@@ -160,6 +159,22 @@ def capacity_for(num_bytes: int) -> int:
     """Round up, so that results of slightly different length share a mapping."""
     step = max(mmap.PAGESIZE, 1 << max(0, num_bytes.bit_length() - 4))
     return max(1, -(-num_bytes // step)) * step
+
+
+class Memory(Protocol):
+    """The bytes under the slots: a memory file, or memory of one process."""
+
+    def buffer(self, slot: int, num_bytes: int) -> Any:
+        """Return a writable object of at least ``num_bytes`` over a slot; the same one while it is long enough."""
+
+    def discard(self, slot: int) -> None:
+        """Give the slot's pages back to the system."""
+
+    def forget(self, slot: int) -> None:
+        """Let go of the slot's buffer, but leave its bytes to others who may see them."""
+
+    def close(self) -> None:
+        """Let go of everything. What the user holds stays valid."""
 
 
 class MemoryFile(Memory):
@@ -392,7 +407,6 @@ class OwnForks:
         """All the workers have ended."""
         for pool, slots in self._retired:
             pool._reinstated.append(slots)
-        self._retired.clear()
 
 
 def _after_fork_in_parent() -> None:

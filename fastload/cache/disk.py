@@ -33,12 +33,6 @@ LEAST_RESERVE = 256 << 20
 """Bytes of a disk that are left free at least."""
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
 _Pair: Any = _LONG * 2
-_KINDS = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFSOCK: "a socket",
-}
 _KNOWN_BYTES = 64  # of which the library reads what a file says of itself
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
 _SUM_BYTES = 4  # of an entry, which its checksum does not cover
@@ -230,8 +224,7 @@ def _begun_before(folder: int, path: Path, size: int) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a device")
-        raise ConfigError(f"cache={str(path)!r}: {NAME} in it is {kind} and no file; remove it, or give another folder")
+        raise ConfigError(f"cache={str(path)!r}: {NAME} in it is no plain file; remove it, or give another folder")
     file = os.open(NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.fchmod(file, 0o600)

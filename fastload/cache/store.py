@@ -182,7 +182,6 @@ class Store:
     Args:
         size: in bytes, of which only those in use take memory.
         file: the descriptor of one that has begun; it belongs to this object then. None: a new one.
-        free: returns how many bytes of the host's memory are free; None: it is not known.
 
     Raises:
         OSError: there are no memory files here, or the size is beyond what may be mapped.
@@ -190,9 +189,8 @@ class Store:
 
     _may_be_shortened = False
 
-    def __init__(self, size: int, file: int | None = None, free: Callable[[], int | None] = free_on_host) -> None:
+    def __init__(self, size: int, file: int | None = None) -> None:
         self.size = size
-        self._free = free
         self._reserve = reserve_of_host()
         self._to_look = 0
         self._is_short = False
@@ -237,7 +235,7 @@ class Store:
         return bool(self.find(key))
 
     def _has_little_left(self) -> bool:
-        free = self._free()
+        free = free_on_host()
         return free is not None and free < self._reserve
 
     def _place_of(self, key: Key) -> tuple[int, int] | None:

@@ -141,9 +141,9 @@ class Builder:
         dataset = spec.dataset
         compared = warm_late_decoding(for_processes=bool(spec.num_workers) and not spec.has_threads) if late else {}
         if late and "datasets" in sys.modules:
-            from .tables import TableArguments, table_of
+            from .tables import table_of
 
-            dataset, fused = table_of(part(spec, TableArguments))
+            dataset, fused = table_of(spec)
         # Without a seed one worker, or none, draws as torch's would.
         names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.num_workers * spec.worker_threads > 1)
         if names_unseeded:
@@ -220,7 +220,7 @@ class Builder:
 def module_of(worker_method: str) -> Any:
     """Return the module of a kind of worker, named in :data:`fastload.base.worker_kinds.WORKER_KINDS`.
 
-    In it ``memory_kind()`` returns the class of the memory that slots lie in (see :mod:`fastload.buffers.memory`), and
+    In it ``memory_kind()`` returns the class of the memory that slots lie in (see :mod:`fastload.buffers.slots`), and
     ``start(job, arguments, slots)`` starts workers and returns their :class:`fastload.workers.pool.Pool`.
     """
     return import_module(f"fastload.workers.{WORKER_KINDS[worker_method].module}")

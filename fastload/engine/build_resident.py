@@ -1,26 +1,45 @@
-"""Builds the source of resident data: a part of build.py that plain loaders do not run."""
+"""Reads a loader's dataset once, with the loader's own workers, and builds the source of its data.
+
+A part of build.py that plain loaders do not run.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import operator
+import random
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from torch.utils.data import BatchSampler
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 from ..arguments import DeviceArguments, ResidentArguments
 from ..base import compat
-from ..device.columns import Columns
+from ..base.memory import in_words
+from ..base.nesting import leaves_of
+from ..base.terminal_bar import TerminalBar
+from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
+from ..device.moving import check_kept
+from ..device.streams import device_or_cpu
+from ..errors import ConfigError
 from ..sampling.epochs import Epoch
 from ..spec import Spec, part, served_as
 from ..stages import EpochWork, Source
 from ..work import GRACE, Shard
 from .build_device import keys_of
 from .kept import Kept
-from .placement import columns_of
 from .resident_source import ResidentSource
+
+# Samples that are read twice, to see whether the dataset is random.
+_READ_TWICE = 16
+# What a worker reads at once: in bytes, as much as its cache holds, and in samples.
+_BATCH_BYTES = 1 << 22
+_BATCH_SAMPLES = 1024
 
 Build: TypeAlias = Callable[[Spec, Kept, Epoch], Source]
 
@@ -34,15 +53,141 @@ def source_of(columns: Columns, spec: Spec, kept: Kept, epoch: Epoch) -> Source:
 
 
 def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
-    """Return the resident data, read now if they have not been; None if no place has room for them."""
-    return columns_of(part(spec, ResidentArguments), kept, functools.partial(_read, spec, kept, build))
+    """Return the resident data, read now if they have not been; None if no place has room for them.
+
+    ``build`` returns the source of another spec.
+
+    Raises:
+        ConfigError: no place has room, and they were asked for; the dataset is random; its samples are of several
+            shapes, or of other things than tensors and strings.
+        Exception: what the dataset raises.
+    """
+    wanted, known, length = part(spec, ResidentArguments), kept.resident, len(spec.dataset)
+    made_from = wanted.dataset, wanted.resident, wanted.device, wanted.keep_on_host, wanted.channels_last
+    if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
+        return known.columns
+    kept.mover = kept.resident = None  # their memory may be what is missing
+    columns, refused = _read_once(wanted, functools.partial(_batches, spec, kept, build))
+    kept.resident = ResidentData(made_from, length, columns, tuple(refused))
+    return columns
+
+
+def _places(wanted: ResidentArguments, device: torch.device) -> list[Place]:
+    """Return where a loader's data may lie, the best first."""
+    here = Place(device, wanted.keep_on_host, channels_last=wanted.channels_last)
+    if device.type == "cpu":
+        return [here]
+    # From there batches are copied as from anywhere on the host, and laid out then.
+    beside = Place(torch.device("cpu"), pinned=device.type == "cuda")
+    return {"device": [here], "host": [beside], "auto": [here, beside]}[wanted.resident or "auto"]
+
+
+def _read_once(wanted: ResidentArguments, read: Any) -> tuple[Columns | None, list[str]]:
+    """Return the data, in the first place with room, or None; and why the places before it have none."""
+    device, dataset, length = device_or_cpu(wanted.device), wanted.dataset, len(wanted.dataset)
+    places, chosen = _places(wanted, device), wanted.resident == "auto"
+    if not length:
+        return Columns([], [], [], 0, places[0].device), []
+    whole = type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors)
+    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(dataset, length, read)
+    example = looked_at[0]
+    if device == places[0].device:  # else the device stage checks the batches
+        check_kept(example, wanted.keep_on_host)
+    sample_bytes = sum(map(bytes_of, looked_at)) // len(looked_at)  # strings are of different lengths
+    refused: list[str] = []
+    for place in places:
+        try:
+            if whole:
+                place.check_room(place.bytes_copied(dataset.tensors), length, chosen=chosen)
+                return place.columns_of(dataset.tensors), refused
+            place.check_room(sample_bytes * length, length, chosen=chosen)
+            columns = place.columns(example, length)
+        except TooLarge as error:
+            refused.append(str(error))
+            continue
+        percent = -(-length // 100)  # or the bar would stand still
+        _fill(dataset, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)), read)
+        return columns, refused
+    if not chosen:
+        others = "resident='auto' takes the first place with room, and none where there is none"
+        raise ConfigError(f"resident={wanted.resident!r}: {'; '.join(refused)}. {others}")
+    return None, refused
+
+
+class _Watched:
+    """A dataset whose samples come with what was drawn from the global generators for them.
+
+    All else of it is the dataset's own, for a ``worker_init_fn`` that asks or changes it.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        vars(self)["_dataset"] = dataset
+
+    def __reduce__(self) -> Any:
+        return _Watched, (self._dataset,)
+
+    @property  # type: ignore[misc]  # so that isinstance says what it says of the dataset
+    def __class__(self) -> Any:
+        return type(self._dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__getitems__":
+            raise AttributeError(name)
+        return getattr(object.__getattribute__(self, "_dataset"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
+
+    def __getitem__(self, index: Any) -> dict[str, Any]:
+        before = _generator_states()
+        load_batch = compat.batch_getter(self._dataset)
+        sample = self._dataset[index] if load_batch is None else load_batch([index])[0]
+        # Where each generator is in the end, unless it was left alone: a dataset may seed them itself.
+        left = ["" if was == now else now for was, now in zip(before, _generator_states(), strict=True)]
+        if any(isinstance(part, np.ma.MaskedArray) and not part.ndim for _, part in leaves_of(sample, lambda _: False)):
+            raise ConfigError(
+                f"sample {index} has a masked value (numpy.ma), which torch makes NaN or 0.0, by what else is in its "
+                "batch; give numbers to have them resident, as with .filled(0), or leave resident out"
+            )
+        return {"sample": sample, "left": ",".join(left)}  # text, which is collated on no device
+
+
+def _generator_states() -> list[str]:
+    states = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state().tolist()
+    with np.printoptions(threshold=sys.maxsize):
+        return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
+
+
+def _look(dataset: Any, length: int, read: Any) -> list[Any]:
+    """Return some samples, as batches of one, which are the same when they are read again with other seeds."""
+    some = sorted({round(place) for place in np.linspace(0, length - 1, min(length, _READ_TWICE))})
+    with read(_Watched(dataset), [index for index in some for _ in range(2)], 1, 1) as batches:
+        found = list(batches)
+    for index, first, again in zip(some, found[::2], found[1::2], strict=True):
+        check_alike(first["sample"], again["sample"], index, drew=first["left"] != again["left"])
+    return [batch["sample"] for batch in found[::2]]
+
+
+def _fill(dataset: Any, columns: Columns, batch_size: int, read: Any) -> None:
+    start = 0
+    with TerminalBar() as bar, read(dataset, SequentialSampler(dataset), batch_size) as batches:
+        bar.begin(-(-len(columns) // batch_size))
+        bar.describe(f"fastload: reading {len(columns):,} samples, {in_words(columns.num_bytes)}")
+        for batch in batches:
+            start += columns.put(start, batch)
+            bar.advance()
+    if start != len(columns):
+        raise ConfigError(f"len(dataset) is {len(columns)}, but it gave {start} samples; correct its __len__")
 
 
 @contextlib.contextmanager
-def _read(
+def _batches(
     spec: Spec, kept: Kept, build: Build, dataset: Any, sampler: Any, batch_size: int, most_workers: int = sys.maxsize
 ) -> Iterator[Iterator[Any]]:
-    """Give batches of a dataset, in the order of a sampler; afterwards its workers have ended."""
+    """Give batches of a dataset, in the order of a sampler; afterwards its workers have ended.
+
+    Errors, but for those that say so, get a note when they came.
+    """
     batches = BatchSampler(sampler, batch_size, drop_last=False)
     num_workers = min(spec.num_workers, most_workers)
     read = served_as(
@@ -69,13 +214,19 @@ def _read(
     )
     shard = Shard(length=0) if read.known is None else read.known.rows.shard
     own = Kept()
-    source = build(read, own, Epoch(number=0, known=None, shard=shard))
     try:
-        source.begin(EpochWork(index_batches=iter(batches), epoch=0, shard=shard))
-        yield _results(source)
-    finally:
-        kept.counts.count_decoded(own.counts.decoded)
-        source.close(0 if source.broken else GRACE)
+        source = build(read, own, Epoch(number=0, known=None, shard=shard))
+        try:
+            source.begin(EpochWork(index_batches=iter(batches), epoch=0, shard=shard))
+            yield _results(source)
+        finally:
+            kept.counts.count_decoded(own.counts.decoded)
+            source.close(0 if source.broken else GRACE)
+    except ConfigError:
+        raise
+    except Exception as error:
+        error.add_note(f"while the dataset was read once, for resident={spec.resident!r}")
+        raise
 
 
 def _results(source: Source) -> Iterator[Any]:

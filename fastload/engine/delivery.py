@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from .. import observe
@@ -489,7 +490,7 @@ class Delivery(Source):
             if one.outcome == Outcome.ERROR:
                 slots.release(pending.slot)
                 return Batch(error=error_of(self.pool.take_error(one.payload)), replica=replica)
-        failures = [failure._replace(row=item.row + failure.row) for item, one in parts for failure in one.failures]
+        failures = [replace(failure, row=item.row + failure.row) for item, one in parts for failure in one.failures]
         left_out = [failure.row for failure in failures if failure.substitute is None]
         if failures and epoch.work.failures is not None:
             try:

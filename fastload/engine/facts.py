@@ -19,7 +19,7 @@ from ..spec import Spec, part
 from ..transforms import proof
 from ..work import brings_source
 from . import tables
-from .fusing import decoder_in_words, images_in_words, plan_of, why_not_split
+from .fusing import images_in_words, plan_of, why_not_split
 from .kept import Kept
 from .statistics import Statistics, statistics_of
 
@@ -40,6 +40,8 @@ def facts_of(spec: Spec, kept: Kept) -> list[tuple[str, str]]:
             table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
         if plan.fused and any(part.source.size is None for part in plan.parts):
+            from ..images.choice import decoder_in_words
+
             fusion.append(("decoder", decoder_in_words()))
         lines[place:place] = fusion
     return lines
@@ -96,7 +98,7 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     if spec.num_workers == 0:
         yield "workers", "none: samples are loaded inside next()"
         return
-    in_next = tables.in_words(part(spec, tables.TableArguments))
+    in_next = tables.in_words(spec)
     if in_next is not None:
         yield "workers", in_next
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..arguments import (
     DeviceArguments,
@@ -63,18 +63,11 @@ def _cache() -> ModuleType:
     return shared
 
 
-class Extras(NamedTuple):
-    """What workers and the device get beside what a plain loader gives them, and the cache that is kept."""
+def extras_of(spec: Spec, kept: Kept, seed: int) -> tuple[FusedDataset | None, FusedTail | None, ErrorPolicy | None]:
+    """Return what loads the samples in the dataset's place, the device's part of it, and what is done about errors.
 
-    fused: FusedDataset | None
-    """Loads samples in the dataset's place."""
-    tail: FusedTail | None
-    """What the device does with whole batches of it."""
-    error_policy: ErrorPolicy | None
-
-
-def extras_of(spec: Spec, kept: Kept, seed: int) -> Extras:
-    """Return what a spec asks for; ``kept`` gets the cache, and the log of failures. ``seed``: of the samples' keys."""
+    ``kept`` gets the cache, and the log of failures. ``seed``: of the samples' keys.
+    """
     fused = tail = error_policy = None
     if spec.cache is not None:
         kept.cache = _cache().records_of(spec.cache, spec.cache_size)
@@ -83,4 +76,4 @@ def extras_of(spec: Spec, kept: Kept, seed: int) -> Extras:
     if spec.on_error != "raise":
         error_policy = error_policy_of(spec.on_error, part(spec, Sampling), seed)
         kept.counts.failures = kept.counts.failures or FailureLog()
-    return Extras(fused, tail, error_policy)
+    return fused, tail, error_policy

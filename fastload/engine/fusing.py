@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import ConcatDataset, IterableDataset, Subset
+from torch.utils.data import IterableDataset
 
 from .. import native
 from ..arguments import FusingArguments
@@ -23,31 +24,15 @@ from ..late.samples import WHOLE_IMAGES, of_pillow, of_whole_images
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
-    from ..images.base import Decoder
     from .kept import Kept
 
 
-class _Slow(NamedTuple):
-    """What takes seconds to import, with torchvision."""
-
-    plan: type[Plan]
-    dataset: type[FusedDataset]
-    recognise: Callable[[Any], Plan]
-    make_decoder: Callable[[], Decoder]
-    decoder_in_words: Callable[[], str]
-
-
 @functools.cache
-def _slow() -> _Slow:
+def _fusion() -> ModuleType:
+    """Return :mod:`fastload.fusion`, which takes seconds to import, with torchvision."""
     from .. import fusion
-    from ..images import choice
 
-    return _Slow(fusion.Plan, fusion.FusedDataset, fusion.recognise, choice.make_decoder, choice.decoder_in_words)
-
-
-def decoder_in_words() -> str:
-    """Return what decodes files for a loader that fuses, in words."""
-    return _slow().decoder_in_words()
+    return fusion
 
 
 def plan_of(arguments: FusingArguments) -> Plan | None:
@@ -66,7 +51,8 @@ def named_plan(dataset: Any) -> Plan:
     """Return the plan of a dataset, with what would make its rows and blocks here."""
     makers = _makers()
     blocks = "the native library" if makers["native_blocks"] else "torch"
-    return replace(_slow().recognise(dataset), rows=makers["rows"].name, blocks=blocks)
+    plan: Plan = _fusion().recognise(dataset)
+    return replace(plan, rows=makers["rows"].name, blocks=blocks)
 
 
 def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDataset | None, FusedTail | None]:
@@ -92,7 +78,7 @@ def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDa
         if kept.tail is None or kept.tail[0] != plan.tails:
             kept.tail = plan.tails, tail
         tail = kept.tail[1]
-    fused = _slow().dataset(arguments.dataset, plan, seed, **_makers(), cache=kept.cache)
+    fused = _fusion().FusedDataset(arguments.dataset, plan, seed, **_makers(), cache=kept.cache)
     return fused, tail
 
 
@@ -106,36 +92,18 @@ def images_in_words(arguments: FusingArguments) -> Iterator[str]:
         yield "decoded at once, as fuse=False asks"
         return
     if "PIL.Image" in sys.modules:
-        yield _opened_by_pillow(arguments.dataset)
+        reason = of_pillow().opener.why_not()
+        late = "JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
+        yield late if reason is None else f"decoded at once: {reason}"
     if not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
         yield from of_whole_images().in_words(arguments.dataset)
-
-
-def _opened_by_pillow(dataset: Any) -> str:
-    """Return how the images are decoded that a dataset opens through Pillow, in words."""
-    reason = of_pillow().opener.why_not()
-    if reason is not None:
-        return f"decoded at once: {reason}"
-    packed = "packed coefficients and " if _has_coefficients(dataset) else ""
-    files = "JPEG and PNG files that a sample opens through Pillow"
-    return f"{packed}{files} are decoded late, as far as their pixels are used"
-
-
-def _has_coefficients(dataset: Any) -> bool:
-    """Return whether images of a dataset are packed as coefficients."""
-    if isinstance(dataset, Subset):
-        return _has_coefficients(dataset.dataset)
-    if isinstance(dataset, ConcatDataset):
-        return any(map(_has_coefficients, dataset.datasets))
-    packs = sys.modules.get("fastload.pack.dataset")
-    return packs is not None and isinstance(dataset, packs.PackedImages) and dataset.coefficients
 
 
 def _planned(arguments: FusingArguments) -> tuple[Plan, FusedTail | None]:
     """Return the plan of the workers, and what the device does after them."""
     reason = _why_not_by_index(arguments)
     if reason is not None:
-        return _slow().plan(dataset=type(arguments.dataset).__name__, parts=(), reason=reason), None
+        return _fusion().Plan(dataset=type(arguments.dataset).__name__, parts=(), reason=reason), None
     plan = named_plan(arguments.dataset)
     has_device = arguments.device is not None and does_steps(device_of(arguments.device))
     return plan.split(device=has_device and why_not_split(arguments) is None)
@@ -166,4 +134,6 @@ def does_steps(device: torch.device) -> bool:
 
 def _makers() -> dict[str, Any]:
     """Return what makes rows of files, and whether the native library makes blocks of arrays: by argument."""
-    return {"rows": _slow().make_decoder(), "native_blocks": native.available()}
+    from ..images import choice
+
+    return {"rows": choice.make_decoder(), "native_blocks": native.available()}

@@ -143,12 +143,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         # torch 2.6 names no device, and means CUDA.
         pin_device = (self._pin_memory_device or "cuda") if self._pin_memory else None
         pipeline = self._builder.build(epoch, (self._rank, self._world_size), pin_device)
-        # Under the names of torch's iterators.
         if pipeline.source.workers:
-            self._workers = pipeline.source.workers
-        thread = getattr(pipeline.last, "thread", None)
-        if thread is not None:
-            self._pin_memory_thread = thread
+            self._workers = pipeline.source.workers  # under the name of torch's iterators
         return pipeline
 
     def _work(self, epoch: Epoch, indices: Iterator[Any], first_row: int) -> EpochWork:

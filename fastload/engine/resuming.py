@@ -20,6 +20,7 @@ from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError, one_line
 from ..keys.seeding import fresh_base_seed
+from ..sampling.agreement import compare_ranks
 from ..sampling.epochs import Epoch, Epochs, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
@@ -27,7 +28,7 @@ from ..sampling.samplers import EpochSampler
 from ..stages import Source
 from ..work import Replica
 from ..workers.iterable import Asked, Place
-from .state import States
+from .state import place_of, state_of
 
 
 class Replicas:
@@ -66,13 +67,13 @@ class Replicas:
             StateError: the dataset has a ``state_dict`` that failed.
         """
         snapshots, places, following, batches = self._before if one_ahead else self._now()
-        states = list(map(_state_of, snapshots, places))
+        states = list(map(_state_of_replica, snapshots, places))
         if all(state is None for state in states):
             return None
         return {"states": states, "next": following, "batches": batches}
 
 
-def _state_of(snapshot: Any, place: Place | None) -> dict[str, Any] | None:
+def _state_of_replica(snapshot: Any, place: Place | None) -> dict[str, Any] | None:
     """Return the state of one replica, which is at ``place``; None: the epoch's start, and its batches since then."""
     try:
         if isinstance(snapshot, Place):
@@ -224,7 +225,8 @@ class EpochStart:
         """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
         sampler = self._sampling.ours
         if sampler is not None:
-            States(self._sampling, self._epochs).compare_ranks(sampler, self._epoch)
+            place = place_of(self._sampling, self._epoch, self._epoch.number)
+            compare_ranks(sampler, state_of(self._sampling, place))
 
     def begin_replicas(self, source: Source) -> None:
         """Note where the replicas of an IterableDataset are; ``source`` gives its next batch, for those to drop."""

@@ -19,8 +19,6 @@ from typing import Any
 
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..sampling.agreement import compare_ranks
-from ..sampling.distributed import DistributedSampler
 from ..sampling.epochs import Epoch, Epochs, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
@@ -36,39 +34,23 @@ one_ahead: ContextVar[bool] = ContextVar("one_ahead", default=False)
 """Whether states that are asked for are to leave out the last batch that was given: some trainers fetch one ahead."""
 
 
-class States:
-    """The states of one loader."""
-
-    def __init__(self, sampling: Sampling, epochs: Epochs) -> None:
-        self._sampling, self._epochs = sampling, epochs
-
-    def state(self, *, keeps_order: bool) -> dict[str, Any]:
-        """Return the state dict: see ``DataLoader.state_dict``."""
-        self._epochs.wants_states = True
-        sampling, loaded, last = self._sampling, self._epochs.resume, self._epochs.last
-        following = self._epochs.upcoming(sampling)
-        if loaded is not None:
-            # A loaded state holds until another epoch is set, and what was begun before it is over.
-            last, loaded = None, loaded if loaded.epoch == following else None
-        elif not keeps_order and last is not None and last.delivered and not last.finished:
-            warnings.warn(
-                "with in_order=False batches are given as they are completed, and the state only counts them: a resume "
-                "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
-                stacklevel=3,
-            )
-        return state_of(sampling, loaded or place_of(sampling, last, following, one_ahead=one_ahead.get()))
-
-    def resume_from(self, state: Any) -> Resume:
-        """Return where the loader is to resume; raise a StateError if this is no state of such a loader."""
-        self._epochs.wants_states = True
-        return resume_from(self._sampling, state)
-
-    def compare_ranks(self, sampler: DistributedSampler, epoch: Epoch) -> None:
-        """Compare this rank's state at the beginning of an epoch with the others': see :mod:`..sampling.agreement`."""
-        compare_ranks(sampler, state_of(self._sampling, place_of(self._sampling, epoch, epoch.number)))
-
-
 # -- save -------------------------------------------------------------------------------------------------------------
+
+
+def state_now(sampling: Sampling, epochs: Epochs, *, keeps_order: bool) -> dict[str, Any]:
+    """Return the state dict of a loader: see ``DataLoader.state_dict``."""
+    epochs.wants_states = True
+    loaded, last, following = epochs.resume, epochs.last, epochs.upcoming(sampling)
+    if loaded is not None:
+        # A loaded state holds until another epoch is set, and what was begun before it is over.
+        last, loaded = None, loaded if loaded.epoch == following else None
+    elif not keeps_order and last is not None and last.delivered and not last.finished:
+        warnings.warn(
+            "with in_order=False batches are given as they are completed, and the state only counts them: a resume "
+            "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
+            stacklevel=3,
+        )
+    return state_of(sampling, loaded or place_of(sampling, last, following, one_ahead=one_ahead.get()))
 
 
 def state_of(sampling: Sampling, place: Resume) -> dict[str, Any]:

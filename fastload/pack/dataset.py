@@ -215,13 +215,6 @@ class PackedImages(Dataset[tuple[Any, Any]]):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_parts": {}}
 
-    def __repr__(self) -> str:
-        lines = [f"Dataset {type(self).__name__}", f"    Number of datapoints: {len(self)}"]
-        lines.append(f"    Root location: {self.root}")
-        transforms = {"Transform": self.transform, "Target transform": self.target_transform}
-        lines += [f"    {name}: {value!r}" for name, value in transforms.items() if value is not None]
-        return "\n".join(lines)
-
 
 class PackedSamples(Sequence[tuple[str, int]]):
     """(path in the folder that was packed, class number) of each image."""

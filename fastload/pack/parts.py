@@ -19,7 +19,6 @@ from ..errors import PackError, why_not_imported
 
 # A batch's offsets are 32 bits wide, and a batch is in memory while it is written.
 _BATCH_BYTES = 64 << 20
-_MOST_BYTES = (1 << 31) - 1
 
 
 def load_pyarrow() -> Any:
@@ -72,17 +71,6 @@ def write_part(path: str, images: Iterable[tuple[bytes, str, int]], classes: Seq
 
 def _schema(pa: Any) -> Any:
     return pa.schema([("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("label", pa.int64())])
-
-
-def check_size(data: bytes) -> bytes:
-    """Return the bytes of an image, if they can be stored.
-
-    Raises:
-        ValueError: they are too many.
-    """
-    if len(data) > _MOST_BYTES:
-        raise ValueError(f"{len(data):,} bytes, and an image in an Arrow file has at most {_MOST_BYTES:,}")
-    return data
 
 
 class Part:

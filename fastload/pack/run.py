@@ -15,8 +15,8 @@ from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError, PackError
 from .description import FILE, Description, PackOptions, read_description
 from .listing import Listing, list_images
+from .lock import locked
 from .parts import Part, load_pyarrow
-from .progress import columns, locked
 from .tasks import Failures, PackTask, make_all
 
 # Each part costs every process that reads it a memory map and a file descriptor.
@@ -103,7 +103,7 @@ def pack(
             f"{folder} is inside of {listing.root}, where it would be one of the classes; pack to another folder"
         )
     os.makedirs(folder, exist_ok=True)
-    with locked(folder), TerminalBar(columns("packing")) as progress:
+    with locked(folder), TerminalBar() as progress:
         there = _prepare(folder, plan)
         tasks = [
             PackTask(
@@ -119,6 +119,7 @@ def pack(
         ]
         left = [task for number, task in enumerate(tasks) if number not in there]
         progress.begin(len(listing.names), len(listing.names) - sum(len(task.names) for task in left))
+        progress.describe("packing images")
         failures = _made(left, workers, progress.advance, folder)
         description, skipped = _describe(plan, tasks, dict(failures), on_error == "skip")
         if description != read_description(folder):

@@ -19,7 +19,7 @@ from ..errors import PackError
 from .description import PackOptions
 from .encoding import encode
 from .listing import refuse_pipe
-from .parts import check_size, write_part
+from .parts import write_part
 
 Failures = list[tuple[str, str]]
 """(name, reason) of files that cannot be packed."""
@@ -56,7 +56,7 @@ def make(task: PackTask, tell: Callable[[], object]) -> Failures:
                 refuse_pipe(path)
                 with open(path, "rb") as file:
                     data = file.read()
-                stored = check_size(encode(data, task.options))
+                stored = encode(data, task.options)
             except MemoryError:
                 raise
             except Exception as error:

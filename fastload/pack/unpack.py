@@ -11,8 +11,8 @@ from ..base.terminal_bar import TerminalBar
 from ..errors import PackError
 from ..native.jpeg import is_record
 from .description import Description, read_description
+from .lock import locked
 from .parts import Part, load_pyarrow
-from .progress import columns, locked
 from .records import file_of
 
 # Of files that are not complete. The extension is none of ImageFolder's.
@@ -57,8 +57,9 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     os.makedirs(destination, exist_ok=True)
     num_bytes = num_before = num_records = 0
     total = sum(part["images"] for part in description.parts)
-    with locked(destination), TerminalBar(columns("unpacking")) as progress:
+    with locked(destination), TerminalBar() as progress:
         progress.begin(total)
+        progress.describe("unpacking images")
         for name in description.classes:
             os.makedirs(_path(destination, name, source), exist_ok=True)
         for part in _parts(source, description):

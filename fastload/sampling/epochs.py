@@ -5,7 +5,6 @@ Plain data: no thread is started, and no generator is used here.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -32,15 +31,13 @@ class KnownBatches:
     """None: samples come one by one."""
     drop_last: bool
 
-    def batches(self, epoch: int, skip: int = 0, *, arrays: bool = False) -> Iterator[Any]:
+    def batches(self, epoch: int, *, arrays: bool = False) -> Iterator[Any]:
         """Yield the index batches of an epoch, as lists or as arrays (indices, without a batch size)."""
-        made: Iterator[Any]
         if self.batch_size is None:
-            made = self.rows.rows(epoch)
-        else:
-            make = self.rows.arrays if arrays else self.rows.batches
-            made = make(epoch, self.batch_size, self.drop_last)
-        return itertools.islice(made, skip, None)
+            return self.rows.rows(epoch)
+        make: Any = self.rows.arrays if arrays else self.rows.batches
+        made: Iterator[Any] = make(epoch, self.batch_size, self.drop_last)
+        return made
 
     def position_after(self, num_batches: int) -> int:
         """Return how many positions of the order all ranks together were given after so many batches on each."""

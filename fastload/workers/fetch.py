@@ -24,7 +24,7 @@ from .samples import Job, SampleLoader
 if TYPE_CHECKING:
     from .fused import FusedLoader
     from .iterable import IterableReplica
-    from .on_error import Failure
+    from .on_error import FailedSample
     from .tables import TableLoader
 
 
@@ -65,7 +65,7 @@ class Result(NamedTuple):
     """Time from taking the item until now, in nanoseconds."""
     replica: Any = None
     """Of an IterableDataset: the fields of the :class:`~.iterable.Place` of its replica after this batch."""
-    failures: Sequence[Failure] = ()
+    failures: Sequence[FailedSample] = ()
     """Samples of the item that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
     decoded: dict[str, int] | None = None
     """Images decoded meanwhile, by what decoded them, as far as that is known."""

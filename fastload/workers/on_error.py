@@ -11,8 +11,8 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.utils.data import (
@@ -83,27 +83,14 @@ class ErrorPolicy:
                 return
 
 
-class Failure(NamedTuple):
-    """A sample that failed, as its worker says it."""
-
-    row: int
-    """Its place among the samples that were to be loaded together."""
-    index: Any
-    file: str | None
-    error: str
-    """The exception's class."""
-    message: str
-    """The first line of what it says."""
-    substitute: Any
-    """The index that stands in for it; None: it is left out."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedSample:
     """A sample that could not be loaded, and what was done about it: see ``DataLoader.failed_samples``."""
 
-    epoch: int
-    """The epoch, from 0."""
+    epoch: int = 0
+    """The epoch, from 0. Workers do not know it."""
+    row: int = 0
+    """Its place in its batch; as workers say it, among the samples that were to be loaded together."""
     index: Any
     """The index that the sampler gave."""
     file: str | None
@@ -148,13 +135,13 @@ class EpochFailures:
         self._number = 0
         self._first: list[FailedSample] = []
 
-    def note(self, failures: Iterable[Failure]) -> None:
+    def note(self, failures: Iterable[FailedSample]) -> None:
         """Take down the failed samples of a batch that is given out.
 
         Raises:
             DatasetError: more samples failed in this epoch than may fail.
         """
-        found = [FailedSample(epoch=self._epoch, **_without_row(failure)) for failure in failures]
+        found = [replace(failure, epoch=self._epoch) for failure in failures]
         self._log.total += len(found)
         self._log.recent.extend(found)
         self._number += len(found)
@@ -168,20 +155,21 @@ class EpochFailures:
             ) from None  # the exception in whose handling this is raised is fastload's own
 
 
-def _without_row(failure: Failure) -> dict[str, Any]:
-    fields = failure._asdict()
-    del fields["row"]
-    return fields
-
-
-def failure_of(error: Exception, row: int, dataset: Any, index: Any, substitute: Any) -> Failure:
+def failure_of(error: Exception, row: int, dataset: Any, index: Any, substitute: Any) -> FailedSample:
     """Return what is kept of a sample that failed."""
     try:
         lines = str(error).strip().splitlines()
     except Exception as unsaid:  # of the user's class; the sample's own error counts
         lines = [f"str() of it raised {type(unsaid).__name__}"]
     message = lines[0][:_MESSAGE_LENGTH] if lines else ""
-    return Failure(row, plain(index), file_of(dataset, index), type(error).__qualname__, message, substitute)
+    return FailedSample(
+        row=row,
+        index=plain(index),
+        file=file_of(dataset, index),
+        error=type(error).__qualname__,
+        message=message,
+        substitute=substitute,
+    )
 
 
 def plain(index: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from torch._utils import ExceptionWrapper
 
 from ..base.users_line import warn_at_users_line
+from ..base.worker_errors import read_error
 from ..buffers.layout import Layout, Sink
 from ..buffers.slots import SlotPool
 from ..errors import LoadTimeout, WorkerDied
@@ -72,8 +73,7 @@ class Pool(Protocol):
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         """Return the exception of an ERROR or FAILED_START result."""
-        wrapper: ExceptionWrapper = payload
-        return wrapper
+        return payload if isinstance(payload, ExceptionWrapper) else read_error(payload)
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         """Return the samples of a SAMPLES result."""

@@ -25,15 +25,13 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch._utils import ExceptionWrapper
 
 from ..arguments import WorkerArguments
-from ..base.worker_errors import first_integers, read_error, wrap_unreadable
+from ..base.worker_errors import first_integers, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
-from ..buffers.memory import Memory
 from ..buffers.packing import unpack
 from ..buffers.rows import copy_rows
-from ..buffers.slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
+from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..work import GRACE, WorkItem
 from .fetch import Outcome, Result
 from .held_interrupts import HeldInterrupts
@@ -44,7 +42,7 @@ from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
 if TYPE_CHECKING:
     from .late_starts import LateStarts
-    from .unforked import Unforked
+    from .shared_job import Unforked
 
 
 def memory_kind() -> type[Memory]:
@@ -123,7 +121,7 @@ class ProcessPool(Pool):
         if self.start_method == "fork":
             _load_image_plugins()
         else:
-            from .unforked import unforked
+            from .shared_job import unforked
 
             self._unforked = how = unforked(self._job, context, self._file, takes_any=self._takes_any)
             self.job_pickled, self._late = how.job_pickled, how.late
@@ -149,7 +147,12 @@ class ProcessPool(Pool):
             args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
             daemon=True,
         )
-        with self._forks, contextlib.nullcontext() if how is None else how.noting:
+        noting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if how is not None:
+            from .shared_job import noting_what_cannot_be_pickled
+
+            noting = noting_what_cannot_be_pickled(self.start_method)
+        with self._forks, noting:
             if self.start_method == "forkserver":
                 from .fork_server import start
 
@@ -232,9 +235,6 @@ class ProcessPool(Pool):
         ready = self._transport.wait(list(sentinels), timeout)
         if ready:
             self._dead = sentinels[ready[0]]
-
-    def take_error(self, payload: Any) -> ExceptionWrapper:
-        return payload if isinstance(payload, ExceptionWrapper) else read_error(payload)
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         if isinstance(payload, int):

@@ -18,8 +18,9 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,18 +35,17 @@ from . import routing
 from .fetch import Fetcher, Outcome, Result
 from .samples import Job, SampleLoader
 from .video_decoders import lock_decoders
+from .worker_process import encoded, send_failed_start
 
 if TYPE_CHECKING:
-    from .on_error import Failure
-    from .pool import MessageSink
+    from .on_error import FailedSample
+    from .pool import Endpoint, MessageSink
+    from .worker_process import Control
 
 # Each thread's word of the control page has the row + 1 within the item in its lower bits, above them the item's
 # serial + 1.
 _ROW_BITS = 20
 _MAX_ROW = (1 << _ROW_BITS) - 1
-
-Note = Callable[[int, WorkItem | None, int | None], None]
-"""Called with a thread's number, what it begins (None: it is between two), and the row of its task (None: all)."""
 
 
 class Gathered:
@@ -54,7 +54,7 @@ class Gathered:
     def __init__(self, num_rows: int) -> None:
         self._samples: list[list[Any]] = [[]] * num_rows
         self._errors: dict[int, Exception] = {}
-        self._failures: dict[int, list[Failure]] = {}
+        self._failures: dict[int, list[FailedSample]] = {}
         self.failed_at = num_rows
         """A row whose error is to be raised; the number of rows, if there is none so far."""
 
@@ -67,7 +67,7 @@ class Gathered:
             self._errors[row] = error
             self.failed_at = min(self.failed_at, row)  # of two at once either may stay
         if samples.failures:
-            self._failures[row] = [failure._replace(row=row) for failure in samples.failures]
+            self._failures[row] = [replace(failure, row=row) for failure in samples.failures]
 
     def take(self, loader: SampleLoader) -> list[Any]:
         """Return all samples, without those that were left out; ``loader`` gets their failures.
@@ -119,31 +119,16 @@ class _Task:
 class SampleThreads:
     """The threads of one worker process.
 
-    Args:
-        job: what they load.
-        worker_id: of the process.
-        where: see :class:`~.fetch.Fetcher`.
-        receive: returns the next item; None when there will be no more. Called by one thread at a time.
-        send: encodes and sends the result of an item.
-        sink: where rows are written.
-        note: told what each thread is at.
-
     Raises:
         ConfigError: see :func:`fastload.workers.routing.install`.
     """
 
     def __init__(
-        self,
-        job: Job,
-        worker_id: int,
-        where: str,
-        receive: Callable[[], WorkItem | None],
-        send: Callable[[Result, WorkItem], None],
-        sink: Any,
-        note: Note,
+        self, job: Job, worker_id: int, endpoint: Endpoint, sink: MessageSink, control: Control | None, where: str
     ) -> None:
         self._job, self._worker_id, self._where = job, worker_id, where
-        self._receive, self._send, self._sink, self._note = receive, send, sink, note
+        self._endpoint, self._sink, self._control = endpoint, sink, control
+        self._sending = threading.Lock()
         self._taking = threading.Lock()
         self._waiting: deque[tuple[_Task, int | None]] = deque()
         self._all_taken = False
@@ -207,6 +192,33 @@ class SampleThreads:
         libraries.adopt()
         return _ThreadFetcher(job, self._worker_id, self._where, seeder)
 
+    def _receive(self) -> WorkItem | None:
+        """Return the next item; None when there will be no more. Called by one thread at a time."""
+        while (message := self._endpoint.receive()) is not None:
+            try:
+                item = self._sink.decode(message)
+            except Exception as error:  # indices that only their own process can read
+                with self._sending:
+                    send_failed_start(error, self._sink, self._worker_id, self._endpoint, self._where)
+                return None
+            if self._control is None or item.iteration >= self._control.iteration:
+                return item
+            self._send(Result(item.serial, self._worker_id, Outcome.SKIPPED, 0, None, 0), item)
+        return None
+
+    def _send(self, result: Result, item: WorkItem) -> None:
+        message = encoded(self._sink, result, item, self._where)
+        with self._sending:
+            self._endpoint.send(message)
+
+    def _note(self, thread: int, item: WorkItem | None, row: int | None) -> None:
+        """Note what a thread begins (None: it is between two), and the row of its task (None: all)."""
+        if self._control is not None:
+            word = 0
+            if item is not None:
+                word = (item.serial + 1 << _ROW_BITS) + (0 if row is None else min(row + 1, _MAX_ROW))
+            self._control.threads[self._worker_id * self._job.worker_threads + thread] = word
+
     def _next(self, fetcher: _ThreadFetcher) -> tuple[_Task, int | None] | None:
         """Return a task and the row of it that is to be loaded; None: all of it, by this thread."""
         with self._taking:
@@ -263,40 +275,13 @@ class SampleThreads:
 
 
 def live_in_threads(
-    job: Job, worker_id: int, endpoint: Any, sink: MessageSink, control: Any, where: str, encoded: Any, fail: Any
+    job: Job, worker_id: int, endpoint: Endpoint, sink: MessageSink, control: Control | None, where: str
 ) -> None:
     """Live as a worker with several threads, until there are no more messages: for worker_process.py."""
-    sending = threading.Lock()
-
-    def send(result: Result, item: WorkItem) -> None:
-        message = encoded(sink, result, item, where)
-        with sending:
-            endpoint.send(message)
-
-    def receive() -> WorkItem | None:
-        while (message := endpoint.receive()) is not None:
-            try:
-                item = sink.decode(message)
-            except Exception as error:  # indices that only their own process can read
-                with sending:
-                    fail(error, sink, worker_id, endpoint, where)
-                return None
-            if control is None or item.iteration >= control.iteration:
-                return item
-            send(Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0), item)
-        return None
-
-    def note(thread: int, item: WorkItem | None, row: int | None) -> None:
-        if control is not None:
-            word = 0
-            if item is not None:
-                word = (item.serial + 1 << _ROW_BITS) + (0 if row is None else min(row + 1, _MAX_ROW))
-            control.threads[worker_id * job.worker_threads + thread] = word
-
     try:
-        threads = SampleThreads(job, worker_id, where, receive, send, sink, note)
+        threads = SampleThreads(job, worker_id, endpoint, sink, control, where)
     except ConfigError as error:
-        fail(error, sink, worker_id, endpoint, where)
+        send_failed_start(error, sink, worker_id, endpoint, where)
         return
     threads.run()
 

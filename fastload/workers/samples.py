@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..keys.collator_generators import CollatorGenerators
     from ..late import LateSamples
     from .instead import Failed
-    from .on_error import ErrorPolicy, Failure
+    from .on_error import ErrorPolicy, FailedSample
 
 # Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
 _IMAGE_LIBRARIES = ("PIL.Image", "cv2", "torchvision.io", "torchcodec.decoders")
@@ -83,7 +83,7 @@ class SampleLoader:
     def __init__(self, job: Job, seeder: Seeder, watch: Watch | None = None) -> None:
         self.seed_generators = seeder.seed
         self._seeder = seeder
-        self.failures: list[Failure] = []
+        self.failures: list[FailedSample] = []
         """Samples that could not be loaded since the user of this object put an empty list here."""
         self.job = job
         self.dataset = job.dataset

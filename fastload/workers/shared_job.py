@@ -1,18 +1,26 @@
-"""A job that is pickled, for spawn and forkserver: once for all worker processes, if possible."""
+"""How worker processes start that inherit nothing, by ``spawn`` or ``forkserver``: their job is pickled.
+
+Once for all of them, if possible.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import mmap
 import pickle
 from collections.abc import Iterator
+from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
+from typing import NamedTuple
 
 import numpy as np
 
 from ..buffers.packing import pack, unpack
 from ..buffers.slots import MemoryFile
 from ..errors import add_note
+from .fork_server import let_server_import_torch
+from .late_starts import LateStarts
 from .samples import Job
 
 JOB_OFFSET = 1 << 42
@@ -57,22 +65,17 @@ class PickledJob:
         return job
 
 
-class noting_what_cannot_be_pickled:  # noqa: N801  # a context manager, and one that serves many times
+@contextlib.contextmanager
+def noting_what_cannot_be_pickled(start_method: str) -> Iterator[None]:
     """Add to the error of a worker's start what can be done about it."""
-
-    def __init__(self, start_method: str) -> None:
-        self._start_method = start_method
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, TypeError | AttributeError | pickle.PicklingError):
-            error.add_note(
-                f"the dataset, collate_fn and worker_init_fn must be picklable for workers started by "
-                f"{self._start_method!r}; define them at the top level of a module, or pass "
-                "multiprocessing_context='fork'"
-            )
+    try:
+        yield
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        error.add_note(
+            f"the dataset, collate_fn and worker_init_fn must be picklable for workers started by {start_method!r}; "
+            "define them at the top level of a module, or pass multiprocessing_context='fork'"
+        )
+        raise
 
 
 @contextlib.contextmanager
@@ -104,3 +107,26 @@ def share_job(job: Job, file: MemoryFile | None) -> SharedJob | None:
         return None
     file.write(list(pieces), JOB_OFFSET)
     return SharedJob(length)
+
+
+class Unforked(NamedTuple):
+    """How worker processes start that inherit nothing."""
+
+    source: SharedJob | PickledJob
+    late: LateStarts | None
+    """Says which workers may start; None: all at once."""
+    job_pickled: str
+    """How often the job is pickled."""
+
+
+def unforked(job: Job, context: BaseContext, file: MemoryFile | None, *, takes_any: bool) -> Unforked:
+    """Return how the workers of a job start; ``takes_any``: whether any worker takes any task."""
+    let_server_import_torch(context)
+    # The cache's descriptor goes to each worker as it is started.
+    job = dataclasses.replace(job, cache=None)
+    shared = share_job(job, file)
+    return Unforked(
+        shared or PickledJob(job),
+        LateStarts(job.num_workers) if shared is not None and takes_any else None,
+        "for each worker" if shared is None else "once for all workers",
+    )

@@ -25,9 +25,8 @@ from ..base.thread_state import ThreadState
 from ..base.torch_threads import use_one_torch_thread
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import Layout, WriteRows
-from ..buffers.memory import Memory
 from ..buffers.private_memory import PrivateMemory
-from ..buffers.slots import SlotPool
+from ..buffers.slots import Memory, SlotPool
 from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import RNG_PROCESS, Seeder, fixed_place
 from ..keys.seeding import place as place_of_rng

@@ -21,7 +21,7 @@ from torch._utils import ExceptionWrapper
 from ..base import compat
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import Layout, WriteRows
-from ..buffers.packing import BytesLike, join, pack
+from ..buffers.packing import join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
@@ -105,24 +105,21 @@ class FileSink(MessageSink):
         """Turn a result into a packet; what is large goes into the item's slot and the packet says where."""
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             assert item is not None
-            result = result._replace(payload=self.kept(*pack(result.payload), result.outcome, item))
-        return self.in_packet(result.pickled(), result.worker_id, item)
-
-    def kept(self, pieces: list[BytesLike], length: int, outcome: int, item: WorkItem) -> Any:
-        """Return what a message says of packed samples: all of it, or its length, when it is written to the slot."""
-        if outcome == Outcome.SAMPLES and length > MAX_CHUNK_BYTES:
-            raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
-        if length <= MAX_PACKET // 2:
-            return join(pieces).tobytes()
-        offset = slot_offset(item.slot) if outcome == Outcome.BATCH else chunk_offset(item.slot, item.chunk_id)
-        self._memory.write(list(pieces), offset)
-        return length
-
-    def in_packet(self, message: bytes, worker_id: int, item: WorkItem | None) -> bytes:
-        """Return a message as it is sent: as it is, or where it lies."""
+            pieces, length = pack(result.payload)
+            if result.outcome == Outcome.SAMPLES and length > MAX_CHUNK_BYTES:
+                raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
+            if length <= MAX_PACKET // 2:
+                result = result._replace(payload=join(pieces).tobytes())
+            else:
+                whole = result.outcome == Outcome.BATCH
+                offset = slot_offset(item.slot) if whole else chunk_offset(item.slot, item.chunk_id)
+                self._memory.write(list(pieces), offset)
+                result = result._replace(payload=length)
+        message = result.pickled()
         if len(message) > MAX_PACKET:
             # What is said of a start that failed belongs to no item: slot 0 has a place for each worker.
-            offset = message_offset(0, worker_id) if item is None else message_offset(item.slot, item.chunk_id)
+            place = (0, result.worker_id) if item is None else (item.slot, item.chunk_id)
+            offset = message_offset(*place)
             self._memory.write([message], offset)
             message = pickle.dumps((offset, len(message)), 5)
         return message
@@ -200,7 +197,7 @@ def _live(
     if job.worker_threads > 1:
         from .sample_threads import live_in_threads
 
-        live_in_threads(job, worker_id, endpoint, sink, control, where, encoded, send_failed_start)
+        live_in_threads(job, worker_id, endpoint, sink, control, where)
         return
     while (message := endpoint.receive()) is not None:
         try:

@@ -357,20 +357,16 @@ def listen(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "make"),
-    [
-        ("a symbolic link", lambda path: path.symlink_to(path.with_name("other"))),
-        ("a FIFO", os.mkfifo),
-        ("a folder", os.mkdir),
-        ("a socket", listen),
-    ],
+    "make",
+    [lambda path: path.symlink_to(path.with_name("other")), os.mkfifo, os.mkdir, listen],
+    ids=["symbolic link", "FIFO", "folder", "socket"],
 )
-def test_what_is_no_file_in_place_of_the_file_is_named_and_left(folder, kind, make, monkeypatch):
+def test_what_is_no_file_in_place_of_the_file_is_named_and_left(folder, make, monkeypatch):
     folder.mkdir(0o700)
     monkeypatch.chdir(folder)
     (folder / "other").write_bytes(b"mine")
     make(folder / NAME)
-    with pytest.raises(ConfigError, match=f"cache='.*': {NAME} in it is {kind} and no file; remove it, or give"):
+    with pytest.raises(ConfigError, match=f"cache='.*': {NAME} in it is no plain file; remove it, or give"):
         open_store(folder, SIZE)
     assert sorted(os.listdir(folder)) == [NAME, "other"]
     assert (folder / "other").read_bytes() == b"mine"

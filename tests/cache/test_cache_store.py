@@ -98,9 +98,10 @@ def test_a_store_without_room_for_its_table_is_an_error():
         Store(4096)
 
 
-def test_nothing_is_kept_where_the_host_has_little_memory_left():
+def test_nothing_is_kept_where_the_host_has_little_memory_left(monkeypatch):
     free = [2 * reserve_of_host()]
-    store = Store(SIZE, free=lambda: free[0])
+    monkeypatch.setattr("fastload.cache.store.free_on_host", lambda: free[0])
+    store = Store(SIZE)
     assert store.has_room(1)
     free[0] = reserve_of_host() - 1
     asked = [store.has_room(1) for _ in range(100)]

@@ -106,7 +106,7 @@ def test_the_loaders_batches_are_those_of_image_folder(made, kind, fuse, workers
         (True, "packed images (10 of 25 as coefficients)", "native, from coeff"),
         (
             "auto",
-            "images      packed coefficients and JPEG and PNG files that a sample opens through",
+            "images      JPEG and PNG files that a sample opens through",
             "late, in part, from coeff",
         ),
     ],

@@ -16,7 +16,6 @@ from fastload.workers.on_error import (
     ATTEMPTS,
     ErrorPolicy,
     FailedSample,
-    Failure,
     FailureLog,
     failure_of,
     file_of,
@@ -27,8 +26,8 @@ SEEDS = st.integers(-(2**127), 2**127 - 1)
 IDS = st.integers(0, 2**70)
 
 
-def failure(index: Any = 3, substitute: Any = None, file: str | None = None) -> Failure:
-    return Failure(0, index, file, "OSError", "broken", substitute)
+def failure(index: Any = 3, substitute: Any = None, file: str | None = None) -> FailedSample:
+    return FailedSample(index=index, file=file, error="OSError", message="broken", substitute=substitute)
 
 
 class Files:
@@ -147,8 +146,8 @@ def test_a_failure_keeps_the_first_line_of_what_can_be_said():
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert failure_of(ValueError("one\ntwo"), 2, [], np.int64(5), None) == Failure(
-        2, 5, None, "ValueError", "one", None
+    assert failure_of(ValueError("one\ntwo"), 2, [], np.int64(5), None) == FailedSample(
+        row=2, index=5, file=None, error="ValueError", message="one", substitute=None
     )
     assert failure_of(ValueError("\n one\ntwo"), 0, [], 0, None).message == "one"
     assert failure_of(ValueError(), 0, [], "key", "other").message == ""

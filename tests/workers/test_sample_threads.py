@@ -17,7 +17,7 @@ from fastload import DataLoader
 from fastload.errors import ConfigError, WorkerDied
 from fastload.sampling.distributed import DistributedSampler
 from fastload.work import WorkItem
-from fastload.workers.on_error import Failure
+from fastload.workers.on_error import FailedSample
 from fastload.workers.sample_threads import Gathered
 
 COUNT = 50
@@ -254,7 +254,7 @@ class _Loads:
         if index in self.failing:
             raise ValueError(index)
         if index in self.left_out:
-            self.failures.append(Failure(0, index, None, "OSError", "", None))
+            self.failures.append(FailedSample(index=index, file=None, error="OSError", message="", substitute=None))
             return []
         return [(index, epoch, position)]
 

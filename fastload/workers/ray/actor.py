@@ -155,7 +155,6 @@ class _ArraySink(PipeSink):
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
-            self.array = None  # rows that did not fit
             self.array = join(pack(result.payload)[0])
             result = result._replace(payload=None)
         return result.pickled()

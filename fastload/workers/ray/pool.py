@@ -9,12 +9,9 @@ import queue
 from dataclasses import replace
 from typing import Any
 
-from torch._utils import ExceptionWrapper
-
 from ...arguments import WorkerArguments
 from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
-from ...base.worker_errors import read_error
 from ...buffers.layout import Layout
 from ...buffers.packing import unpack
 from ...buffers.slots import MemoryFile, SlotPool
@@ -120,9 +117,6 @@ class RayPool(Pool):
 
     def held_by(self, worker_id: int) -> int | None:
         return next(iter(list(self.workers[worker_id].tasks)), None)
-
-    def take_error(self, payload: Any) -> ExceptionWrapper:
-        return payload if isinstance(payload, ExceptionWrapper) else read_error(payload)
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         samples: list[Any] = unpack(payload)

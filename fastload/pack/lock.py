@@ -1,33 +1,13 @@
-"""What packing and unpacking have in common: a progress bar, and the lock of the folder that is written to."""
+"""The lock of the folder that packing and unpacking write to."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any
+from collections.abc import Iterator
 
 from ..errors import PackError
-
-
-def columns(verb: str) -> Callable[[ModuleType], list[Any]]:
-    """Return the columns of the bar for a :class:`~fastload.base.terminal_bar.TerminalBar`."""
-
-    def made(rich: ModuleType) -> list[Any]:
-        return [
-            rich.TextColumn(verb),
-            rich.BarColumn(bar_width=32),
-            rich.MofNCompleteColumn(),
-            rich.TextColumn("images,"),
-            rich.TimeElapsedColumn(),
-            rich.TextColumn("gone,"),
-            rich.TimeRemainingColumn(),
-            rich.TextColumn("left"),
-        ]
-
-    return made
 
 
 @contextlib.contextmanager
