@@ -54,7 +54,6 @@ class Packer(pickle.Pickler):
         self._for_all = for_all
         self.buffers: list[pickle.PickleBuffer] = []
         self._seen: dict[tuple[int, int], _Bytes] = {}
-        self._gathered_before: dict[tuple[Any, ...], torch.Tensor] = {}
         self._alive: list[Any] = []  # an address identifies a storage only as long as that lives
         # The list's method, not one of this object: a cycle would keep the batch until the next collection of cycles.
         super().__init__(file, 5, buffer_callback=self.buffers.append)
@@ -103,15 +102,10 @@ class Packer(pickle.Pickler):
         return self._bytes_of(storage, tensor.data_ptr(), span), tensor.dtype, 0, size, stride
 
     def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor's elements without the gaps, in the order in which they lie; a view's twin gets the same."""
+        """Return a tensor's elements without the gaps, in the order in which they lie."""
         size, stride = tuple(tensor.shape), tensor.stride()
-        key = (tensor.data_ptr(), tensor.dtype, size, stride)
-        known = self._gathered_before.get(key)
-        if known is None:
-            self._alive.append(tensor)
-            repeated = [1 if step == 0 else n for n, step in zip(size, stride, strict=True)]
-            known = self._gathered_before[key] = tensor.as_strided(repeated, stride).clone().expand(size)
-        return known
+        repeated = [1 if step == 0 else n for n, step in zip(size, stride, strict=True)]
+        return tensor.as_strided(repeated, stride).clone().expand(size)
 
     def _bytes_of(self, storage: torch.UntypedStorage, address: int, num_bytes: int) -> _Bytes | None:
         if num_bytes == 0:

@@ -14,7 +14,6 @@ import struct
 import threading
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from .store import Store
 
@@ -25,14 +24,6 @@ _RETRY_S = 0.05  # there is no way to be woken by a name that comes to be
 _MOST_BYTES = 1 << 14
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 _NAMED_BY = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
-
-
-class Handed(NamedTuple):
-    """A store that another rank has handed over."""
-
-    store: Store
-    asked: str
-    """What that rank asked for."""
 
 
 def count() -> int:
@@ -84,7 +75,7 @@ class Server:
     Args:
         listener: of :func:`listening`; it belongs to this object then.
         store: what is handed over.
-        asked: see :class:`Handed`.
+        asked: what this rank asked for.
     """
 
     def __init__(self, listener: socket.socket, store: Store, asked: str) -> None:
@@ -124,8 +115,8 @@ def _serve(listener: socket.socket, store: Store, message: bytes) -> None:
                 continue
 
 
-def take(name: str, wait_s: float) -> Handed | str:
-    """Return the store of this name's process, waiting for it to answer; or why there is none, as a clause.
+def take(name: str, wait_s: float) -> tuple[Store, str] | str:
+    """Return the store of this name's process, and what that asked for; or why there is none, as a clause.
 
     Args:
         name: of :func:`name_by`.
@@ -141,7 +132,7 @@ def take(name: str, wait_s: float) -> Handed | str:
             time.sleep(_RETRY_S)
 
 
-def _take(name: str) -> Handed | str:
+def _take(name: str) -> tuple[Store, str] | str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(_ANSWER_S)
         connection.connect(name)
@@ -151,4 +142,4 @@ def _take(name: str) -> Handed | str:
         if not files:
             raise ConnectionResetError
         said = json.loads(message)
-        return Handed(Store(said["size"], files[0]), said["asked"])
+        return Store(said["size"], files[0]), said["asked"]

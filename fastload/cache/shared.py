@@ -209,11 +209,12 @@ def _of_run(asked: Asked, make: Callable[[int], Store], run: list[str] | None) -
             "loader with a cache is iterated in local rank 0"
         )
         return make(number), 1
-    if handed.asked != str(asked):
+    store, theirs = handed
+    if theirs != str(asked):
         raise ConfigError(
-            f"all ranks of a machine share one cache, and another has {handed.asked}, got {asked}; give them the same"
+            f"all ranks of a machine share one cache, and another has {theirs}, got {asked}; give them the same"
         )
-    return handed.store, number
+    return store, number
 
 
 def _in_memory(size: int | None, number: int) -> Store:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from ..arguments import WorkerArguments
 from ..base import compat
 from ..base.worker_kinds import WORKER_KINDS
-from ..buffers.slots import SlotPool
 from ..keys import seeding
 from ..sampling.epochs import Epoch, repeats_from
 from ..spec import Spec, part
@@ -197,8 +196,6 @@ class Builder:
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
         workers = module_of(spec.worker_method)
-        # Beside the window: the batch the user has and the one before it.
-        slots = SlotPool(workers.memory_kind()(), keep=num_batches + 2)
         window = Window(
             batches=num_batches,
             num_workers=spec.num_workers,
@@ -212,7 +209,8 @@ class Builder:
             where=f"in DataLoader worker {'thread' if spec.has_threads else 'process'} 0",  # as torch words it
         )
         arguments = part(spec, WorkerArguments)
-        pool: Pool = workers.start(job, arguments, slots)
+        # Slots beside the window: the batch the user has and the one before it.
+        pool: Pool = workers.start(job, arguments, num_batches + 2)
         kept.note_pool(pool)
         return Delivery(pool, window, kept)
 
@@ -220,7 +218,7 @@ class Builder:
 def module_of(worker_method: str) -> Any:
     """Return the module of a kind of worker, named in :data:`fastload.base.worker_kinds.WORKER_KINDS`.
 
-    In it ``memory_kind()`` returns the class of the memory that slots lie in (see :mod:`fastload.buffers.slots`), and
-    ``start(job, arguments, slots)`` starts workers and returns their :class:`fastload.workers.pool.Pool`.
+    In it ``start(job, arguments, keep)`` starts workers and returns their :class:`fastload.workers.pool.Pool`, which
+    keeps the memory of so many free slots.
     """
     return import_module(f"fastload.workers.{WORKER_KINDS[worker_method].module}")

@@ -26,7 +26,7 @@ from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool, overdue
 from .assembly import Assembly
 from .kept import Kept
-from .window import Pending, Turns, Window, in_warm_slots, whole_batch
+from .window import Pending, Turns, Window, in_warm_slots
 
 
 class _EpochUnderWay:
@@ -434,9 +434,11 @@ class Delivery(Source):
             return
         if batch.redo and batch.error is None:
             items = [part[0] for part in batch.parts if part is not None]
+            indices = [index for item in items for index in item.indices]
+            whole = items[0]._replace(serial=self._serial, kind=int(Kind.BATCH), layout=0, indices=indices)
             batch.redo, batch.missing, batch.parts = False, 1, [None]
             try:
-                self._submit(whole_batch(items, self._serial), batch.worker_id)
+                self._submit(whole, batch.worker_id)
                 return
             except Exception as error:  # indices that could be pickled in chunks only
                 batch.error, batch.missing = error, 0

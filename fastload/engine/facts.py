@@ -80,9 +80,6 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
         lines.append(("cache", _cache(spec.cache, spec.cache_size, statistics, kept.cache)))
         if statistics.not_kept:
             lines.append(("", f"of other images files were read: {_most_first(statistics.not_kept)}"))
-    elif _decodes_images(statistics) and part(spec, FusingArguments).why_no_cache() is None:
-        gain = "later epochs would take JPEG files' coefficients from memory, which is most of their decoding"
-        lines.append(("cache", f"none; with cache='auto' {gain}"))
     if statistics.decoded:
         lines.append(("decoded", _most_first(statistics.decoded)))
     return lines
@@ -196,11 +193,6 @@ def _resident(asked: str, statistics: Statistics, data: Any) -> str:
 
 def _most_first(counts: dict[str, int]) -> str:
     return ", ".join(f"{number:,} {name}" for name, number in sorted(counts.items(), key=lambda one: -one[1]))
-
-
-def _decodes_images(statistics: Statistics) -> bool:
-    """Return whether images were decoded by what can keep their coefficients."""
-    return any(name == "native" or name.startswith("late, ") for name in statistics.decoded)
 
 
 def _cache(asked: Any, size: Any, statistics: Statistics, records: Any) -> str:

@@ -51,29 +51,6 @@ class _RowBatch(NamedTuple):
     draws: Draws
 
 
-class _ListenerCalls:
-    """Tells a listener how the batches of an epoch are made."""
-
-    def __init__(self, listener: observe.Listener) -> None:
-        self._listener = listener
-        self.iteration = next(observe.numbers)
-        self.watch = listener.watch(0)
-        self._num_drawn = 0
-        self._num_given = 0
-
-    def drawn(self, indices: Any, since: int) -> None:
-        """The indices of the next batch were drawn, or there was an error in their place."""
-        task = self.iteration, self._num_drawn, 0
-        self._listener.dispatched(task, indices, 0, since, time.perf_counter_ns() - since)
-        self._num_drawn += 1
-
-    def given(self, iterator: Any, failed: bool) -> None:
-        """The next batch was made, or failed."""
-        self.watch.end(self.iteration, self._num_given, 0)
-        self._listener.given(iterator, self.iteration, self._num_given, failed)
-        self._num_given += 1
-
-
 class _RowBatches(Stage):
     """What is to be gathered next, as the stage before the device.
 
@@ -86,13 +63,15 @@ class _RowBatches(Stage):
         work: EpochWork,
         columns: Columns,
         keys: BatchKeys,
-        observed: _ListenerCalls | None,
+        watch: observe.Watch | None,
+        iteration: int,
         *,
         away: bool,
         in_pairs: bool,
     ) -> None:
         self._work, self._row = work, work.first_row
-        self._columns, self._keys, self._observed = columns, keys, observed
+        self._columns, self._keys = columns, keys
+        self._watch, self._iteration, self._num_drawn = watch, iteration, 0
         self._away, self._in_pairs = away, in_pairs
         self.at_once = 1
         """Samples that are given at once, if they are of several batches."""
@@ -108,7 +87,7 @@ class _RowBatches(Stage):
         """See :class:`~fastload.stages.Stage`. Several batches at once are the parts of one."""
         found = self._found
         while not self._ended and self._error is None and self._has_room():
-            since = 0 if self._observed is None else time.perf_counter_ns()
+            since = 0 if self._watch is None else time.perf_counter_ns()
             try:
                 found.append(self._next())
                 self._num_rows += len(found[-1].rows)
@@ -117,10 +96,12 @@ class _RowBatches(Stage):
                 continue
             except Exception as raised:
                 self._error = raised  # in its own place, behind these
-            if self._observed is not None:
-                self._observed.drawn(() if self._error is not None else found[-1].rows, since)
-        if self._observed is not None:
-            self._observed.watch.begin()  # drawing is no part of the task
+            if observe.listener is not None and since:
+                task, rows = (self._iteration, self._num_drawn, 0), () if self._error is not None else found[-1].rows
+                observe.listener.dispatched(task, rows, 0, since, time.perf_counter_ns() - since)
+                self._num_drawn += 1
+        if self._watch is not None:
+            self._watch.begin()  # drawing is no part of the task
         if found:
             loaded = self.loaded(found)
             self._found, self._num_rows = [], 0
@@ -169,9 +150,8 @@ class _RowBatches(Stage):
         rows: Any = torch.from_numpy(np.concatenate([batch.rows for batch in parts]))
         draws = Draws.joined([batch.draws for batch in parts])
         host_leaves = self._columns.host_leaves(rows)
-        watch = None if self._observed is None else self._observed.watch
-        batch = Batch(data=self._columns.gathering(watch)(rows, host_leaves) if self._away else rows)
-        batch.draws = RowDraws(draws, None if self._away else host_leaves, watch)
+        batch = Batch(data=self._columns.gathering(self._watch)(rows, host_leaves) if self._away else rows)
+        batch.draws = RowDraws(draws, None if self._away else host_leaves, self._watch)
         batch.parts = parts
         return batch
 
@@ -205,14 +185,14 @@ class ResidentSource(Source):
         keep_in_children(self)
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
-        listener = observe.listener
-        self._observed = None if listener is None else _ListenerCalls(listener)
-        self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
+        self.iteration, self._num_given = next(observe.numbers), 0
+        self._watch = None if observe.listener is None else observe.listener.watch(0)
         self._source = _RowBatches(
             work,
             self._columns,
             self._keys_of(work.shard),
-            self._observed,
+            self._watch,
+            self.iteration,
             away=self._mover.device != self._columns.device,
             in_pairs=getattr(self._arguments.batch_transform, "mixes", False),
         )
@@ -227,15 +207,17 @@ class ResidentSource(Source):
     def next(self, wait: bool = True) -> Batch:
         if self._stage is None:
             raise StopIteration
-        observed = self._observed
-        if observed is not None:
-            observed.watch.begin()
+        if self._watch is not None:
+            self._watch.begin()
         batch = next(self._given, None)
         while batch is None:
             self._given = self._made(self._stage)
             batch = next(self._given, None)
-        if observed is not None:
-            observed.given(self, failed=batch.error is not None)
+        if self._watch is not None:
+            self._watch.end(self.iteration, self._num_given, 0)
+            if observe.listener is not None:
+                observe.listener.given(self, self.iteration, self._num_given, batch.error is not None)
+            self._num_given += 1
         return batch
 
     def _made(self, stage: DeviceAhead) -> Iterator[Batch]:

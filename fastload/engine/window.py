@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..work import Kind, WorkItem
+from ..work import WorkItem
 from ..workers.fetch import Result
 from ..workers.pool import Pool
 
@@ -90,9 +90,3 @@ def in_warm_slots(pool: Pool, batches: Sequence[Pending]) -> list[WorkItem]:
         before, batch.slot = batch.slot, book.acquire()
         moved[before] = batch.slot
     return [item._replace(slot=moved.get(item.slot, item.slot)) for item in items]
-
-
-def whole_batch(items: Sequence[WorkItem], serial: int) -> WorkItem:
-    """Return the task to load and collate again what these have loaded, by one worker."""
-    indices = [index for item in items for index in item.indices]
-    return items[0]._replace(serial=serial, kind=int(Kind.BATCH), layout=0, indices=indices)

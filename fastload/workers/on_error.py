@@ -87,10 +87,11 @@ class ErrorPolicy:
 class FailedSample:
     """A sample that could not be loaded, and what was done about it: see ``DataLoader.failed_samples``."""
 
+    # Workers leave the epoch out, and count rows within their task.
     epoch: int = 0
-    """The epoch, from 0. Workers do not know it."""
+    """The epoch, from 0."""
     row: int = 0
-    """Its place in its batch; as workers say it, among the samples that were to be loaded together."""
+    """Its place in its batch."""
     index: Any
     """The index that the sampler gave."""
     file: str | None

@@ -45,19 +45,17 @@ if TYPE_CHECKING:
     from .shared_job import Unforked
 
 
-def memory_kind() -> type[Memory]:
-    """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
-    if use_packets():
-        return MemoryFile
-    from ..buffers.private_memory import PrivateMemory
-
-    return PrivateMemory
-
-
-def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
+def start(job: Job, arguments: WorkerArguments, keep: int) -> ProcessPool:
     """Start worker processes: see :func:`fastload.engine.build.module_of`."""
+    memory: Memory
+    if use_packets():
+        memory = MemoryFile()
+    else:
+        from ..buffers.private_memory import PrivateMemory
+
+        memory = PrivateMemory()
     context = arguments.multiprocessing_context or multiprocessing.get_context()
-    return ProcessPool(job, context, shared=not arguments.assigned, slots=slots)
+    return ProcessPool(job, context, shared=not arguments.assigned, slots=SlotPool(memory, keep))
 
 
 class ProcessPool(Pool):

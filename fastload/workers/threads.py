@@ -39,13 +39,9 @@ from .samples import Job
 from .video_decoders import lock_decoders
 
 
-def memory_kind() -> type[PrivateMemory]:
-    """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
-    return PrivateMemory
-
-
-def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ThreadPool:
+def start(job: Job, arguments: WorkerArguments, keep: int) -> ThreadPool:
     """Start worker threads: see :func:`fastload.engine.build.module_of`."""
+    slots = SlotPool(PrivateMemory(), keep)
     return ThreadPool(job, shared=not arguments.assigned, slots=slots, routed=arguments.routed)
 
 

@@ -503,17 +503,6 @@ def test_explain_says_where_ranks_keep_files(folder, monkeypatch):
     assert "for the 2 ranks of this machine together" in loader.explain()
 
 
-@pytest.mark.parametrize("fuse", FUSED)
-def test_explain_says_what_a_cache_would_spare_where_there_is_none(folder, fuse):
-    loader = loader_of(folder, "inline", fuse)
-    assert "with cache='auto'" not in loader.explain()  # nothing is known of its files yet
-    epochs(loader, 1)
-    assert "none; with cache='auto' later epochs would take JPEG files' coefficients" in loader.explain()
-    plain = DataLoader(photos(folder), 4, fuse=False)
-    epochs(plain, 1)
-    assert "cache" not in plain.explain()
-
-
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_folder_in_the_users_home_is_found_there(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))

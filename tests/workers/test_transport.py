@@ -388,10 +388,8 @@ def test_a_packet_endpoint_is_passed_as_its_socket():
     ("wish", "available", "expected"),
     [
         ("", True, True),
-        ("packets", True, True),
         ("pipes", True, False),
         ("", False, False),
-        ("packets", False, ValueError),
         ("sockets", True, ValueError),
     ],
 )

@@ -34,7 +34,7 @@ needs_fork = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_meth
 @needs_fork
 def test_samples_too_large_for_a_chunks_place_are_collated_in_a_worker(monkeypatch):
     monkeypatch.setattr(worker_process, "MAX_CHUNK_BYTES", 100)
-    monkeypatch.setenv("FASTLOAD_TRANSPORT", "packets")
+    monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
     loader = fastload.DataLoader(Squares(64), 16, num_workers=2, multiprocessing_context="fork", seeding="sample")
     expected = list(TorchLoader(Squares(64), 16))
     for found, wanted in zip(loader, expected, strict=True):

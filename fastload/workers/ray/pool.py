@@ -41,19 +41,14 @@ def task_cost(num_workers: int, *, stored: bool) -> float:
     return max(_STORED_TASK_COST if stored else _TASK_COST, _TASK_COST_PER_WORKER * num_workers)
 
 
-def memory_kind() -> type[MemoryFile]:
-    """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
+def start(job: Job, arguments: WorkerArguments, keep: int) -> RayPool:
+    """Start actors: see :func:`fastload.engine.build.module_of`."""
     if not use_packets():
         raise ConfigError(
             "worker_method='ray' needs Linux's memory files, without FASTLOAD_TRANSPORT=pipes and without a limit of "
             "file sizes (ulimit -f); leave worker_method out elsewhere"
         )
-    return MemoryFile
-
-
-def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> RayPool:
-    """Start actors: see :func:`fastload.engine.build.module_of`."""
-    return RayPool(job, arguments, slots)
+    return RayPool(job, arguments, SlotPool(MemoryFile(), keep))
 
 
 class RayPool(Pool):
