@@ -35,12 +35,10 @@ from . import routing
 from .fetch import Fetcher, Outcome, Result
 from .samples import Job, SampleLoader
 from .video_decoders import lock_decoders
-from .worker_process import encoded, send_failed_start
 
 if TYPE_CHECKING:
     from .on_error import FailedSample
     from .pool import Endpoint, MessageSink
-    from .worker_process import Control
 
 # Each thread's word of the control page has the row + 1 within the item in its lower bits, above them the item's
 # serial + 1.
@@ -124,10 +122,19 @@ class SampleThreads:
     """
 
     def __init__(
-        self, job: Job, worker_id: int, endpoint: Endpoint, sink: MessageSink, control: Control | None, where: str
+        self,
+        job: Job,
+        worker_id: int,
+        endpoint: Endpoint,
+        sink: MessageSink,
+        control: Any,
+        where: str,
+        encoded: Any,
+        fail: Any,
     ) -> None:
         self._job, self._worker_id, self._where = job, worker_id, where
         self._endpoint, self._sink, self._control = endpoint, sink, control
+        self._encoded, self._fail = encoded, fail
         self._sending = threading.Lock()
         self._taking = threading.Lock()
         self._waiting: deque[tuple[_Task, int | None]] = deque()
@@ -199,7 +206,7 @@ class SampleThreads:
                 item = self._sink.decode(message)
             except Exception as error:  # indices that only their own process can read
                 with self._sending:
-                    send_failed_start(error, self._sink, self._worker_id, self._endpoint, self._where)
+                    self._fail(error, self._sink, self._worker_id, self._endpoint, self._where)
                 return None
             if self._control is None or item.iteration >= self._control.iteration:
                 return item
@@ -207,7 +214,7 @@ class SampleThreads:
         return None
 
     def _send(self, result: Result, item: WorkItem) -> None:
-        message = encoded(self._sink, result, item, self._where)
+        message = self._encoded(self._sink, result, item, self._where)
         with self._sending:
             self._endpoint.send(message)
 
@@ -275,13 +282,13 @@ class SampleThreads:
 
 
 def live_in_threads(
-    job: Job, worker_id: int, endpoint: Endpoint, sink: MessageSink, control: Control | None, where: str
+    job: Job, worker_id: int, endpoint: Endpoint, sink: MessageSink, control: Any, where: str, encoded: Any, fail: Any
 ) -> None:
     """Live as a worker with several threads, until there are no more messages: for worker_process.py."""
     try:
-        threads = SampleThreads(job, worker_id, endpoint, sink, control, where)
+        threads = SampleThreads(job, worker_id, endpoint, sink, control, where, encoded, fail)
     except ConfigError as error:
-        send_failed_start(error, sink, worker_id, endpoint, where)
+        fail(error, sink, worker_id, endpoint, where)
         return
     threads.run()
 

@@ -197,7 +197,7 @@ def _live(
     if job.worker_threads > 1:
         from .sample_threads import live_in_threads
 
-        live_in_threads(job, worker_id, endpoint, sink, control, where)
+        live_in_threads(job, worker_id, endpoint, sink, control, where, encoded, send_failed_start)
         return
     while (message := endpoint.receive()) is not None:
         try:
