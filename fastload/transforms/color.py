@@ -123,8 +123,6 @@ def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
 def rgb_to_grayscale(images: Tensor, *, num_output_channels: int = 1) -> Tensor:
     """Return the grey levels of 1 or 3 channels, in 1 or in 3 channels: the same level three times."""
     check_channels(images, "rgb_to_grayscale")
-    if num_output_channels not in (1, 3):
-        raise ValueError(f"num_output_channels must be 1 or 3, got {num_output_channels=}")
     grey = images.clone() if images.shape[1] == 1 else narrowed(_luma(_widened(images)), images.dtype)
     return grey.expand(-1, num_output_channels, -1, -1)
 

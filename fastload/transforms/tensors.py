@@ -133,7 +133,7 @@ def _put(images: Tensor, rows: Tensor, part: Tensor) -> None:
 def choose(
     images: Tensor,
     chosen: Tensor,
-    rows: Tensor | None,
+    rows: Tensor,
     function: Callable[..., Tensor],
     *values: Tensor,
     inplace: bool = False,
@@ -144,7 +144,7 @@ def choose(
     does not look at them; ``values``: [N, ...] each; ``inplace``: the images may be changed.
     """
     # A compiler would compile for each K anew, and K changes from batch to batch.
-    if torch.compiler.is_compiling() or rows is None:  # in this order: a compiler keeps the size of what it looks at
+    if torch.compiler.is_compiling():
         return pick(chosen.view(-1, 1, 1, 1), function(images, *values), images)
     if len(rows) == len(images):
         return function(images, *values)
