@@ -123,9 +123,6 @@ class LateSamples(Scope):
         """End a sample: make its late images real. Call it only if there are :attr:`images`, or if :attr:`outlived`.
 
         Images that the dataset keeps elsewhere stay late, unless their pixels take less memory than their files.
-
-        Raises:
-            MemoryError: there is no memory for the pixels.
         """
         late = late_module("image")
         images, self.images = self.images, []
