@@ -260,7 +260,6 @@ def _num_moved(part: Part) -> int:
 
 
 def _why_per_sample(part: Part, place: int) -> str:
-    """Return why a step is not done together with others."""
     step, state = part.steps[place], part.states[place]
     if step.role in ("resize", "color"):
         return "Pillow's own arithmetic" if state.kind == "PIL" else "torch's own arithmetic"

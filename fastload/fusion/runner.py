@@ -267,7 +267,6 @@ class Runner:
             raise
 
     def _named(self, name: Any, function: Any, *args: Any) -> Any:
-        """Call a function; an error names the sample."""
         try:
             return function(*args)
         except Exception as error:
@@ -287,7 +286,6 @@ def _with_gaps(pixels: Pixels) -> Pixels:
 
 
 def _as(pixels: Pixels, kind: Kind) -> Any:
-    """Return pixels as an image of a kind."""
     if kind == "PIL":
         return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)

@@ -489,7 +489,6 @@ def is_late(found: Any) -> bool:
 
 
 def _note(image: Any) -> None:
-    """Register a late image with the sample that is being made."""
     if thread.scope is not None:
         thread.scope.images.append(weakref.ref(image))
 

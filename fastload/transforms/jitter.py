@@ -251,7 +251,6 @@ class RandomAdjustSharpness(_Sometimes):
 
 
 def _same(images: Tensor, value: float) -> Tensor:
-    """Return a factor for each sample, all the same."""
     return torch.full((len(images),), value, dtype=torch.float32, device=images.device)
 
 

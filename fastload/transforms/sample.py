@@ -165,7 +165,6 @@ class SampleTransform:
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def _arguments(self) -> list[tuple[str, Any, Any]]:
-        """Return the name, value and default of each argument."""
         parameters = inspect.signature(type(self)).parameters
         return [(name, getattr(self, name), parameters[name].default) for name in parameters if name in vars(self)]
 

@@ -97,7 +97,6 @@ def slices(images: Tensor) -> list[slice]:
 
 
 def _empty_like(images: Tensor, part: Tensor) -> Tensor:
-    """Return an empty tensor for the results of all images, in their memory format, given the results of a part."""
     if part.shape[1:] == images.shape[1:]:
         return torch.empty_like(images, dtype=part.dtype)
     return part.new_empty((len(images), *part.shape[1:]))
