@@ -19,7 +19,7 @@ from ..arguments import FusingArguments
 from ..base import compat
 from ..base.users_line import warn_at_users_line
 from ..device.streams import device_of
-from ..late.samples import WHOLE_IMAGES, of_pillow, of_whole_images
+from ..late.samples import WHOLE_IMAGES, late_module
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
@@ -108,12 +108,12 @@ def images_in_words(arguments: FusingArguments) -> Iterator[str]:
     if "PIL.Image" in sys.modules:
         yield _opened_by_pillow(arguments.dataset)
     if not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-        yield from of_whole_images().in_words(arguments.dataset)
+        yield from late_module("arrays").in_words(arguments.dataset)
 
 
 def _opened_by_pillow(dataset: Any) -> str:
     """Return how the images are decoded that a dataset opens through Pillow, in words."""
-    reason = of_pillow().opener.why_not()
+    reason = late_module("opener").why_not()
     if reason is not None:
         return f"decoded at once: {reason}"
     packed = "packed coefficients and " if _has_coefficients(dataset) else ""
