@@ -70,7 +70,6 @@ def analyze(trace: Trace) -> Analysis:
         ranks=[_rank_analysis(one, trace, late, overhead) for one in blamed],
         culprit=None if late is None else late.rank.rank,
         fixes=[],
-        ceiling_ms=max((rank.ceiling_ns / 1e6 for rank in trace.ranks if rank.ceiling_ns is not None), default=None),
         overhead=overhead,
         missing=dict(trace.missing),
         exit_status=trace.exit_status,

@@ -59,14 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warmup", type=_not_negative, default=20, metavar="M", help="steps before these that do not count (20)"
     )
-    end = parser.add_mutually_exclusive_group()
-    end.add_argument("--full", action="store_true", help="let the script run to its end")
-    end.add_argument(
-        "--ceiling",
-        type=positive,
-        metavar="K",
-        help="afterwards run as many steps with the last K batches cached: the upper limit of the loop's speed",
-    )
+    parser.add_argument("--full", action="store_true", help="let the script run to its end")
     parser.add_argument(
         "--level", type=int, choices=(0, 1, 2), default=1, help="0: waits and tasks; 1: samples too; 2: stages too (1)"
     )
@@ -101,8 +94,6 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
             "folder": folder,
             "level": options.level,
             "stop_after": None if options.full else options.warmup + options.steps,
-            "cached": options.ceiling or 0,
-            "again": options.steps,
         }
     )
     print(end="", flush=True)  # standard output may be closed
@@ -135,9 +126,8 @@ def _plan(options: argparse.Namespace) -> str:
     if options.full:
         return "records the script until it ends"
     warm = f" (the first {options.warmup} are warm-up)" if options.warmup else ""
-    cached = f", runs {options.steps} more with cached batches" if options.ceiling else ""
     return (
-        f"records {options.warmup + options.steps} steps{warm}{cached}, and then ends the script; --steps N changes "
+        f"records {options.warmup + options.steps} steps{warm}, and then ends the script; --steps N changes "
         "the number, --full lets the script run to its end"
     )
 

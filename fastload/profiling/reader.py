@@ -148,7 +148,6 @@ class _RankReader:
             loaders={note["number"]: note for note in self._main.notes_of("loader")},
             steps=steps,
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
-            ceiling_ns=self._ceiling(),
             probe_ns=[record.ended - record.begun - record.a for record in self._records[Kind.PROBE]],
             files={note["index"]: note["path"] for note in files},
         )
@@ -250,8 +249,6 @@ class _RankReader:
                 if last.ending is not None:
                     last.loop_ns -= last.ending.ns
             after = wait.ended
-            if wait.small == 2:  # from here on batches come from the cache
-                break
             if not wait.small:
                 if steps and steps[-1].iterator == wait.a and steps[-1].ending is None:
                     steps[-1].ending = Span(wait.begun, wait.ended)
@@ -275,10 +272,6 @@ class _RankReader:
             epochs[wait.a] = made.get(wait.a, 0)
         self._add_measures(steps)
         return steps
-
-    def _ceiling(self) -> float | None:
-        cached = [wait.begun for wait in self._records[Kind.WAIT] if wait.small == 2]
-        return (cached[-1] - cached[0]) / (len(cached) - 1) if len(cached) > 1 else None
 
     def _add_measures(self, steps: list[TracedStep]) -> None:
         """Add to steps what was measured of the loop, the device, and copies to it."""

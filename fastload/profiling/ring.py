@@ -42,8 +42,7 @@ class Kind(IntEnum):
     """
 
     WAIT = 1
-    """The loop waited in ``next()``. small: 1 if a batch came, 0 at the end or after an error, 2 for a batch from the
-    cache (``--ceiling``). a: iterator; b: batch."""
+    """The loop waited in ``next()``. small: 1 if a batch came, 0 at an end or after an error. a: iterator; b: batch."""
     DISPATCH = 2
     """Indices were drawn and sent to a worker. a: iterator; b: batch; c: time in the sampler; d: task within the batch;
     e: samples."""

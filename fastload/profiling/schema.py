@@ -237,8 +237,6 @@ class Analysis:
     culprit: int | None
     """The rank that delays the others, if one does."""
     fixes: list[Fix]
-    ceiling_ms: float | None
-    """Time of a step with cached batches, as measured by ``--ceiling``."""
     overhead: float | None
     """Share of the workers' and the loop's time that the recording took, at least: the cost of a hook was measured in
     a tight loop."""

@@ -144,8 +144,6 @@ def _suggestions(analysis: Analysis, rank: RankAnalysis, shown: int | None) -> I
         yield "FIX", _no_fix_text(analysis, rank)
     elif left := len(analysis.fixes[shown:] if shown else []):
         yield "", Text(f"{left} more in profile.html", "dim")
-    if analysis.ceiling_ms is not None:
-        yield "ceiling", f"{ms(analysis.ceiling_ms)} ms a step with cached batches (measured)"
 
 
 def _no_fix_text(analysis: Analysis, rank: RankAnalysis) -> str:

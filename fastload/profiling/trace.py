@@ -159,8 +159,6 @@ class Rank:
     steps: list[TracedStep]
     ahead: list[TracedBatch]
     """Batches that were never delivered, or whose wait was overwritten: they kept workers busy."""
-    ceiling_ns: float | None = None
-    """Mean time of a step with cached batches; None without such steps."""
     probe_ns: list[int] = field(default_factory=list)
     """How late a thread that slept got the interpreter, each time."""
     files: dict[int, str] = field(default_factory=dict)
