@@ -104,7 +104,6 @@ def rank(
             index=4711 + place * 97 if place % 3 else None,
             file=files[place % len(files)],
             ms=612.5 / (place + 1),
-            worker=place % max(num_workers, 1),
             stage="Decode" if place % 2 else None,
         )
         for place in range(8)
@@ -120,10 +119,8 @@ def rank(
         compute_ms=step_ms - stalled,
         stall=interval(share, 0.08),
         blame_ms=blame,
-        head_of_line=0.34 if cause == "head-of-line" else 0.06,
         first_batch_ms=2310.0,
         epoch_gap_ms=412.0,
-        startup=0.03,
         workers=Workers(
             number=num_workers,
             method="fork" if num_workers else "inline",
@@ -185,7 +182,6 @@ def analysis(cause: Cause | None = "read", **changes: Any) -> Analysis:
         "costs": COSTS,
         "overhead": 0.004,
         "missing": {"device idle time": "no CUDA device is in use, so waits of the host are counted"},
-        "exit_status": 0,
     }
     return Analysis(**(values | changes))
 
@@ -219,7 +215,6 @@ def bare() -> Analysis:
         costs=None,
         overhead=None,
         missing={},
-        exit_status=None,
     )
 
 
@@ -273,14 +268,14 @@ def unheard() -> Analysis:
     )
     one.slow_samples = []
     missing = {"run-queue time": "there is no /proc/self/task/*/schedstat here; such time counts as blocked"}
-    return analysis("cpu", ranks=[one], missing=missing, overhead=None, exit_status=None)
+    return analysis("cpu", ranks=[one], missing=missing, overhead=None)
 
 
 @functools.cache
 def all_kinds() -> dict[str, Analysis]:
     """Return analyses of all kinds, which several files of tests read."""
     kinds = {f"verdict {cause}": analysis(cause) for cause in BLAMES}
-    kinds |= {"bare": bare(), "no ranks": analysis(None, ranks=[]), "eight ranks": eight_ranks(), "large": large()}
+    kinds |= {"bare": bare(), "eight ranks": eight_ranks(), "large": large()}
     kinds |= {"one step": analysis(None, ranks=[rank(None, num_steps=1)], fixes=[])}
     kinds |= {"no stall": no_stall(), "unheard": unheard()}
     kinds["hostile"] = hostile()

@@ -66,16 +66,15 @@ def analyze(trace: Trace) -> Analysis:
         command=list(trace.command),
         recorded=trace.recorded,
         versions=dict(trace.versions),
-        cores=max((rank.cores for rank in trace.ranks), default=0),
+        cores=max(rank.cores for rank in trace.ranks),
         ranks=[_rank_analysis(one, trace, late, overhead) for one in blamed],
         culprit=None if late is None else late.rank.rank,
         fixes=[],
         overhead=overhead,
         missing=dict(trace.missing),
-        exit_status=trace.exit_status,
     )
-    if (about := found.main_rank()) is not None:
-        _add_fixes(found, about, next(one for one in blamed if one.rank.process == about.process))
+    about = found.main_rank()
+    _add_fixes(found, about, next(one for one in blamed if one.rank.process == about.process))
     return found
 
 
@@ -134,10 +133,8 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
         compute_ms=max(0, total - stall) / number / 1e6,  # a device may have been idle before the first wait
         stall=stall_share(steady),
         blame_ms={state: ns / number / 1e6 for state, ns in sorted(parts.items(), key=lambda item: -item[1])},
-        head_of_line=sum(step.held_ns for step in steady) / stall if stall else 0.0,
         first_batch_ms=starts[0] / 1e6 if starts else None,
         epoch_gap_ms=sum(starts[1:]) / len(starts[1:]) / 1e6 if starts[1:] else None,
-        startup=_startup(rank),
         workers=workers,
         verdict=judge(steady, facts),
         slow_samples=slow,
@@ -188,16 +185,6 @@ def _start(step: TracedStep) -> int:
 
 def _end(step: TracedStep) -> int:
     return step.wait.ended + (step.loop_ns or 0)
-
-
-def _startup(rank: Rank) -> float:
-    """Return the share of the recorded time that was spent on starting and ending epochs."""
-    if not rank.steps:
-        return 0.0
-    endings = [0 if step.ending is None else step.ending.ns for step in rank.steps]
-    spent = sum(sum(span.ns for span in step.startup) + (step.wait.ns if step.first else 0) for step in rank.steps)
-    whole = _end(rank.steps[-1]) + endings[-1] - _asked(rank.steps[0])
-    return min(1.0, (spent + sum(endings)) / whole) if whole > 0 else 0.0
 
 
 def _startup_of_epoch(rank: Rank, loader: int, step_ns: float) -> float:

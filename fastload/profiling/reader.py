@@ -60,7 +60,6 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
         versions={**settings.get("versions", {}), **versions},
         warmup=settings.get("warmup", 0),
         recorded=settings.get("recorded", ""),
-        exit_status=settings.get("status"),
         hooks_ns=costs[0] * sum(ring.num_kept for process in written for ring in process.rings) if costs else None,
     )
 
@@ -72,10 +71,8 @@ def _nothing(folder: str, settings: Mapping[str, Any]) -> str:
             f"{folder}: no DataLoader was iterated over within the context, so there is nothing to report; begin the "
             "iteration (for batch in loader) within it, over the loader that it was given"
         )
-    status = settings.get("status")
-    ended = f", and the script ended with status {status}" if status else ""
     return (
-        f"{folder}: no DataLoader was iterated over{ended}, so there is nothing to report; run the script with "
+        f"{folder}: no DataLoader was iterated over, so there is nothing to report; run the script with "
         "arguments with which it trains. Only torch's, torchdata's and fastload's loaders are recorded, and no Python "
         "that is started with -I, -E or -S or without its parent's environment"
     )

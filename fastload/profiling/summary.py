@@ -45,13 +45,11 @@ _GROUPS = {"storage": "blue", "cpu": "yellow", "cores": "red", "moving": "cyan",
 def summary(analysis: Analysis, *, whole: bool = False) -> Any:
     """Return the summary as a rich renderable; ``whole``: all states and fixes of it."""
     rank = analysis.main_rank()
-    if rank is None:
-        nothing = Text("no verdict: no recorded process waited for a batch", "bold")
-        return Group(Text("fastload profile", "bold"), _labelled([("VERDICT", nothing)]))
     parts: list[Any] = [_joined(_head(analysis, rank)), Text(), *_of_rank(analysis, rank, whole)]
     parts.append(_labelled(_suggestions(analysis, rank, None if whole else _FIXES_SHOWN)))
-    if remarks := list(_remarks(analysis)):
-        parts += [Text(), _labelled(remarks)]
+    if analysis.missing:
+        missing = (Text(f"{printable(signal)}: {printable(why)}", "dim") for signal, why in analysis.missing.items())
+        parts += [Text(), _labelled(("missing", words) for words in missing)]
     return Constrain(Group(*parts), _WIDEST)
 
 
@@ -106,8 +104,7 @@ def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
         yield "workers", facts
     if rank.first_batch_ms is not None:
         gap = None if rank.epoch_gap_ms is None else f"{ms(rank.epoch_gap_ms)} ms"
-        first, share = f"{ms(rank.first_batch_ms)} ms", percent(rank.startup)
-        yield "startup", _facts({"first batch after": first, "between epochs": gap, "share of the run": share})
+        yield "startup", _facts({"first batch after": f"{ms(rank.first_batch_ms)} ms", "between epochs": gap})
     if (waits := run_queue_text(rank.workers)) is not None:
         yield "", Text(waits, "dim")
     if lines := rank.loader.get("copied"):
@@ -155,13 +152,6 @@ def _no_fix_text(analysis: Analysis, rank: RankAnalysis) -> str:
     if analysis.costs is None:
         return "none: how the batches were made is not known, or the data are resident in memory"
     return "none: no known change against this cause can make a step 3 % faster"
-
-
-def _remarks(analysis: Analysis) -> Iterator[tuple[str, Any]]:
-    for signal, why in analysis.missing.items():
-        yield "missing", Text(f"{printable(signal)}: {printable(why)}", "dim")
-    if analysis.exit_status:
-        yield "script", f"exit status {analysis.exit_status}"
 
 
 def _joined(facts: Iterable[str]) -> Text:
@@ -231,8 +221,6 @@ def _why(rank: RankAnalysis, whole: bool) -> Any:
         share = value / total
         grid.add_row(name, f"{ms(value)} ms", percent(share), Bar(1.0, 0.0, share, color=color))
     lines = [f"{name}: {meaning}" for name, meaning in _meanings(states, total)]
-    if rank.head_of_line >= 0.005:
-        lines.append(f"in {percent(rank.head_of_line)} of the stall a later batch was already complete")
     return Group(grid, *(Text(line, "dim") for line in lines))
 
 

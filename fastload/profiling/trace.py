@@ -181,4 +181,3 @@ class Trace:
     hooks_ns: float | None = None
     """What all hooks took, at least; None if unknown."""
     recorded: str = ""
-    exit_status: int | None = None

@@ -299,20 +299,18 @@ def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[Sl
 
     Of a sample that several epochs loaded, or a file that several samples share, there is the slowest time only.
     """
-    known = [(task.worker, sample) for task in tasks for sample in task.samples if sample.index is not None]
-    slowest: dict[int | str, tuple[int, Sample]] = {}
-    for worker, sample in sorted(known, key=lambda pair: -pair[1].ns):
-        assert sample.index is not None
-        slowest.setdefault(files.get(sample.index, sample.index), (worker, sample))
+    slowest: dict[int | str, Sample] = {}
+    for sample in sorted((sample for task in tasks for sample in task.samples), key=lambda sample: -sample.ns):
+        if sample.index is not None:
+            slowest.setdefault(files.get(sample.index, sample.index), sample)
     return [
         SlowSample(
             index=sample.index,
             file=None if sample.index is None else files.get(sample.index),
             ms=sample.ns / 1e6,
-            worker=worker,
             stage=_longest_stage(sample),
         )
-        for worker, sample in islice(slowest.values(), _NUM_SLOW)
+        for sample in islice(slowest.values(), _NUM_SLOW)
     ]
 
 
