@@ -130,8 +130,6 @@ def rank(
             on_cpu=0.19,
             run_queue=0.06,
             blocked=0.75,
-            cache_hit=0.12,
-            read_mb_per_s=143.2,
             slowest_over_median=1.08,
             slowest=3,
             stages_ms={"Decode": 6.1, "RandomResizedCrop": 1.9, "ToTensor": 0.42, "collate": 0.31},
@@ -201,8 +199,6 @@ def bare() -> Analysis:
         on_cpu=None,
         run_queue=None,
         blocked=None,
-        cache_hit=None,
-        read_mb_per_s=None,
         slowest_over_median=None,
         slowest=None,
         stages_ms={},
@@ -264,7 +260,7 @@ def unheard() -> Analysis:
     """A run on a system that tells little."""
     one = rank("cpu")
     one.workers = dataclasses.replace(
-        one.workers, run_queue=None, blocked=None, cache_hit=None, read_mb_per_s=None, slowest=None, stages_ms={}
+        one.workers, run_queue=None, blocked=None, slowest=None, stages_ms={}
     )
     one.slow_samples = []
     missing = {"run-queue time": "there is no /proc/self/task/*/schedstat here; such time counts as blocked"}

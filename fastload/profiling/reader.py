@@ -303,15 +303,12 @@ def _carried_task(record: Record) -> TaskSpan:
         arrived=None,
         cpu_ns=None,
         runnable_ns=None,
-        read_bytes=None,
-        device_bytes=None,
         samples=[Sample(begun=come, ended=ended, index=None, cpu_ns=ended - come, weight=1, stages=[way])],
     )
 
 
 def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> TaskSpan:
     begun, ended = record.begun, record.ended
-    reads = records.within(Kind.READ, begun, ended)
     collations = records.within(Kind.COLLATE, begun, ended)
     stages = records.within(Kind.STAGE, begun, ended)
     return TaskSpan(
@@ -323,8 +320,6 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
         arrived=None,
         cpu_ns=_known(record.c),
         runnable_ns=_known(record.d),
-        read_bytes=_known(reads[0].a) if reads else None,
-        device_bytes=_known(reads[0].b) if reads else None,
         collate=Span(collations[0].begun, collations[0].ended) if collations else None,
         collate_cpu_ns=_known(collations[0].a) if collations else None,
         samples=[

@@ -117,9 +117,6 @@ class Workers:
     """Share of the time at tasks: ready to run while others had the cores."""
     blocked: float | None
     """Share of the time at tasks: the rest, for example waiting for a disk."""
-    cache_hit: float | None
-    """Share of bytes read that were in the page cache."""
-    read_mb_per_s: float | None
     slowest_over_median: float | None
     """Time per sample of the slowest worker, divided by that of the median one: of fast and of usual samples, so that
     single slow samples do not count; without the run queue."""

@@ -117,14 +117,12 @@ def _worker_facts(rank: RankAnalysis) -> Text:
     if workers.slowest is not None and workers.slowest_over_median is not None:
         slowest = f"{workers.slowest}: {times(workers.slowest_over_median)} the median"
     shares = {"on CPU": workers.on_cpu, "waiting for a core": workers.run_queue, "blocked": workers.blocked}
-    shares["page-cache hits"] = workers.cache_hit
     durations = {"task p50": workers.task_p50_ms, "task p99": workers.task_p99_ms}
     return _facts(
         {
             "busy": None if workers.busy is None else percent(workers.busy),
             **{name: None if value is None else f"{ms(value)} ms" for name, value in durations.items()},
             **{name: None if share is None else percent(share) for name, share in shares.items()},
-            "read": None if workers.read_mb_per_s is None else f"{ms(workers.read_mb_per_s)} MB/s",
             "slowest worker": slowest,
         }
     )

@@ -63,10 +63,6 @@ class TaskSpan(Span):
     cpu_ns: int | None
     runnable_ns: int | None
     """Ready to run, while others had the cores."""
-    read_bytes: int | None
-    """Requested by read calls."""
-    device_bytes: int | None
-    """Read from a storage device: not in the page cache."""
     samples: list[Sample] = field(default_factory=list)
     collate: Span | None = None
     collate_cpu_ns: int | None = None

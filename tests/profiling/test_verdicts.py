@@ -152,7 +152,7 @@ def rank_of(number: int | None, waits_ms: list[int], loops_ms: list[int]) -> Ran
     steps, at = [], 0
     for place, (wait, loop) in enumerate(zip(waits_ms, loops_ms, strict=True)):
         begun, at = at, at + wait * MS
-        task = TaskSpan(begun, at, 0, 1, begun, at, wait * MS, 0, None, None)
+        task = TaskSpan(begun, at, 0, 1, begun, at, wait * MS, 0)
         batch = TracedBatch(number=place, drawn=None, sampler_ns=None, tasks=[task], iterator=0, loader=0)
         steps.append(TracedStep(place, 0, 0, Span(begun, at), batch, [], False, loop * MS))
         at += loop * MS
