@@ -259,9 +259,7 @@ def no_stall() -> Analysis:
 def unheard() -> Analysis:
     """A run on a system that tells little."""
     one = rank("cpu")
-    one.workers = dataclasses.replace(
-        one.workers, run_queue=None, blocked=None, slowest=None, stages_ms={}
-    )
+    one.workers = dataclasses.replace(one.workers, run_queue=None, blocked=None, slowest=None, stages_ms={})
     one.slow_samples = []
     missing = {"run-queue time": "there is no /proc/self/task/*/schedstat here; such time counts as blocked"}
     return analysis("cpu", ranks=[one], missing=missing, overhead=None)

@@ -11,7 +11,7 @@ from typing import Any
 from .blame import BlamedStep, blamed_steps, clock_of
 from .bounds import costs_of, fixes
 from .dominant import dominant
-from .formatting import percent, rank_name, run_queue_text, unit_of
+from .formatting import percent, rank_name, unit_of
 from .reader import read_trace
 from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
@@ -34,6 +34,8 @@ _MOSTLY = 2 / 3
 """Share of the time that ranks wait for each other which one rank must cause, to be named."""
 _APART = 0.25
 """Ranks that meet at each step are no further apart, at the first and last step, than this share of their time."""
+_WAITING = 0.05
+"""Share of the workers' times that is waiting for a core, from which the evidence says that times include it."""
 _MOST_LINES = 2_000
 """Steps in a timeline; the first ones."""
 
@@ -104,7 +106,8 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     stall = sum(step.stall_ns for step in steady)
     total = sum(step.total_ns for step in steady)
     slowest = ", ".join(f"{sample.file or f'index {sample.index}'} ({sample.ms:.1f} ms)" for sample in slow[:3])
-    waits = "" if run_queue_text(workers) is None else ", waiting for a core included"
+    is_known = workers.run_queue is not None or workers.on_cpu is None
+    waits = "" if is_known and (workers.run_queue or 0.0) < _WAITING else ", waiting for a core included"
     unusual = [f"slowest samples: {slowest}{waits}"] if slow else []
     if (ratio := workers.slowest_over_median or 0.0) > UNUSUAL_WORKER:
         unusual.insert(0, f"worker {workers.slowest} takes {ratio:.1f} times as long per sample as the median worker")

@@ -21,7 +21,6 @@ from .formatting import (
     plural,
     printable,
     rank_name,
-    run_queue_text,
     state_of,
     times,
     unit_of,
@@ -105,8 +104,6 @@ def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
     if rank.first_batch_ms is not None:
         gap = None if rank.epoch_gap_ms is None else f"{ms(rank.epoch_gap_ms)} ms"
         yield "startup", _facts({"first batch after": f"{ms(rank.first_batch_ms)} ms", "between epochs": gap})
-    if (waits := run_queue_text(rank.workers)) is not None:
-        yield "", Text(waits, "dim")
     if lines := rank.loader.get("copied"):
         yield "memory", Text("\n".join(map(printable, lines)))
 
