@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,16 @@ def test_no_stretch_is_told_less_than_it_waited_or_more_than_it_was_off_the_cpu(
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_run_queue_time_of_a_thread_is_what_the_system_says() -> None:
+    file = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+    clocks = ThreadClocks()
+    if clocks.is_missing:
+        pytest.skip("this system tells nothing of threads in files")
+    before = int(file.read_text().split()[1])
+    found = clocks.runnable()
+    assert before <= found <= int(file.read_text().split()[1])
 
 
 def test_clocks_close_their_own_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
