@@ -1,6 +1,7 @@
 """Rows of tables in memory or in mapped files: :mod:`.arrow` reads Arrow's columns, :mod:`.hugging_face` datasets.
 
-``datasets`` and ``pyarrow`` are not imported here: who has such a dataset has imported them.
+In: a ``datasets.Dataset`` and indices. Out: the samples, or the batch, that ``datasets`` and torch's collation would
+have made. ``datasets`` and ``pyarrow`` are not imported here: who has such a dataset has imported them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Rows of Arrow columns of numbers, and of lists of numbers. A chunk is looked at when one of its rows is asked for."""
+"""Rows of Arrow columns of numbers, and of lists of numbers.
+
+In: a ``pyarrow.ChunkedArray`` and the numbers of rows. Out: their values, one row behind the other, in memory that is
+not Arrow's; and how many each row has. A chunk is looked at when one of its rows is asked for.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Batches of Hugging Face datasets (``datasets.Dataset``), read from Arrow's memory without an object for each value.
 
-A batch is bit for bit what the dataset's ``__getitems__`` returns, or what torch's collation makes of that, in memory
-of its own. Known are columns of numbers and of lists of numbers, in the formats of Python, NumPy and torch without
-arguments. Other columns of the same dataset are read by ``datasets``; and so are batches that
+In: a dataset, and the indices of a batch. Out: what its ``__getitems__`` returns, or what torch's collation makes of
+that; bit for bit, in memory of its own. Known are columns of numbers and of lists of numbers, in the formats of Python,
+NumPy and torch without arguments. Other columns of the same dataset are read by ``datasets``; and so are batches that
 touch nulls (with them types and shapes depend on what else is in the batch), and indices that are not known to be good.
 The first batch is read in both ways: if they differ, in another version of `datasets` for instance, it reads them all.
 """

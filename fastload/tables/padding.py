@@ -1,6 +1,7 @@
 """What transformers' collators pad, padded in one step from a table's columns, without a list for each row.
 
-The collator runs as it is; only its tokenizer's ``pad``, which copies every list twice and converts all
+In: a ``collate_fn``, and a batch that was read (:class:`.hugging_face.Loaded`). Out: what the collator makes of its
+samples. The collator runs as it is; only its tokenizer's ``pad``, which copies every list twice and converts all
 numbers one by one, is another while it does. Known are two collators, tokenizers that inherit ``pad``, and columns of
 integers; everything else is given to the tokenizer's own ``pad``. So is the first batch of each setting, too: where
 another version of transformers pads in another way, it pads all of them. transformers is not imported here.
