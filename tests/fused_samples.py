@@ -49,7 +49,7 @@ def sample_with(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:
     with mock.patch.object(runner.drawing, "given", return_value=[given]):
         chunk = _loaded(runner, place, index, given)
         if one._direct:
-            rows = one._room(1, None)
+            rows = one._new_rows(1)
             runner.write(chunk, rows)
             image = Loaded(rows, [None], one._yields.kind).samples()[0][0]
         else:

@@ -26,6 +26,7 @@ from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_rows, check_outputs
 from benchmarks.profiling.pipelines import Pipeline, drawn, names
 from benchmarks.report import look_around, stamp
+from fastload.profiling.analyze import analysis_of
 from fastload.profiling.schema import Analysis
 
 
@@ -105,8 +106,7 @@ def profiled(pipeline: Pipeline, folder: Path) -> Analysis:
     )
     if done.returncode:
         raise RuntimeError(f"{pipeline.name} ended with status {done.returncode}:\n{done.stdout}{done.stderr}")
-    path = folder / "out" / "profile.json"
-    return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
+    return analysis_of(str(folder / "out"))
 
 
 def matrix(rows: Sequence[Row]) -> Table:

@@ -60,12 +60,12 @@ def as_html(*parts: Any, width: int = 120) -> str:
     return made.replace("background-color: #808080", "background-color: transparent")
 
 
-def plain_table(columns: Iterable[str | dict[str, Any]], *, gap: int = 1) -> Any:
+def plain_table(columns: Iterable[str | dict[str, Any]]) -> Any:
     """Return an empty table with a line below its head; ``columns``: heads, or all arguments of ``add_column``."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, gap, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         arguments: dict[str, Any] = {"header": column, "no_wrap": True} if isinstance(column, str) else column
         table.add_column(**arguments)

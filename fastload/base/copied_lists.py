@@ -34,14 +34,13 @@ class CopiedList(NamedTuple):
         return f"{words}, which each worker process copies, forked ones as they read it; {share} is held once"
 
 
-def copied_lists(dataset: Any, least_bytes: int | None = None) -> list[CopiedList]:
-    """Return a dataset's containers whose objects take so many bytes at least (None: 200 MiB), each once."""
-    least = LEAST_BYTES if least_bytes is None else least_bytes
+def copied_lists(dataset: Any) -> list[CopiedList]:
+    """Return a dataset's containers whose objects take at least :data:`LEAST_BYTES`, each once."""
     lists: dict[int, CopiedList] = {}
 
     def is_large(thing: Any) -> bool:
         # A thousand items of 200 KiB are text; anything shorter is no list that reference counts matter for.
-        return type(thing) in (list, tuple, dict) and len(thing) >= 1000 and bytes_of(thing) >= least
+        return type(thing) in (list, tuple, dict) and len(thing) >= 1000 and bytes_of(thing) >= LEAST_BYTES
 
     for found in find(dataset, is_large, inside=False):
         thing = found.thing

@@ -128,6 +128,8 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> Ite
 
 
 def _mapping_of(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    if type(value) is dict:  # torch.compile knows no copy of it
+        return items
     try:
         if isinstance(value, MutableMapping):
             # A class may have other attributes, and another constructor.

@@ -11,14 +11,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .accelerate import AccelerateStall as AccelerateStall
     from .lightning import LightningCallback as LightningCallback
+    from .measure import AccelerateStall as AccelerateStall
     from .measure import Stall as Stall
     from .transformers import HFCallback as HFCallback
 
 __all__ = ["AccelerateStall", "HFCallback", "LightningCallback", "Stall"]
 
-_MODULES = {"AccelerateStall": "accelerate", "HFCallback": "transformers", "Stall": "measure"}
+_MODULES = {"AccelerateStall": "measure", "HFCallback": "transformers", "Stall": "measure"}
 
 
 def __getattr__(name: str) -> Any:

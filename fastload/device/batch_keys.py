@@ -13,11 +13,8 @@ from ..work import Batch, Shard
 class BatchKeys:
     """Makes the draws of an epoch's batches.
 
-    Args:
-        seed: of the samples' keys.
-        shard: of the epoch's order.
-        ids_are_indices: whether an index names a sample; else its position does.
-        auto_collation: whether an index batch names several samples.
+    ``ids_are_indices``: an index names a sample; else its position does. ``auto_collation``: an index batch names
+    several samples.
     """
 
     def __init__(self, seed: int, shard: Shard, *, ids_are_indices: bool, auto_collation: bool) -> None:

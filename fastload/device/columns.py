@@ -184,11 +184,7 @@ class Columns:
         return gathered
 
     def put(self, start: int, batch: Any) -> int:
-        """Store a batch; return its number of samples.
-
-        Raises:
-            ConfigError: it is not like the first one.
-        """
+        """Store a batch; return its number of samples. One that is not like the first is a ConfigError."""
         leaves = dict(leaves_of(batch, _is_leaf))
         size = _size_of(batch)
         try:
@@ -242,12 +238,7 @@ class Place:
         return "on the host" if self.device.type == "cpu" else f"on {self.device}"
 
     def columns(self, example: Any, length: int) -> Columns:
-        """Make room for a dataset, given a collated batch of some of its samples.
-
-        Raises:
-            ConfigError: samples are made of other things than tensors and strings.
-            TooLarge: there is no room.
-        """
+        """Make room for a dataset, given a collated batch of some of its samples; or raise TooLarge."""
         columns: list[TensorColumn | ListColumn] = []
         paths = []
         for path, leaf in leaves_of(example, _is_leaf):
@@ -336,12 +327,7 @@ def check_alike(one: Any, other: Any, index: int, *, drew: bool) -> None:
 
 
 def rows_of(indices: Any, length: int) -> Rows:
-    """Return the rows that an index batch names, [B].
-
-    Raises:
-        IndexError: there is no such row.
-        ConfigError: these are no integers.
-    """
+    """Return the rows that an index batch names, [B]."""
     if isinstance(indices, np.ndarray):
         rows = indices.copy()  # the sampler may change its array later
     else:

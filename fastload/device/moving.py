@@ -59,11 +59,8 @@ def check_kept(batch: Any, keep_on_host: Collection[Key]) -> None:
 class Mover:
     """Moves batches to a device: what is copied, how it lies there, and what is done with it.
 
-    Args:
-        device: where to.
-        streams: its streams; None: everything happens at once, in order.
-        keep_on_host: paths of parts that stay where they are (``"lengths"``, ``1``, ``"meta.lengths"``).
-        channels_last: four-dimensional tensors lie NHWC in memory, on the device.
+    Args as of ``prefetch``, and:
+        streams: of the device; None: everything happens at once, in order.
         transform: what is done with a batch on the device: (batch, its draws) -> batch.
         num_buffers: batches are put into this many fixed places in turn; 0: each has memory of its own.
         reads: tensors of the device that the transform reads beside the batch.
@@ -249,7 +246,7 @@ class Backlog:
     def __init__(self) -> None:
         self.streams: Streams | None = None
         """Of the iteration; None: there are none, or it has ended."""
-        self._given_to: Any = None
+        self.given_to: Any = None
         """The stream that has the batch handed out last; None: the user has asked for another one since."""
         self._events: deque[torch.Event] = deque()
         self._begins = True
@@ -260,18 +257,14 @@ class Backlog:
         self._begins = True
         return self
 
-    def given_to(self, stream: Any) -> None:
-        """Note that a batch was handed out."""
-        self._given_to = stream
-
     def asked(self) -> None:
         """Note that the user asks for the next batch: an event is recorded behind the work queued with the last one."""
         streams = self.streams
         if streams is None:
             return
-        if self._given_to is not None:
-            self._events.append(streams.mark(self._given_to))
-            self._given_to = None
+        if self.given_to is not None:
+            self._events.append(streams.mark(self.given_to))
+            self.given_to = None
         if self._begins:
             streams.wait(
                 streams.transforms, streams.mark(streams.compute)
@@ -293,14 +286,11 @@ class Backlog:
 
 
 class _Buffers:
-    """A fixed place for one batch on the device.
-
-    Args:
-        first: the batches' layout, by their tensors' paths, for all places; set by the first batch.
-    """
+    """A fixed place for one batch on the device."""
 
     def __init__(self, first: dict[str, Any]) -> None:
         self._first = first
+        """The batches' layout, by their tensors' paths, for all places; set by the first batch."""
         self._places: dict[str, Tensor] = {}
 
     @torch.inference_mode(False)

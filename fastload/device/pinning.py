@@ -26,16 +26,10 @@ _DROPPED = Batch()
 
 
 class PinnedAhead:
-    """Takes batches from a stage and pins the next ones while the user works on the last.
+    """Takes batches from a stage and pins the next ones while the user works on the last: see ``stages.Stage``.
 
-    See :class:`fastload.stages.Stage`.
-
-    Args:
-        source: used by the thread that calls :meth:`next` alone.
-        pin: copies a batch into pinned memory.
-        where: end of the sentence "Caught ... " in errors, as torch words it.
-
-    Ownership: one thread, which holds neither this object nor the source, and ends at :meth:`close`.
+    The source is used by the thread that calls :meth:`next` alone; one more thread pins, holds neither this object nor
+    the source, and ends at :meth:`close`. ``where``: end of the sentence "Caught ... " in errors, as torch words it.
     """
 
     def __init__(self, source: Stage, pin: Callable[[Any], Any], where: str) -> None:
@@ -50,7 +44,7 @@ class PinnedAhead:
         self.thread.start()
 
     def next(self, wait: bool = True) -> Batch:
-        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`fastload.stages.Stage`."""
+        """Return the next batch, pinned. Errors of pinning are in their batches."""
         if not self._under_way:
             self._submit(wait)
         self._fill()

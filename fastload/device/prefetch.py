@@ -43,13 +43,8 @@ if TYPE_CHECKING:
 class DeviceAhead:
     """Has the next batches of another stage on the device before they are asked for: see ``stages.Stage``.
 
-    Args:
-        source: gives host batches.
-        mover: see ``Mover``.
-        depth: batches on the device beyond the one handed out.
-        draws_of: returns the randomness of a batch's transform; None: the source sets it.
-
-    Holds the host's memory of a batch until its copy is done, and no longer.
+    ``depth``: batches on the device beyond the one handed out; ``draws_of``: returns the randomness of a batch's
+    transform; None: the source sets it. Holds the host's memory of a batch until its copy is done, and no longer.
     """
 
     def __init__(
@@ -75,8 +70,7 @@ class DeviceAhead:
     def next(self, wait: bool = True) -> Batch:
         """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
 
-        Raises:
-            Exception: see ``stages.Stage``. Errors of copies and transforms are in their batches.
+        Errors of copies and transforms are in their batches.
         """
         if self._backlog is None:
             raise StopIteration
@@ -101,7 +95,7 @@ class DeviceAhead:
     def _hand_out(self, batch: Batch) -> Batch:
         if batch.error is None:
             assert self._backlog is not None
-            self._backlog.given_to(self._mover.lend(batch.data, batch.event, None))
+            self._backlog.given_to = self._mover.lend(batch.data, batch.event, None)
         return batch
 
     def move_now(self, batch: Batch) -> Batch:
@@ -155,19 +149,17 @@ class DeviceAhead:
         try:
             moved = self._mover.move(host, draws, self._backlog.streams)
         except Exception as error:
-            self._hold(self._copies_so_far(), host)  # some of it may be on its way
+            copied = self._copies_so_far()  # some of it may be on its way
             batch.error, batch.data = error, None
         else:
-            self._hold(moved.copied, host)
+            copied = moved.copied
             batch.data, batch.event = moved.made, moved.event
+        if copied is not None:
+            self._host.append((copied, host))
 
     def _make_room(self) -> None:
         assert self._backlog is not None
         self._backlog.make_room(self._most_on_device - len(self._ready))
-
-    def _hold(self, event: torch.Event | None, batch: Any) -> None:
-        if event is not None:
-            self._host.append((event, batch))
 
     def _copies_so_far(self) -> torch.Event | None:
         """Return an event behind all copies that were begun; None where there are no streams."""
@@ -230,8 +222,6 @@ class Prefetched:
 
 
 class _PrefetchedIterator:
-    """One iteration over a prefetched iterable."""
-
     def __init__(self, ahead: DeviceAhead) -> None:
         self._ahead = ahead
 
@@ -251,8 +241,6 @@ class _PrefetchedIterator:
 
 
 class _Plain(Stage):
-    """An iterator as a stage."""
-
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
 

@@ -30,9 +30,6 @@ class Streams:
 
     The first two belong to one iteration, from :meth:`begin` to :meth:`end`. Then the next iteration has them: torch's
     allocator keeps freed memory for the stream that it was allocated on, so that new streams would leave it unused.
-
-    Args:
-        device: with an index.
     """
 
     copies: Any

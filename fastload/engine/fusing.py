@@ -20,7 +20,7 @@ from ..arguments import FusingArguments
 from ..base import compat
 from ..base.users_line import warn_at_users_line
 from ..device.streams import device_of
-from ..late.samples import WHOLE_IMAGES, of_pillow, of_whole_images
+from ..late.samples import WHOLE_IMAGES, late_module
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
@@ -92,11 +92,11 @@ def images_in_words(arguments: FusingArguments) -> Iterator[str]:
         yield "decoded at once, as fuse=False asks"
         return
     if "PIL.Image" in sys.modules:
-        reason = of_pillow().opener.why_not()
+        reason = late_module("opener").why_not()
         late = "JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
         yield late if reason is None else f"decoded at once: {reason}"
     if not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-        yield from of_whole_images().in_words(arguments.dataset)
+        yield from late_module("arrays").in_words(arguments.dataset)
 
 
 def _planned(arguments: FusingArguments) -> tuple[Plan, FusedTail | None]:

@@ -55,10 +55,7 @@ def _originals() -> Originals:
 
 
 def replaced() -> str | None:
-    """Return what makes torchvision or Pillow do something else than they say; None if nothing does.
-
-    Cost: 2 ms the first time, 0.1 ms while nothing has changed.
-    """
+    """Return what makes torchvision or Pillow do something else than they say; None if nothing does."""
     name = _originals().replaced()
     if name is not None:
         return f"{name} was replaced"
@@ -81,10 +78,7 @@ class Objects:
         self._before = self._values()
 
     def are_the_same(self) -> bool:
-        """Return whether they still are the same objects.
-
-        Cost: 5 µs for a pipeline of six transforms.
-        """
+        """Return whether they still are the same objects."""
         now = self._values()
         return len(now) == len(self._before) and all(map(operator.is_, now, self._before))
 

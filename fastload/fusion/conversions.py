@@ -138,11 +138,7 @@ CONVERSIONS: dict[str, type[SampleTransform]] = {
 
 
 def check_conversion(step: SampleTransform, state: State) -> None:
-    """Check that torchvision converts tensors of this state.
-
-    Raises:
-        NotRecognised: it does not.
-    """
+    """Raise NotRecognised unless torchvision converts tensors of this state."""
     if state.kind == "PIL" or step.state_after(state).dtype == state.dtype:
         return
     try:

@@ -185,22 +185,18 @@ class FusedDataset:
             indices: of the samples.
             ids: their names, as :func:`fastload.keys.seeding.sample_id` gives them.
             epoch: 0, 1, ...
-            out: rows to write images into: [N, C, H, W], contiguous, as the plan's ``yields`` says; None: new ones.
-                For direct plans only.
+            out: rows for the images of a direct plan, contiguous, as its ``yields`` says; None: new ones.
             seed: seeds the generators that the user's transforms draw from, given a sample's key.
             failed: called with the row and the error of a sample for which a transform of the user's raised; True:
                 skip this sample. None: raise the error.
 
-        Raises:
-            IndexError: an index is out of range.
-            Exception: what the dataset raises for a file that cannot be read, before any transform of the user's is
-                called; or what these raise.
+        Files are read before any transform of the user's is called.
         """
         ids = list(ids)
         draws = draws_of(self.seed, epoch, ids)
         images: Any = [None] * len(indices)
         if self._direct:
-            images = self._room(len(indices), out)
+            images = self._new_rows(len(indices)) if out is None else out
         targets: list[Any] = [None] * len(indices)
         kind = self._yields.kind if self._direct and self._yields is not None else None
         if not len(indices):
@@ -224,7 +220,6 @@ class FusedDataset:
         return Loaded(images, targets, kind)
 
     def _make_images(self, runner: Runner, chunk: Chunk, rows: Sequence[int], images: Any) -> None:
-        """Make the images of samples of a leaf, and put them into their rows of ``images``."""
         if self._direct:
             if isinstance(rows, range):
                 runner.write(chunk, images[rows.start : rows.stop])
@@ -249,18 +244,11 @@ class FusedDataset:
         """Return how many images were decoded since the last call, by decoder."""
         return self.rows.counted()
 
-    def _room(self, count: int, out: Tensor | None) -> Any:
+    def _new_rows(self, count: int) -> Tensor:
         yields = self._yields
         assert yields is not None
         assert yields.shape is not None
-        if out is None:
-            return torch.empty((count, *yields.shape), dtype=yields.dtype, device="cpu")
-        if out.shape != (count, *yields.shape) or out.dtype != yields.dtype:
-            raise ValueError(
-                f"rows for {count} samples must be {yields.dtype} {(count, *yields.shape)}, got {out.dtype} "
-                f"{tuple(out.shape)}"
-            )
-        return out
+        return torch.empty((count, *yields.shape), dtype=yields.dtype, device="cpu")
 
     def _routed(self, indices: Sequence[Any]) -> list[_Part]:
         """Return the samples of each leaf, files a few at a time."""
@@ -291,7 +279,6 @@ class FusedDataset:
         seed: Callable[[bytes], None],
         failed: Callable[[int, Exception], bool] | None,
     ) -> None:
-        """Call the user's transforms on each sample, once, seeded by its key."""
         keys = Keys(self.seed, epoch, SAMPLE)
         for row, index in enumerate(indices):
             runner = self._runners[self._router.find(index)[0]]

@@ -173,7 +173,6 @@ class Plan:
             yield from self._lines_of(part, count)
 
     def _lines_of(self, part: Part, count: int) -> Iterator[Line]:
-        """Return the lines of parts that are alike but for their counts of images."""
         source, pipeline, stages = part.source, part.pipeline, part.stages
         files = source.size is None
         together = f"row ({self.rows})" if files else f"block ({self.blocks})"
@@ -261,12 +260,8 @@ def _num_moved(part: Part) -> int:
 
 
 def _why_per_sample(part: Part, place: int) -> str:
-    """Return why a step is not done together with others."""
     step, state = part.steps[place], part.states[place]
-    if place == part.stages.head and part.stages.cropped:
-        return "the row crops, and torch resizes the tensor"
-    arithmetic = ("resize", "color")
-    if step.role in arithmetic:
+    if step.role in ("resize", "color"):
         return "Pillow's own arithmetic" if state.kind == "PIL" else "torch's own arithmetic"
     if part.pipeline.rest:
         return f"so that {part.pipeline.rest[0]} gets what it would get"
@@ -274,18 +269,6 @@ def _why_per_sample(part: Part, place: int) -> str:
         return "the images are of different sizes"
     if part.states[-1].kind == "PIL":
         return "the samples are PIL images"
-    before = [type(one).__name__ for one in part.steps[:place] if one.role in arithmetic]
-    if before:
-        return f"comes after {before[-1]}"
     if step.role == "move" and state.dtype.is_floating_point:
-        states = zip(part.steps, part.states[1:], strict=True)
-        made = next(type(one).__name__ for one, after in states if after.dtype.is_floating_point)
-        return f"it gets floats, and only bytes are moved together: put it before {made}"
-    later = next((type(one).__name__ for one in part.steps[place + 1 :] if one.role != "value"), None)
-    if later is None and step.role == "erase":
-        later = next((type(one).__name__ for one in part.steps[place + 1 :]), None)
-    if later is not None and step.role != "move":
-        return f"{later} comes after it"
-    if state.dtype.is_floating_point:
-        return f"comes after {type(part.steps[place - 1]).__name__}"
-    return "each image is padded by its own size"
+        return "it gets floats, and only bytes are moved together: put it before the conversion"
+    return "no one pass can do it between the steps beside it"

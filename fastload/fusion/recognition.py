@@ -65,8 +65,13 @@ def recognise_transform(transform: Any, state: State) -> Pipeline:
                 steps.append(_step_of(part, states[-1]))
                 states.append(steps[-1].state_after(states[-1]))
         except (NotRecognised, ConfigError) as why:
-            rest = tuple(map(name_of, members[place:]))
-            return Pipeline(tuple(steps[:count]), tuple(states[: count + 1]), rest, str(why))
+            reason = str(why)
+        except (TypeError, ValueError, AttributeError, LookupError) as error:  # torchvision will raise at the call
+            reason = f"its arguments are not understood: {error}"
+        else:
+            continue
+        rest = tuple(map(name_of, members[place:]))
+        return Pipeline(tuple(steps[:count]), tuple(states[: count + 1]), rest, reason)
     return Pipeline(tuple(steps), tuple(states), (), None)
 
 
@@ -92,26 +97,19 @@ def is_looked_into(transform: Any) -> bool:
 
 
 def _parts_of(transform: Any, state: State) -> list[Any]:
-    """Return the transforms that one does: those of a preset of torchvision's weights, or itself.
-
-    Raises:
-        NotRecognised: the preset was changed, or torchvision would refuse its arguments.
-    """
+    """Return the transforms that one does: those of a preset of torchvision's weights, or itself."""
     if type(transform) is not ImageClassification or state.kind != "PIL":
         return [transform]
     changed = _changed(transform)
     if changed is not None:
         raise NotRecognised(changed)
-    try:
-        return [
-            v1.Resize(transform.resize_size, transform.interpolation, antialias=transform.antialias),
-            v1.CenterCrop(transform.crop_size),
-            v1.PILToTensor(),
-            v1.ConvertImageDtype(torch.float32),
-            v1.Normalize(transform.mean, transform.std),
-        ]
-    except (TypeError, ValueError) as error:
-        raise NotRecognised(f"its arguments are not understood: {error}") from error
+    return [
+        v1.Resize(transform.resize_size, transform.interpolation, antialias=transform.antialias),
+        v1.CenterCrop(transform.crop_size),
+        v1.PILToTensor(),
+        v1.ConvertImageDtype(torch.float32),
+        v1.Normalize(transform.mean, transform.std),
+    ]
 
 
 def name_of(transform: Any) -> str:
@@ -152,10 +150,7 @@ def _step_of(transform: Any, state: State) -> SampleTransform:
     version: Version = "v2" if kind.__module__.startswith("torchvision.transforms.v2") else "v1"
     if version == "v1" and state.kind == "Image" and kind is not nn.Identity:
         raise NotRecognised(f"{kind.__name__} of v1 on a tv_tensors.Image of v2")
-    try:
-        step = known.from_torchvision(transform, state, version)
-    except (TypeError, ValueError, AttributeError, LookupError) as error:  # torchvision will raise at the call
-        raise NotRecognised(f"its arguments are not understood: {error}") from error
+    step = known.from_torchvision(transform, state, version)
     step.version = version
     check_conversion(step, state)
     return step

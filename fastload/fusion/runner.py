@@ -100,13 +100,7 @@ class Runner:
         self._native: arrays.BatchWriter | None = None
 
     def load(self, indices: Sequence[Any], names: Sequence[Any], draws: Draws) -> Chunk:
-        """Read the files of samples, if they are files, and draw their parameters: see :class:`Chunk`.
-
-        Raises:
-            OSError: a file cannot be read.
-            ValueError: an image is too small for a step.
-            PackError: an image's coefficients are damaged.
-        """
+        """Read the files of samples, if they are files, and draw their parameters: see :class:`Chunk`."""
         reader, source = self.reader, self.part.source
         if isinstance(reader, ArrayReader):
             assert source.size is not None
@@ -144,7 +138,6 @@ class Runner:
                     out[row, :, top : top + height, left : left + width] = step.values(tuple(out.shape[1:]), box)
 
     def _write_block(self, chunk: Chunk, values: Values, out: Tensor) -> None:
-        """Write the images of an array."""
         if not self._native_blocks:
             values.write(self._block(chunk), out)
             return
@@ -165,7 +158,6 @@ class Runner:
             values.write(pixels, out)
 
     def _params(self, chunk: Chunk) -> list[Any]:
-        """Return the parameters of the transforms that move pixels, as tensors."""
         drawn = [chunk.drawn[place] for place, _ in self._moves]
         return [{name: torch.from_numpy(values) for name, values in one.items()} for one in drawn]
 
@@ -180,7 +172,6 @@ class Runner:
         return images
 
     def _write_row(self, data: Data, size: tuple[int, int], given: Given, out: Tensor) -> None:
-        """Write the image of a file."""
         cut = self._cut(size, given)
         if cut is not None and self._values is not None and self.stages.per_sample == self.stages.head:
             self._rows.row(data, cut, self._values, out)
@@ -276,7 +267,6 @@ class Runner:
             raise
 
     def _named(self, name: Any, function: Any, *args: Any) -> Any:
-        """Call a function; an error names the sample."""
         try:
             return function(*args)
         except Exception as error:
@@ -296,7 +286,6 @@ def _with_gaps(pixels: Pixels) -> Pixels:
 
 
 def _as(pixels: Pixels, kind: Kind) -> Any:
-    """Return pixels as an image of a kind."""
     if kind == "PIL":
         return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)

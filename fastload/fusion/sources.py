@@ -87,11 +87,7 @@ class SampleSource:
 
 
 def source_of(dataset: Any) -> SampleSource:
-    """Return what a leaf's images are.
-
-    Raises:
-        NotRecognised: they are not known.
-    """
+    """Return what a leaf's images are; or raise NotRecognised."""
     base = _base_of(dataset, (*_FOLDERS, PackedImages, *_CIFAR, *_MNIST, *_PLANES))
     own = vars(dataset)
     channels, size, files = 3, None, "files"
@@ -126,11 +122,7 @@ def source_of(dataset: Any) -> SampleSource:
 
 
 class Router:
-    """The datasets that a dataset is made of, and the way of Subset and ConcatDataset from an index to one of them.
-
-    Raises:
-        NotRecognised: a Subset or ConcatDataset overrides something.
-    """
+    """The datasets that a dataset is made of, and the way of Subset and ConcatDataset from an index to one of them."""
 
     def __init__(self, dataset: Any, first: int = 0) -> None:
         self.leaves: list[Any] = [dataset]
@@ -157,11 +149,7 @@ class Router:
             self.counts = [len(self._indices)]
 
     def find_all(self, indices: Sequence[Any]) -> Sequence[Any] | None:
-        """Return the indices in the leaf, where there is only one; None if there may be more.
-
-        Raises:
-            IndexError: an index is out of range.
-        """
+        """Return the indices in the leaf, where there is only one; None if there may be more."""
         if not self._parts:
             return indices
         if self._ends:
@@ -169,11 +157,7 @@ class Router:
         return self._parts[0].find_all([self._indices[index] for index in indices])
 
     def find(self, index: Any) -> tuple[int, Any]:
-        """Return (number of the leaf, index in it).
-
-        Raises:
-            IndexError, ValueError: the index is out of range.
-        """
+        """Return (number of the leaf, index in it)."""
         if not self._parts:
             return self._first, index
         if not self._ends:
@@ -187,11 +171,7 @@ class Router:
 
 
 def _base_of(dataset: Any, known: tuple[type, ...]) -> type:
-    """Return the known class that a dataset is of.
-
-    Raises:
-        NotRecognised: it is of none, or of one that overrides what matters.
-    """
+    """Return the known class that a dataset is of; or raise NotRecognised, also where it overrides what matters."""
     kind = type(dataset)
     base = next((parent for parent in kind.__mro__ if parent in known), None)
     if base is None:
@@ -263,11 +243,7 @@ class FileReader:
                 os.close(file)
 
     def data(self, index: Any) -> Data:
-        """Return a sample's file, or its record.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Return a sample's file, or its record."""
         path = self._samples[index][0]
         refuse_pipe(path)
         with open(path, "rb", buffering=0) as file:
@@ -299,11 +275,7 @@ class PackReader:
         self._dataset.will_need(indices)
 
     def data(self, index: Any) -> Data:
-        """Return a sample's file, a view of the map.
-
-        Raises:
-            PackError: it cannot be read.
-        """
+        """Return a sample's file, a view of the map."""
         return self._dataset.encoded(index)
 
     def targets(self, indices: Sequence[Any]) -> list[Any]:
@@ -356,11 +328,7 @@ class ArrayReader:
         return image.transpose(1, 2, 0)
 
     def places(self, indices: Sequence[Any]) -> npt.NDArray[np.intp]:
-        """Return indices as places from 0 on.
-
-        Raises:
-            IndexError: one of them is beyond the end.
-        """
+        """Return indices as places from 0 on."""
         places = np.asarray(indices)
         if places.dtype.kind not in "iu" or places.ndim != 1:
             places = np.fromiter(map(operator.index, indices), dtype=np.intp, count=len(indices))

@@ -12,7 +12,6 @@ every chunk, batch and worker, for every decoder, on the host and on the device.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ import numpy as np
 from ..keys.seeding import BATCH, Keys
 from ..native.rows import Box, Cut
 from ..transforms.base import DTYPES, BatchShape
+from ..transforms.compose import numbered
 from ..transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip, centre_starts
 from ..transforms.draws import Draws
 from ..transforms.gather import MovingTransform
@@ -50,10 +50,7 @@ class Stages(NamedTuple):
 def stages_of(
     source: SampleSource, steps: Sequence[SampleTransform], states: Sequence[State], *, whole: bool
 ) -> Stages:
-    """Return the stages of the workers' steps, given the states before each of them and after the last.
-
-    ``whole``: no unknown transform follows, and the result is a tensor.
-    """
+    """Return the stages of the workers' steps. ``whole``: no unknown transform follows, and the result is a tensor."""
     count = len(steps)
     if not whole or size_after(source, steps) is None:
         head = num_cut(steps, states, through=False) if source.size is None else 0
@@ -122,13 +119,7 @@ def fits(step: SampleTransform, state: State, size: tuple[int, int] | None) -> b
 
 def names_of(steps: Sequence[SampleTransform]) -> list[str]:
     """Return the names of the steps' random streams: all different, and different from those of other transforms."""
-    count: Counter[str] = Counter()
-    names = []
-    for step in steps:
-        name = f"fused {type(step).__name__}"
-        count[name] += 1
-        names.append(name if count[name] == 1 else f"{name} {count[name]}")
-    return names
+    return numbered(f"fused {type(step).__name__}" for step in steps)
 
 
 def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
@@ -156,11 +147,7 @@ class Drawing:
         ]
 
     def draw(self, draws: Draws, sizes: Sizes) -> list[Drawn]:
-        """Return the parameters of N samples, for each step; ``sizes`` are those of the images before the first.
-
-        Raises:
-            ValueError: an image is too small for a step.
-        """
+        """Return the parameters of N samples, for each step; ``sizes`` are those of the images before the first."""
         drawn = []
         for step, name, is_random, changes_size in self._steps:
             drawn.append(step.draw_samples(draws, name, sizes) if is_random else {})

@@ -95,10 +95,7 @@ _prepared: set[str] = set()
 
 
 def why_not(module: str | None = None) -> str | None:
-    """Return why the native library does not decode whole images in place of a module of :data:`DOORS`, or of any.
-
-    None where it does.
-    """
+    """Return why the native library does not decode whole images in place of a module of :data:`DOORS`, or of any."""
     reason = why_no_library()
     if reason is None and processor_level() == LEVELS[0]:
         return "without AVX2 the native library is slower than other decoders"
@@ -134,12 +131,7 @@ def _original(path: str) -> Any:
 class Door:
     """A function of another package that lets the native library decode first, while a sample is made.
 
-    Args:
-        path: where it is.
-        original: the function.
-        decode: see :data:`Decode`.
-        kinds: of files that the function decodes.
-        title: how users know the function.
+    For the arguments see :data:`DOORS`.
     """
 
     def __init__(self, path: str, original: Any, decode: Decode, kinds: tuple[str, ...], title: str) -> None:

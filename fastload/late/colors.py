@@ -125,7 +125,6 @@ def _enhance(kind: Any, change: Callable[..., Pixels | None]) -> Callable[..., A
 
 
 def _replace_functions(module: Any) -> None:
-    """Replace hue and grayscale of torchvision's module of functions of Pillow images."""
     for name, make in (("adjust_hue", _with_hue), ("to_grayscale", _grey)):
         original: Any = getattr(module, name, None)
         if is_written_in(original, "torchvision"):

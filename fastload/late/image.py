@@ -115,11 +115,8 @@ def _recorded(image: Any, method: str, change: Callable[[View], View | None], mo
 def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], info: Any = None) -> Any:
     """Return a late image with the pixels that a function makes of a late image's; None if Pillow is to make it.
 
-    Args:
-        image: the late image.
-        method: Pillow's, which must not have been replaced.
-        change: gets the pixels as its own, and returns them changed, or others; None if Pillow is to make them.
-        info: of the new image; None: a copy of the image's.
+    ``method``: Pillow's, which must not have been replaced; ``change`` gets the pixels as its own, and returns None if
+    Pillow is to make them; ``info``: of the new image; None: a copy of the image's.
     """
     state = _state_of(image, method) if _colors_agree() else None
     pixels = None if state is None else change(_pixels_of(state, image._mode))
@@ -492,7 +489,6 @@ def is_late(found: Any) -> bool:
 
 
 def _note(image: Any) -> None:
-    """Register a late image with the sample that is being made."""
     if thread.scope is not None:
         thread.scope.images.append(weakref.ref(image))
 

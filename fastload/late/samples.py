@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -36,37 +37,17 @@ WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
 _MOST_OBJECTS = 100_000
 
 
-class _OfPillow(NamedTuple):
-    """The modules that need Pillow."""
-
-    colors: ModuleType
-    containers: ModuleType
-    image: ModuleType
-    opener: ModuleType
-
-
 @functools.cache
-def of_pillow() -> _OfPillow:
-    """Return the modules that need Pillow, imported once: an import statement takes a microsecond each time."""
-    from . import colors, containers, image, opener
+def late_module(name: str) -> Any:
+    """Return a module of this package, imported when it is needed: an import statement takes a microsecond each time.
 
-    return _OfPillow(colors, containers, image, opener)
-
-
-@functools.cache
-def of_whole_images() -> ModuleType:
-    """Return the module that replaces functions of :data:`WHOLE_IMAGES`."""
-    from . import arrays
-
-    return arrays
+    ``"arrays"`` replaces functions of :data:`WHOLE_IMAGES`; most others need Pillow or ``torchvision.transforms``.
+    """
+    return importlib.import_module(f".{name}", __package__)
 
 
-@functools.cache
-def of_torchvision() -> tuple[ModuleType, ModuleType]:
-    """Return the modules that replace functions of ``torchvision.transforms`` in workers."""
-    from . import box_crops, tensor_colors
-
-    return tensor_colors, box_crops
+_OF_TORCHVISION = "tensor_colors", "box_crops"
+"""The modules that replace functions of ``torchvision.transforms`` in workers."""
 
 
 class LateSamples(Scope):
@@ -99,28 +80,28 @@ class LateSamples(Scope):
             What workers that are not forked are to know.
         """
         if "PIL.Image" in sys.modules:
-            of_pillow().opener.why_not()
+            late_module("opener").why_not()
         if for_processes and "torchvision.transforms" in sys.modules:
-            of_torchvision()
+            for name in _OF_TORCHVISION:
+                late_module(name)
         if for_processes and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-            known: Compared = of_whole_images().compare_usual()
+            known: Compared = late_module("arrays").compare_usual()
             return known
         return {}
 
     def __enter__(self) -> LateSamples:
         is_worker = compat.process.is_worker
         if "PIL.Image" in sys.modules:
-            colors, containers, _, opener = of_pillow()
-            self.is_possible = opener.prepare()
+            self.is_possible = late_module("opener").prepare()
             if self.is_possible:
-                containers.prepare(is_worker)
+                late_module("containers").prepare(is_worker)
                 if is_worker:
-                    colors.prepare()
+                    late_module("colors").prepare()
         if is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-            of_whole_images().prepare(self._compared)
+            late_module("arrays").prepare(self._compared)
         if is_worker and "torchvision.transforms" in sys.modules:
-            for module in of_torchvision():
-                module.prepare()
+            for name in _OF_TORCHVISION:
+                late_module(name).prepare()
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True
@@ -142,11 +123,8 @@ class LateSamples(Scope):
         """End a sample: make its late images real. Call it only if there are :attr:`images`, or if :attr:`outlived`.
 
         Images that the dataset keeps elsewhere stay late, unless their pixels take less memory than their files.
-
-        Raises:
-            MemoryError: there is no memory for the pixels.
         """
-        late = of_pillow().image
+        late = late_module("image")
         images, self.images = self.images, []
         self.sample = object()
         self.num_bytes = 0
@@ -163,7 +141,7 @@ class LateSamples(Scope):
     def _keep(self, images: list[weakref.ref[Any]]) -> None:
         """Note whether images outlive their sample."""
         if images:
-            is_late = of_pillow().image.is_late
+            is_late = late_module("image").is_late
             if any(is_late(reference()) for reference in images):
                 Scope.outlived = True  # never False again: another thread may have set it meanwhile
 

@@ -234,10 +234,7 @@ class FileSource:
     def keep(self, cache: Records, key: Key, file: Any) -> None:
         """Keep the record of a JPEG file that was just read in the cache, and go on with it; if there is room.
 
-        Args:
-            cache: where.
-            key: of the file, before it was read.
-            file: as it was opened; one that has changed meanwhile is not kept.
+        ``key``: of the file before it was read; one that has changed meanwhile is not kept.
         """
         data = self._data
         assert isinstance(data, bytes)
@@ -257,11 +254,7 @@ class FileSource:
         return image
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
-        """Return the pixels of a cut, and count the image; ``layout``: :func:`~fastload.native.rows.pixels_of_image`.
-
-        Raises:
-            PackError: it is a damaged record.
-        """
+        """Return the pixels of a cut, and count the image; ``layout``: see ``native.rows.pixels_of_image``."""
         made = self._from_file(lambda data: _pixels_of(data, cut, layout), cut, scope)
         return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
 
@@ -269,9 +262,6 @@ class FileSource:
         """Write what a table [3, 256] says of each level of a cut (None: the level itself), and count the image.
 
         ``out``: [3, height, width] of the cut's window and the table's dtype (without one, uint8), of any strides.
-
-        Raises:
-            PackError: it is a damaged record.
         """
         made = self._from_file(lambda data: _row_of(data, cut, table, out), cut, scope)
         if made is None:

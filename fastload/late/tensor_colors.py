@@ -84,7 +84,6 @@ def functions() -> dict[str, tuple[Known, Kernel]]:
 
 
 def _kernels_of(name: str) -> dict[type, Any]:
-    """Return version 2's kernels of a function, by the class of images."""
     function = getattr(sys.modules[V2_FUNCTIONAL], name, None)
     return registry().get(function, {})
 

@@ -150,11 +150,7 @@ class Undecoded:
         return self._as_new(view, self._storage.channels_last and self._storage.width == self.size[0])
 
     def mapped(self, table: Table) -> Undecoded | None:
-        """Return it after one more transform that looks at one value at a time; None where that is to be called.
-
-        Args:
-            table: of all transforms so far, with that one.
-        """
+        """Return it after one more transform, which the table includes; None where that is to be called."""
         if not _tells_order(self.size) or table.channels_last != self.table.channels_last:
             return None
         given = self._given

@@ -38,17 +38,13 @@ class View(NamedTuple):
         return cls((0, 0, width, height))
 
     @property
-    def upright_size(self) -> tuple[int, int]:
-        """(width, height) before flips and turns."""
-        if self.size is not None and self.window is None:
-            return self.size
-        left, upper, right, lower = self.window or self.box
-        return right - left, lower - upper
-
-    @property
     def shown_size(self) -> tuple[int, int]:
         """(width, height) of the result."""
-        width, height = self.upright_size
+        if self.size is not None and self.window is None:
+            width, height = self.size
+        else:
+            left, upper, right, lower = self.window or self.box
+            width, height = right - left, lower - upper
         return (height, width) if self.transposed else (width, height)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 from .blame import BlamedStep, blamed_steps, clock_of
 from .bounds import costs_of, fixes
 from .dominant import dominant
-from .formatting import percent, rank_name, run_queue_text, unit_of
+from .formatting import percent, rank_name, unit_of
 from .reader import read_trace
 from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
@@ -34,6 +34,8 @@ _MOSTLY = 2 / 3
 """Share of the time that ranks wait for each other which one rank must cause, to be named."""
 _APART = 0.25
 """Ranks that meet at each step are no further apart, at the first and last step, than this share of their time."""
+_WAITING = 0.05
+"""Share of the workers' times that is waiting for a core, from which the evidence says that times include it."""
 _MOST_LINES = 2_000
 """Steps in a timeline; the first ones."""
 
@@ -66,17 +68,15 @@ def analyze(trace: Trace) -> Analysis:
         command=list(trace.command),
         recorded=trace.recorded,
         versions=dict(trace.versions),
-        cores=max((rank.cores for rank in trace.ranks), default=0),
+        cores=max(rank.cores for rank in trace.ranks),
         ranks=[_rank_analysis(one, trace, late, overhead) for one in blamed],
         culprit=None if late is None else late.rank.rank,
         fixes=[],
-        ceiling_ms=max((rank.ceiling_ns / 1e6 for rank in trace.ranks if rank.ceiling_ns is not None), default=None),
         overhead=overhead,
         missing=dict(trace.missing),
-        exit_status=trace.exit_status,
     )
-    if (about := found.main_rank()) is not None:
-        _add_fixes(found, about, next(one for one in blamed if one.rank.process == about.process))
+    about = found.main_rank()
+    _add_fixes(found, about, next(one for one in blamed if one.rank.process == about.process))
     return found
 
 
@@ -106,7 +106,8 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     stall = sum(step.stall_ns for step in steady)
     total = sum(step.total_ns for step in steady)
     slowest = ", ".join(f"{sample.file or f'index {sample.index}'} ({sample.ms:.1f} ms)" for sample in slow[:3])
-    waits = "" if run_queue_text(workers) is None else ", waiting for a core included"
+    is_known = workers.run_queue is not None or workers.on_cpu is None
+    waits = "" if is_known and (workers.run_queue or 0.0) < _WAITING else ", waiting for a core included"
     unusual = [f"slowest samples: {slowest}{waits}"] if slow else []
     if (ratio := workers.slowest_over_median or 0.0) > UNUSUAL_WORKER:
         unusual.insert(0, f"worker {workers.slowest} takes {ratio:.1f} times as long per sample as the median worker")
@@ -135,10 +136,8 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
         compute_ms=max(0, total - stall) / number / 1e6,  # a device may have been idle before the first wait
         stall=stall_share(steady),
         blame_ms={state: ns / number / 1e6 for state, ns in sorted(parts.items(), key=lambda item: -item[1])},
-        head_of_line=sum(step.held_ns for step in steady) / stall if stall else 0.0,
         first_batch_ms=starts[0] / 1e6 if starts else None,
         epoch_gap_ms=sum(starts[1:]) / len(starts[1:]) / 1e6 if starts[1:] else None,
-        startup=_startup(rank),
         workers=workers,
         verdict=judge(steady, facts),
         slow_samples=slow,
@@ -189,16 +188,6 @@ def _start(step: TracedStep) -> int:
 
 def _end(step: TracedStep) -> int:
     return step.wait.ended + (step.loop_ns or 0)
-
-
-def _startup(rank: Rank) -> float:
-    """Return the share of the recorded time that was spent on starting and ending epochs."""
-    if not rank.steps:
-        return 0.0
-    endings = [0 if step.ending is None else step.ending.ns for step in rank.steps]
-    spent = sum(sum(span.ns for span in step.startup) + (step.wait.ns if step.first else 0) for step in rank.steps)
-    whole = _end(rank.steps[-1]) + endings[-1] - _asked(rank.steps[0])
-    return min(1.0, (spent + sum(endings)) / whole) if whole > 0 else 0.0
 
 
 def _startup_of_epoch(rank: Rank, loader: int, step_ns: float) -> float:

@@ -1,4 +1,4 @@
-"""The clocks of a thread: CPU time, run-queue time, bytes read. Each reading costs about 1 µs."""
+"""The run-queue time of a thread. Each reading costs about 1 µs."""
 
 from __future__ import annotations
 
@@ -6,78 +6,38 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 _SHARE = 100
 """One in so many: a smaller share of time off the CPU is ignored."""
 
 
-class Readings(NamedTuple):
-    """Sums over a thread's life, in ns and bytes; -1 where the system does not provide them."""
-
-    cpu: int
-    runnable: int
-    """Ready to run while others had the cores."""
-    asked: int
-    """Bytes requested by read calls."""
-    from_device: int
-    """Bytes that came from a storage device."""
-
-    def since(self, before: Readings) -> Readings:
-        """Return the difference to ``before``; -1 where either is unknown."""
-        return Readings(*[now - then if now >= 0 <= then else -1 for now, then in zip(self, before, strict=True)])
-
-
 class ThreadClocks:
-    """Reads the clocks of the thread that made it.
+    """Reads the run-queue time of the thread that made it: how long it was ready to run while others had the cores.
 
-    Linux has run-queue waits in ``schedstat`` and bytes in ``io``; if either is missing (another kernel, a sandbox),
-    its values are -1 and :attr:`missing` names it.
+    Linux has it in ``schedstat``; where that is missing (another kernel, a sandbox), it is -1, and :attr:`is_missing`.
     """
 
     def __init__(self) -> None:
-        self._thread = threading.get_native_id()
-        self._schedstat = _open(f"/proc/self/task/{self._thread}/schedstat")
-        self._io = _open(f"/proc/self/task/{self._thread}/io")
-        files = [descriptor for descriptor in (self._schedstat, self._io) if descriptor is not None]
-        self._open_files = {descriptor: _file_id(descriptor) for descriptor in files}
+        self._file = self._own = _open(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self._identity = None if self._own is None else _file_id(self._own)
+        self.is_missing = self._own is None
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():  # this module's names may be gone, and the system closes the files
             return
-        for descriptor, identity in getattr(self, "_open_files", {}).items():
-            with contextlib.suppress(OSError):  # the script may have closed it
-                if _file_id(descriptor) == identity:
-                    os.close(descriptor)
-
-    @property
-    def missing(self) -> list[str]:
-        """Signals that this system does not provide."""
-        found = ["run-queue time (schedstat)"] if self._schedstat is None else []
-        return found + (["bytes read (io)"] if self._io is None else [])
+        with contextlib.suppress(AttributeError, OSError):  # the script may have closed it
+            if self._own is not None and _file_id(self._own) == self._identity:
+                os.close(self._own)
 
     def runnable(self) -> int:
         """Return the run-queue time, in ns; -1 if unknown."""
-        if self._schedstat is not None:
+        if self._file is not None:
             try:
-                return int(os.pread(self._schedstat, 128, 0).split()[1])
+                return int(os.pread(self._file, 128, 0).split()[1])
             except (OSError, ValueError, IndexError):  # as above
-                self._schedstat = None
+                self._file = None
         return -1
-
-    def read(self) -> Readings:
-        """Return all readings."""
-        asked = from_device = -1
-        if self._io is not None:
-            try:
-                fields = os.pread(self._io, 512, 0).split()
-                asked, from_device = int(fields[1]), int(fields[9])
-            except (OSError, ValueError, IndexError):
-                self._io = None
-        # Not from schedstat: its CPU time is as old as the last tick or switch.
-        return Readings(time.thread_time_ns(), self.runnable(), asked, from_device)
 
 
 class RunQueue:

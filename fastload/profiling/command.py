@@ -24,7 +24,7 @@ from ..errors import ConfigError, TraceError
 from ..inject import put_first
 from ..run.child import Child, exit_status
 from ..run.targets import positive
-from .recording import SETTINGS_FILE, add_settings, shorten_rings, write_settings
+from .recording import shorten_rings, write_settings
 from .schema import Analysis
 
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
@@ -47,7 +47,7 @@ status:    0 reported; 1 it could not be read or written; 2 the command was not 
 
 COMPARE_EPILOG = """\
 examples:  fastload compare before after
-           fastload compare before/profile.json after/profile.json --json
+           fastload compare fastload-profile-20260305-143000 fastload-profile-20260305-151500
 
 status:    0 compared; 1 one of them could not be read; 2 the command was not understood
 """
@@ -59,14 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warmup", type=_not_negative, default=20, metavar="M", help="steps before these that do not count (20)"
     )
-    end = parser.add_mutually_exclusive_group()
-    end.add_argument("--full", action="store_true", help="let the script run to its end")
-    end.add_argument(
-        "--ceiling",
-        type=positive,
-        metavar="K",
-        help="afterwards run as many steps with the last K batches cached: the upper limit of the loop's speed",
-    )
+    parser.add_argument("--full", action="store_true", help="let the script run to its end")
     parser.add_argument(
         "--level", type=int, choices=(0, 1, 2), default=1, help="0: waits and tasks; 1: samples too; 2: stages too (1)"
     )
@@ -101,8 +94,6 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
             "folder": folder,
             "level": options.level,
             "stop_after": None if options.full else options.warmup + options.steps,
-            "cached": options.ceiling or 0,
-            "again": options.steps,
         }
     )
     print(end="", flush=True)  # standard output may be closed
@@ -113,7 +104,6 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
     try:
         from .analyze import analysis_of
 
-        add_settings(folder, status=status)
         analysis = analysis_of(folder)
         write_reports(analysis, folder)
         _print(analysis, "text", sys.stderr)
@@ -135,9 +125,8 @@ def _plan(options: argparse.Namespace) -> str:
     if options.full:
         return "records the script until it ends"
     warm = f" (the first {options.warmup} are warm-up)" if options.warmup else ""
-    cached = f", runs {options.steps} more with cached batches" if options.ceiling else ""
     return (
-        f"records {options.warmup + options.steps} steps{warm}{cached}, and then ends the script; --steps N changes "
+        f"records {options.warmup + options.steps} steps{warm}, and then ends the script; --steps N changes "
         "the number, --full lets the script run to its end"
     )
 
@@ -173,7 +162,7 @@ def _new_folder(stem: str) -> Path:
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``fastload report`` to a parser."""
-    parser.add_argument("recording", metavar="DIR", help="a recording's folder, or its profile.json")
+    parser.add_argument("recording", metavar="DIR", help="a recording's folder")
     kinds = parser.add_mutually_exclusive_group()
     for kind, words in (
         ("text", "the summary (default)"),
@@ -188,15 +177,16 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 def add_compare_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``fastload compare`` to a parser."""
-    parser.add_argument("before", metavar="A", help="a recording's folder, or its profile.json")
+    parser.add_argument("before", metavar="A", help="a recording's folder")
     parser.add_argument("after", metavar="B", help="the same of another recording")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def report(options: argparse.Namespace) -> int:
     """Show a recording again: as a card, a page, a trace for Perfetto, or JSON."""
+    from .analyze import analysis_of
+
     try:
-        analysis = load_analysis(options.recording)
+        analysis = analysis_of(options.recording)
         if options.output is not None:
             with open(options.output, "w", encoding="utf-8") as file:
                 _print(analysis, options.kind, file)
@@ -234,41 +224,17 @@ def rendered(analysis: Analysis, kind: str) -> str:
 
 def compare(options: argparse.Namespace) -> int:
     """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
+    from .analyze import analysis_of
     from .compare import compare as compared
     from .compare import table
 
     try:
-        comparison = compared(load_analysis(options.before), load_analysis(options.after))
+        comparison = compared(analysis_of(options.before), analysis_of(options.after))
     except (TraceError, OSError) as error:
         print(f"fastload compare: {error}", file=sys.stderr)
         return 1
-    if options.json:
-        print(comparison.to_json())
-    else:
-        show(*table(comparison))
+    show(*table(comparison))
     return 0
-
-
-def load_analysis(where: str) -> Analysis:
-    """Read an analysis, or make it if the folder has only the recording, as after :func:`fastload.profile`.
-
-    Raises:
-        TraceError: it is not a recording, or it cannot be read.
-    """
-    path = Path(where)
-    if path.is_dir():
-        if not (path / JSON).exists() and (path / SETTINGS_FILE).exists():
-            from .analyze import analysis_of
-
-            return analysis_of(where)
-        path = path / JSON
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise TraceError(f"{path} does not exist; name a folder that fastload profile made, or its {JSON}") from None
-    except (OSError, ValueError) as error:
-        raise TraceError(f"{path} cannot be read: {error}; name a file that fastload profile wrote") from error
-    return Analysis.from_json(text, str(path))
 
 
 def write_reports(analysis: Analysis, folder: str) -> None:

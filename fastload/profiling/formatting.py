@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .schema import Cause, RankAnalysis, Workers
+from .schema import Cause, RankAnalysis
 from .trace import Rank
 
 GROUPS = {
@@ -18,8 +18,6 @@ GROUPS = {
     "main": "main thread",
 }
 """Meaning of each colour: the step's own computing, and groups of states."""
-_WAITING = 0.05
-"""Share of workers' times that is waiting for a core, from which reports say so."""
 
 
 class State(NamedTuple):
@@ -124,12 +122,3 @@ def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
 def unit_of(loader: Mapping[str, Any]) -> str:
     """Return what a dataset returns at once, to the loader of a recording: ``sample``, or ``batch``."""
     return "sample" if loader.get("collates", True) else "batch"
-
-
-def run_queue_text(workers: Workers) -> str | None:
-    """Return what share of tasks' and samples' times is waiting for a core; None if it is hardly any."""
-    if workers.on_cpu is None or ((workers.run_queue or 0.0) < _WAITING and workers.run_queue is not None):
-        return None
-    if workers.run_queue is None:
-        return "times of tasks and samples include waiting for a core: how long is unknown here"
-    return f"times of tasks and samples include waiting for a core: {percent(workers.run_queue)} of them"

@@ -43,10 +43,8 @@ b { display: inline-block; width: 0.8em; height: 0.8em; margin: 0 0.3em 0 1em; }
 def page(analysis: Analysis) -> str:
     """Return the HTML file's text."""
     rank = analysis.main_rank()
-    title = "no recording" if rank is None else cause_name(rank.verdict.cause)
-    parts = [as_html(summary(analysis, whole=True))]
-    if rank is not None:
-        parts += [_pictures(rank), as_html(further(analysis, rank))]
+    title = cause_name(rank.verdict.cause)
+    parts = [as_html(summary(analysis, whole=True)), _pictures(rank), as_html(further(analysis, rank))]
     for other in analysis.ranks:
         if other is not rank:
             name = _text(f"{rank_name(other)}: {cause_name(other.verdict.cause)}")

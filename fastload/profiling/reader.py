@@ -60,7 +60,6 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
         versions={**settings.get("versions", {}), **versions},
         warmup=settings.get("warmup", 0),
         recorded=settings.get("recorded", ""),
-        exit_status=settings.get("status"),
         hooks_ns=costs[0] * sum(ring.num_kept for process in written for ring in process.rings) if costs else None,
     )
 
@@ -72,10 +71,8 @@ def _nothing(folder: str, settings: Mapping[str, Any]) -> str:
             f"{folder}: no DataLoader was iterated over within the context, so there is nothing to report; begin the "
             "iteration (for batch in loader) within it, over the loader that it was given"
         )
-    status = settings.get("status")
-    ended = f", and the script ended with status {status}" if status else ""
     return (
-        f"{folder}: no DataLoader was iterated over{ended}, so there is nothing to report; run the script with "
+        f"{folder}: no DataLoader was iterated over, so there is nothing to report; run the script with "
         "arguments with which it trains. Only torch's, torchdata's and fastload's loaders are recorded, and no Python "
         "that is started with -I, -E or -S or without its parent's environment"
     )
@@ -148,7 +145,6 @@ class _RankReader:
             loaders={note["number"]: note for note in self._main.notes_of("loader")},
             steps=steps,
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
-            ceiling_ns=self._ceiling(),
             probe_ns=[record.ended - record.begun - record.a for record in self._records[Kind.PROBE]],
             files={note["index"]: note["path"] for note in files},
         )
@@ -250,8 +246,6 @@ class _RankReader:
                 if last.ending is not None:
                     last.loop_ns -= last.ending.ns
             after = wait.ended
-            if wait.small == 2:  # from here on batches come from the cache
-                break
             if not wait.small:
                 if steps and steps[-1].iterator == wait.a and steps[-1].ending is None:
                     steps[-1].ending = Span(wait.begun, wait.ended)
@@ -275,10 +269,6 @@ class _RankReader:
             epochs[wait.a] = made.get(wait.a, 0)
         self._add_measures(steps)
         return steps
-
-    def _ceiling(self) -> float | None:
-        cached = [wait.begun for wait in self._records[Kind.WAIT] if wait.small == 2]
-        return (cached[-1] - cached[0]) / (len(cached) - 1) if len(cached) > 1 else None
 
     def _add_measures(self, steps: list[TracedStep]) -> None:
         """Add to steps what was measured of the loop, the device, and copies to it."""
@@ -313,15 +303,12 @@ def _carried_task(record: Record) -> TaskSpan:
         arrived=None,
         cpu_ns=None,
         runnable_ns=None,
-        read_bytes=None,
-        device_bytes=None,
         samples=[Sample(begun=come, ended=ended, index=None, cpu_ns=ended - come, weight=1, stages=[way])],
     )
 
 
 def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> TaskSpan:
     begun, ended = record.begun, record.ended
-    reads = records.within(Kind.READ, begun, ended)
     collations = records.within(Kind.COLLATE, begun, ended)
     stages = records.within(Kind.STAGE, begun, ended)
     return TaskSpan(
@@ -333,8 +320,6 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
         arrived=None,
         cpu_ns=_known(record.c),
         runnable_ns=_known(record.d),
-        read_bytes=_known(reads[0].a) if reads else None,
-        device_bytes=_known(reads[0].b) if reads else None,
         collate=Span(collations[0].begun, collations[0].ended) if collations else None,
         collate_cpu_ns=_known(collations[0].a) if collations else None,
         samples=[

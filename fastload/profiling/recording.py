@@ -24,27 +24,8 @@ SETTINGS_FILE = "recording.json"
 def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
     """Write the settings of a new recording: the command, the warm-up and others."""
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    _write_settings(folder, {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings})
-
-
-def add_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
-    """Add settings that are known only at the end.
-
-    Raises:
-        TraceError: the file is missing or damaged.
-        OSError: it cannot be written; then it stays as it was.
-    """
-    _write_settings(folder, {**read_settings(os.fspath(folder)), **settings})
-
-
-def _write_settings(folder: str | os.PathLike[str], settings: dict[str, Any]) -> None:
-    path, unfinished = Path(folder, SETTINGS_FILE), Path(folder, f"{SETTINGS_FILE}.new")
-    try:
-        unfinished.write_text(json.dumps(settings) + "\n", encoding="utf-8")
-        unfinished.replace(path)
-    except OSError:  # such as a full disk: the old file is better than half of the new one
-        unfinished.unlink(missing_ok=True)
-        raise
+    whole = {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings}
+    Path(folder, SETTINGS_FILE).write_text(json.dumps(whole) + "\n", encoding="utf-8")
 
 
 def read_settings(folder: str) -> dict[str, Any]:

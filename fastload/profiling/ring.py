@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ..errors import TraceError
 
-VERSION = 4
+VERSION = 5
 MAGIC = b"FLTRACE\0"
 HEADER_BYTES = 4096
 HEADER = struct.Struct("<8sIIqqq")
@@ -42,8 +42,7 @@ class Kind(IntEnum):
     """
 
     WAIT = 1
-    """The loop waited in ``next()``. small: 1 if a batch came, 0 at the end or after an error, 2 for a batch from the
-    cache (``--ceiling``). a: iterator; b: batch."""
+    """The loop waited in ``next()``. small: 1 if a batch came, 0 at an end or after an error. a: iterator; b: batch."""
     DISPATCH = 2
     """Indices were drawn and sent to a worker. a: iterator; b: batch; c: time in the sampler; d: task within the batch;
     e: samples."""
@@ -67,13 +66,11 @@ class Kind(IntEnum):
     """A device around a wait, from its events. a: iterator; b: batch; c: idle."""
     EPOCH = 11
     """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
-    READ = 12
-    """Reading of files within a task. a: bytes requested; b: bytes that came from a device."""
-    LOOP = 13
+    LOOP = 12
     """The main thread between two waits. a: CPU time; b: run-queue time; c, d: the same of the wait before it."""
-    PROBE = 14
+    PROBE = 13
     """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
-    CARRIED = 15
+    CARRIED = 14
     """A worker on another machine did a task, and its rows are here. small: worker. a: iterator; b: batch; c: time that
     it worked; d: samples; e: task within the batch."""
 

@@ -1,23 +1,18 @@
-"""What ``profile.json`` contains: the analysis of a recording, from which all reports are made. Plain data.
+"""The analysis of a recording, from which all reports are made, and what ``profile.json`` contains. Plain data.
 
 Times are in milliseconds, shares from 0 to 1; what is unknown is None. ``version`` is raised when a field changes its
-meaning or is removed; fields may be added, and a reader ignores those that it does not know.
+meaning or is removed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..errors import TraceError
-
-VERSION = 4
+VERSION = 5
 
 Cause = Literal[
     "compute",
@@ -69,7 +64,6 @@ class SlowSample:
     index: int | None
     file: str | None
     ms: float
-    worker: int
     stage: str | None
     """The stage that took most of it."""
 
@@ -123,9 +117,6 @@ class Workers:
     """Share of the time at tasks: ready to run while others had the cores."""
     blocked: float | None
     """Share of the time at tasks: the rest, for example waiting for a disk."""
-    cache_hit: float | None
-    """Share of bytes read that were in the page cache."""
-    read_mb_per_s: float | None
     slowest_over_median: float | None
     """Time per sample of the slowest worker, divided by that of the median one: of fast and of usual samples, so that
     single slow samples do not count; without the run queue."""
@@ -143,7 +134,7 @@ class RankAnalysis:
     loader: Mapping[str, Any]
     """Settings of the loader that the rank waited for most."""
     num_steps: int
-    """Steps after the warm-up, on which everything else is based except for startup."""
+    """Steps after the warm-up, on which everything else is based except for the first batches."""
     num_warmup: int
     clock: Literal["host", "device"]
     """``device``: the device's idle time counts as a stall; ``host``: the waits do, because there is no device."""
@@ -155,14 +146,10 @@ class RankAnalysis:
     """Share of the steps' time that was lost."""
     blame_ms: Mapping[str, float]
     """Per step: the stall by state (:data:`~.formatting.STATES`); the values sum to the stall."""
-    head_of_line: float
-    """Share of the stall in which a later batch was already complete."""
     first_batch_ms: float | None
     """From making the first iterator to its first batch."""
     epoch_gap_ms: float | None
     """Mean of the same for later epochs."""
-    startup: float
-    """Share of the recorded time that was spent on making iterators and waiting for first batches."""
     workers: Workers
     verdict: Verdict
     slow_samples: list[SlowSample] = field(default_factory=list)
@@ -237,68 +224,28 @@ class Analysis:
     culprit: int | None
     """The rank that delays the others, if one does."""
     fixes: list[Fix]
-    ceiling_ms: float | None
-    """Time of a step with cached batches, as measured by ``--ceiling``."""
     overhead: float | None
     """Share of the workers' and the loop's time that the recording took, at least: the cost of a hook was measured in
     a tight loop."""
     missing: Mapping[str, str]
     """Signals that could not be recorded, and why."""
-    exit_status: int | None
-    """The script's; None while it runs, or if it is unknown."""
     version: int = VERSION
     costs: StepCosts | None = None
     """None: how batches were made is not known, or the data are resident in memory."""
     dominant: Dominant | None = None
     """None: there is none, or the recording is not one of level 2."""
 
-    def main_rank(self) -> RankAnalysis | None:
-        """Return the rank that the report is about: the one that delays the others, else the one that lost most time.
-
-        None: no process waited for a batch.
-        """
+    def main_rank(self) -> RankAnalysis:
+        """Return the rank that reports are about: the one that delays the others, else the one that lost most time."""
         for rank in self.ranks:
             if self.culprit is not None and rank.rank == self.culprit:
                 return rank
-        return max(self.ranks, key=lambda rank: rank.stall.value * rank.step_ms.value * rank.num_steps, default=None)
+        return max(self.ranks, key=lambda rank: rank.stall.value * rank.step_ms.value * rank.num_steps)
 
     def to_json(self) -> str:
-        """Return it as JSON for :meth:`from_json`.
+        """Return it as JSON.
 
         Raises:
             ValueError: a number is not finite, which JSON does not support.
         """
         return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str, where: str) -> Analysis:
-        """Return the analysis that :meth:`to_json` has written; errors name it ``where``.
-
-        Raises:
-            TraceError: it is not an analysis, or one of another version.
-        """
-        remedy = "name a file that fastload profile wrote, or delete it: it is made again from its recording"
-        try:
-            value = json.loads(text)
-            if (version := value["version"]) != VERSION:
-                raise ValueError(f"it has format version {version}, and this fastload reads {VERSION}")
-            made: Analysis = _decoded(cls, value)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise TraceError(f"{where} cannot be read: {error}; {remedy}") from error
-        return made
-
-
-def _decoded(kind: Any, value: Any) -> Any:
-    """Return a value of the type ``kind`` from JSON; unknown fields are ignored."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(**{name: _decoded(hints[name], value[name]) for name in hints if name in value})
-    if origin is list:
-        return [_decoded(arguments[0], one) for one in value]
-    if origin in (typing.Union, types.UnionType) and value is not None:
-        return _decoded(arguments[0], value)
-    return value
-
-
-_hints = functools.cache(typing.get_type_hints)

@@ -21,7 +21,6 @@ from .formatting import (
     plural,
     printable,
     rank_name,
-    run_queue_text,
     state_of,
     times,
     unit_of,
@@ -45,13 +44,11 @@ _GROUPS = {"storage": "blue", "cpu": "yellow", "cores": "red", "moving": "cyan",
 def summary(analysis: Analysis, *, whole: bool = False) -> Any:
     """Return the summary as a rich renderable; ``whole``: all states and fixes of it."""
     rank = analysis.main_rank()
-    if rank is None:
-        nothing = Text("no verdict: no recorded process waited for a batch", "bold")
-        return Group(Text("fastload profile", "bold"), _labelled([("VERDICT", nothing)]))
     parts: list[Any] = [_joined(_head(analysis, rank)), Text(), *_of_rank(analysis, rank, whole)]
     parts.append(_labelled(_suggestions(analysis, rank, None if whole else _FIXES_SHOWN)))
-    if remarks := list(_remarks(analysis)):
-        parts += [Text(), _labelled(remarks)]
+    if analysis.missing:
+        missing = (Text(f"{printable(signal)}: {printable(why)}", "dim") for signal, why in analysis.missing.items())
+        parts += [Text(), _labelled(("missing", words) for words in missing)]
     return Constrain(Group(*parts), _WIDEST)
 
 
@@ -106,10 +103,7 @@ def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
         yield "workers", facts
     if rank.first_batch_ms is not None:
         gap = None if rank.epoch_gap_ms is None else f"{ms(rank.epoch_gap_ms)} ms"
-        first, share = f"{ms(rank.first_batch_ms)} ms", percent(rank.startup)
-        yield "startup", _facts({"first batch after": first, "between epochs": gap, "share of the run": share})
-    if (waits := run_queue_text(rank.workers)) is not None:
-        yield "", Text(waits, "dim")
+        yield "startup", _facts({"first batch after": f"{ms(rank.first_batch_ms)} ms", "between epochs": gap})
     if lines := rank.loader.get("copied"):
         yield "memory", Text("\n".join(map(printable, lines)))
 
@@ -120,14 +114,12 @@ def _worker_facts(rank: RankAnalysis) -> Text:
     if workers.slowest is not None and workers.slowest_over_median is not None:
         slowest = f"{workers.slowest}: {times(workers.slowest_over_median)} the median"
     shares = {"on CPU": workers.on_cpu, "waiting for a core": workers.run_queue, "blocked": workers.blocked}
-    shares["page-cache hits"] = workers.cache_hit
     durations = {"task p50": workers.task_p50_ms, "task p99": workers.task_p99_ms}
     return _facts(
         {
             "busy": None if workers.busy is None else percent(workers.busy),
             **{name: None if value is None else f"{ms(value)} ms" for name, value in durations.items()},
             **{name: None if share is None else percent(share) for name, share in shares.items()},
-            "read": None if workers.read_mb_per_s is None else f"{ms(workers.read_mb_per_s)} MB/s",
             "slowest worker": slowest,
         }
     )
@@ -144,8 +136,6 @@ def _suggestions(analysis: Analysis, rank: RankAnalysis, shown: int | None) -> I
         yield "FIX", _no_fix_text(analysis, rank)
     elif left := len(analysis.fixes[shown:] if shown else []):
         yield "", Text(f"{left} more in profile.html", "dim")
-    if analysis.ceiling_ms is not None:
-        yield "ceiling", f"{ms(analysis.ceiling_ms)} ms a step with cached batches (measured)"
 
 
 def _no_fix_text(analysis: Analysis, rank: RankAnalysis) -> str:
@@ -157,13 +147,6 @@ def _no_fix_text(analysis: Analysis, rank: RankAnalysis) -> str:
     if analysis.costs is None:
         return "none: how the batches were made is not known, or the data are resident in memory"
     return "none: no known change against this cause can make a step 3 % faster"
-
-
-def _remarks(analysis: Analysis) -> Iterator[tuple[str, Any]]:
-    for signal, why in analysis.missing.items():
-        yield "missing", Text(f"{printable(signal)}: {printable(why)}", "dim")
-    if analysis.exit_status:
-        yield "script", f"exit status {analysis.exit_status}"
 
 
 def _joined(facts: Iterable[str]) -> Text:
@@ -233,8 +216,6 @@ def _why(rank: RankAnalysis, whole: bool) -> Any:
         share = value / total
         grid.add_row(name, f"{ms(value)} ms", percent(share), Bar(1.0, 0.0, share, color=color))
     lines = [f"{name}: {meaning}" for name, meaning in _meanings(states, total)]
-    if rank.head_of_line >= 0.005:
-        lines.append(f"in {percent(rank.head_of_line)} of the stall a later batch was already complete")
     return Group(grid, *(Text(line, "dim") for line in lines))
 
 

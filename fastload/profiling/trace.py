@@ -63,10 +63,6 @@ class TaskSpan(Span):
     cpu_ns: int | None
     runnable_ns: int | None
     """Ready to run, while others had the cores."""
-    read_bytes: int | None
-    """Requested by read calls."""
-    device_bytes: int | None
-    """Read from a storage device: not in the page cache."""
     samples: list[Sample] = field(default_factory=list)
     collate: Span | None = None
     collate_cpu_ns: int | None = None
@@ -159,8 +155,6 @@ class Rank:
     steps: list[TracedStep]
     ahead: list[TracedBatch]
     """Batches that were never delivered, or whose wait was overwritten: they kept workers busy."""
-    ceiling_ns: float | None = None
-    """Mean time of a step with cached batches; None without such steps."""
     probe_ns: list[int] = field(default_factory=list)
     """How late a thread that slept got the interpreter, each time."""
     files: dict[int, str] = field(default_factory=dict)
@@ -183,4 +177,3 @@ class Trace:
     hooks_ns: float | None = None
     """What all hooks took, at least; None if unknown."""
     recorded: str = ""
-    exit_status: int | None = None

@@ -199,8 +199,6 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
     durations = [task.ns / 1e6 for task in tasks]
     cuts = quantiles(durations, n=100, method="inclusive") if len(durations) > 1 else durations * 99
     on_cpu, run_queue, blocked = _shares(tasks)
-    asked = [task.read_bytes for task in tasks if task.read_bytes is not None]
-    from_device = [task.device_bytes for task in tasks if task.device_bytes is not None]
     paces = worker_paces(tasks)
     slowest = max(paces, key=lambda worker: paces[worker], default=None)
     return Workers(
@@ -212,8 +210,6 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
         on_cpu=on_cpu,
         run_queue=run_queue,
         blocked=blocked,
-        cache_hit=max(0.0, 1 - sum(from_device) / sum(asked)) if any(asked) and from_device else None,
-        read_mb_per_s=sum(asked) / 1e6 / (within.ns / 1e9) if asked and within.ns else None,
         slowest_over_median=None if slowest is None else paces[slowest],
         slowest=slowest,
         stages_ms=stages_of(tasks, waiting=True),
@@ -299,20 +295,18 @@ def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[Sl
 
     Of a sample that several epochs loaded, or a file that several samples share, there is the slowest time only.
     """
-    known = [(task.worker, sample) for task in tasks for sample in task.samples if sample.index is not None]
-    slowest: dict[int | str, tuple[int, Sample]] = {}
-    for worker, sample in sorted(known, key=lambda pair: -pair[1].ns):
-        assert sample.index is not None
-        slowest.setdefault(files.get(sample.index, sample.index), (worker, sample))
+    slowest: dict[int | str, Sample] = {}
+    for sample in sorted((sample for task in tasks for sample in task.samples), key=lambda sample: -sample.ns):
+        if sample.index is not None:
+            slowest.setdefault(files.get(sample.index, sample.index), sample)
     return [
         SlowSample(
             index=sample.index,
             file=None if sample.index is None else files.get(sample.index),
             ms=sample.ns / 1e6,
-            worker=worker,
             stage=_longest_stage(sample),
         )
-        for worker, sample in islice(slowest.values(), _NUM_SLOW)
+        for sample in islice(slowest.values(), _NUM_SLOW)
     ]
 
 

@@ -1,10 +1,5 @@
 """RandAugment and TrivialAugmentWide, with separate operations and magnitudes for each sample.
 
-::
-
-    draw        for each step: operation, magnitude, sign of each sample; which samples have which kind of operation
-    transform   for each step and kind: those samples through one batched function
-
 Operations, ranges and signs are torchvision's, and given the parameters a sample is what torchvision makes of it:
 see ``fastload.transforms.color`` and ``fastload.transforms.auto_operations`` for how nearly.
 """

@@ -103,7 +103,6 @@ def _place_of_images(batch: Any) -> Any:
 
 
 def _place_of_labels(batch: Any, transform: Transform) -> Any:
-    """Return the index or key of the labels in a batch."""
     if isinstance(batch, (list, tuple)) and len(batch) > 1 and isinstance(batch[1], Tensor):
         return 1
     if isinstance(batch, Mapping):
@@ -126,7 +125,6 @@ def _describe(batch: Any) -> str:
 
 
 def _with(batch: Any, changed: dict[Any, Any]) -> Any:
-    """Return a copy of a batch with some entries replaced."""
     if isinstance(batch, Mapping):
         made: Any = copy.copy(batch) if isinstance(batch, MutableMapping) else dict(batch)
         made.update(changed)

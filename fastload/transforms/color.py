@@ -33,12 +33,9 @@ def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
     factor of 1 leaves the image as it is. Contrast of uint8 images of more than 65,000 pixels: at most 1 apart from
     torchvision, whose sum of so many is rounded.
 
-    Args:
-        images: C is 1 or 3.
-        kinds: [N], or [N, T] in their order, int64: 0 for brightness, 1 for contrast, 2 for saturation.
-        factors: of the same shape, at least 0.
+    ``kinds``: [N], or [N, T] in their order, int64: 0 for brightness, 1 for contrast, 2 for saturation; ``factors``: of
+    the same shape, at least 0.
     """
-    check_channels(images, "blend")
     kinds, factors = kinds.view(len(images), -1), factors.view(len(images), -1)
     blended = _widened(images)
     for turn in range(kinds.shape[1]):
@@ -61,7 +58,6 @@ def adjust_hue(images: Tensor, factors: Tensor) -> Tensor:
 
     Images with 1 channel are returned as they are.
     """
-    check_channels(images, "adjust_hue")
     if images.shape[1] == 1:
         return images
     turn = factors.to(torch.float32).view(-1, 1, 1)
@@ -123,8 +119,6 @@ def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
 def rgb_to_grayscale(images: Tensor, *, num_output_channels: int = 1) -> Tensor:
     """Return the grey levels of 1 or 3 channels, in 1 or in 3 channels: the same level three times."""
     check_channels(images, "rgb_to_grayscale")
-    if num_output_channels not in (1, 3):
-        raise ValueError(f"num_output_channels must be 1 or 3, got {num_output_channels=}")
     grey = images.clone() if images.shape[1] == 1 else narrowed(_luma(_widened(images)), images.dtype)
     return grey.expand(-1, num_output_channels, -1, -1)
 
@@ -228,13 +222,8 @@ def gaussian_blur(images: Tensor, sigmas: Tensor, *, kernel_size: tuple[int, int
     apart where a mean is within 1e-4 of half an integer, floats are within 1e-5 (float16 and bfloat16 are computed in
     float32 and rounded once: within 8 units in the last place of 1.0).
 
-    Args:
-        images: any number of channels.
-        sigmas: [N], or [N, 2] for x and y; above 0, in pixels. Not looked at, since that would wait for the device.
-        kernel_size: (x, y), odd, in pixels.
-
-    Raises:
-        ValueError: the kernel reaches beyond the reflected image.
+    ``sigmas``: [N], or [N, 2] for x and y; above 0, in pixels; ``kernel_size``: (x, y), odd. A kernel that reaches
+    beyond the reflected image is a ValueError.
     """
     size_x, size_y = kernel_size
     height, width = images.shape[2:]

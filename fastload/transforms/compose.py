@@ -84,12 +84,7 @@ class Compose(Transform):
         super().__init__()
         self.layout = layout
         self.transforms = nn.ModuleList(members)
-        count: Counter[str] = Counter()
-        self._names = []
-        for member in members:
-            name = type(member).__name__
-            count[name] += 1
-            self._names.append(name if count[name] == 1 else f"{name} {count[name]}")
+        self._names = numbered(type(member).__name__ for member in members)
         self._stages = stages_of(members)
         self.mixes = any(member.mixes for member in members)
 
@@ -210,6 +205,16 @@ class Warped(ComposeStage):
         assert composed is not None
         settings = next(member for member in self.members if isinstance(member, Resampled))
         return warp(images, composed, settings.interpolation, settings.fill)
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return names, with a number behind each that has occurred before."""
+    count: Counter[str] = Counter()
+    found = []
+    for name in names:
+        count[name] += 1
+        found.append(name if count[name] == 1 else f"{name} {count[name]}")
+    return found
 
 
 def stages_of(transforms: Sequence[Transform]) -> list[ComposeStage]:

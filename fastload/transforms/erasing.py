@@ -239,9 +239,8 @@ def normal_noise(words: Tensor, places: Tensor) -> Tensor:
     function of it is normal: between -5.3 and 5.3. On another device the hash is the same, and the function may differ
     in the last place.
 
-    Args:
-        words: two along dimension 0 for one sample, or along dimension 1 for many, below 2**32, int64.
-        places: counted through the channels, rows and columns of an image; int64, below 2**31.
+    ``words``: two along dimension 0 for one sample, or along dimension 1 for many; ``places``: counted through the
+    channels, rows and columns of an image, below 2**31; int64.
     """
     first, second = words.unbind(0) if words.ndim == 1 else words.unbind(1)
     mixed = _hash(_hash((places * 0x9E3779B9 + first) & _LOW) ^ second)

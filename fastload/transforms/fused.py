@@ -99,16 +99,10 @@ def transformed(
     arithmetic: Arithmetic,
     by_torch: Callable[[], Tensor],
 ) -> Tensor:
-    """Return images with their pixels moved and their values changed: see ``gather.transformed``.
+    """Return images, in any strides, with their pixels moved and their values changed: see ``gather.transformed``.
 
-    Args:
-        images: in any strides.
-        rows: the steps along the rows, in their order; [] moves nothing.
-        cols: likewise.
-        size: (h, w) of the result.
-        fill: the value of pixels without a source, in the images' units, before the arithmetic; None: there are none.
-        arithmetic: one that ``computes`` accepts.
-        by_torch: gives the same by torch's operations; but Operation.LINE rounds once, where torch rounds twice.
+    ``arithmetic`` is one that ``computes`` accepts. ``by_torch`` gives the same; but Operation.LINE rounds once, where
+    torch rounds twice.
 
     Cost:
         One launch on the current stream, without a synchronisation, which reads and writes each pixel once. The first
@@ -163,14 +157,8 @@ def resized(
 ) -> Tensor:
     """Return what is in the boxes, resized with antialiasing, and its levels changed: see ``resampling.resample``.
 
-    Args:
-        images: uint8, in any strides.
-        boxes: clipped to the images.
-        size: (h, w) of the result.
-        interpolation: "bilinear" or "bicubic".
-        flip: [N], bool: which results are flipped left to right; None: none.
-        arithmetic: of uint8; not MOMENTS.
-        by_torch: gives the same by torch's operations, within the tolerance of uint8 there.
+    Images are uint8, in any strides; ``arithmetic`` is not MOMENTS; ``by_torch`` gives the same within the tolerance of
+    uint8 there.
 
     Cost:
         As ``transformed``, and no memory but the result's. For images k times as large along each side as the

@@ -82,12 +82,7 @@ def transformed(
 ) -> Tensor:
     """Return images with their pixels moved and their values changed, in one pass where a kernel takes them.
 
-    Args:
-        images: [N, C, H, W]; contiguous, channels-last or neither. The result is channels-last if they are.
-        transforms: those that move pixels, in their order.
-        params: of each of them, on the images' device.
-        fill: the value of pixels without a source; None: there are none.
-        arithmetic: what is done with the values; None: nothing.
+    The result is channels-last if the images are. ``fill``: the value of pixels without a source; None: there are none.
     """
     done = arithmetic or Arithmetic(Operation.COPY, images.dtype)
     if not transforms and done.operation == Operation.COPY:

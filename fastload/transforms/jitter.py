@@ -139,10 +139,7 @@ class GaussianBlur(Transform):
 
 
 class _Sometimes(Transform):
-    """Does something to each sample with probability p.
-
-    Drawn: ``chosen`` [N], bool: to which samples; ``rows`` [K], int64: the same samples as indices.
-    """
+    """Does something to each sample with probability p."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -153,9 +150,7 @@ class _Sometimes(Transform):
         return {"chosen": tensor_of(chosen, torch.bool), "rows": _rows(chosen)}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        # A compiler that looks at them compiles for each number of rows.
-        rows = None if torch.compiler.is_compiling() else params["rows"]
-        return choose(images, params["chosen"], rows, self.change)
+        return choose(images, params["chosen"], params["rows"], self.change)
 
     def change(self, images: Tensor) -> Tensor:
         """Return the changed images, of any number of samples."""
@@ -256,7 +251,6 @@ class RandomAdjustSharpness(_Sometimes):
 
 
 def _same(images: Tensor, value: float) -> Tensor:
-    """Return a factor for each sample, all the same."""
     return torch.full((len(images),), value, dtype=torch.float32, device=images.device)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
+
+from ..base.nesting import leaves_of, map_leaves
 
 Params: TypeAlias = dict[str, Tensor]
 """The parameters of one transform for a batch: tensors of the CPU, or of the images' device, [N, ...] each."""
@@ -46,13 +48,18 @@ def params_to(params: Any, device: torch.device) -> Any:
     give parameters that are on the device.
     """
     to_cuda = device.type == "cuda"
-    waiting = [leaf for leaf in leaves_of(params) if to_cuda and leaf.device.type == "cpu"]
+    leaves = (leaf for _, leaf in leaves_of(params, _is_tensor))
+    waiting = [leaf for leaf in leaves if to_cuda and _is_tensor(leaf) and leaf.device.type == "cpu"]
     moved = iter(_in_one_copy(waiting, device) if waiting else ())
 
     def on_device(leaf: Tensor) -> Tensor:
         return next(moved) if to_cuda and leaf.device.type == "cpu" else leaf.to(device, non_blocking=True)
 
-    return _mapped(params, on_device)
+    return map_leaves(params, on_device, is_leaf=_is_tensor)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
 
 
 @uncompiled
@@ -94,17 +101,11 @@ def views_of(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def check_params(place: str, given: Any, wanted: Any, num: int, rows: bool = False) -> None:
-    """Check parameters that the caller gives: names, nesting, kinds of dtypes and shapes; without a synchronisation.
+    """Raise a TypeError or ValueError unless the parameters given are like those wanted, drawn for as many images.
 
-    On the CPU also that floats are finite, and that indices of samples, under a name that begins with "rows", are in
-    the batch. How many such indices there are depends on the draws, and is not compared.
-
-    Args:
-        place: of these parameters, for the TypeError or ValueError.
-        given: the parameters.
-        wanted: what the transform draws for as many images; the values do not matter.
-        num: of images.
-        rows: these are indices of samples.
+    Names, nesting, kinds of dtypes and shapes are compared, without a synchronisation. On the CPU floats must be
+    finite, and indices of samples, under a name that begins with "rows", in the batch; how many there are depends on
+    the draws. ``place``: of these parameters, for the error.
     """
     parts, theirs = _parts(wanted), _parts(given)
     if parts is None:
@@ -153,25 +154,3 @@ _REMEDY = "use what return_params=True returned for as many images"
 
 def _names(params: Mapping[Any, Any]) -> str:
     return ", ".join(map(repr, params)) or "nothing in it"
-
-
-def _mapped(params: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(params, Tensor):
-        return function(params)
-    if isinstance(params, Mapping):
-        return {name: _mapped(value, function) for name, value in params.items()}
-    if isinstance(params, (list, tuple)):
-        return type(params)(_mapped(value, function) for value in params)
-    return params
-
-
-def leaves_of(params: Any) -> Iterator[Tensor]:
-    """Yield the tensors of a nest, in its order."""
-    if isinstance(params, Tensor):
-        yield params
-    elif isinstance(params, Mapping):
-        for value in params.values():
-            yield from leaves_of(value)
-    elif isinstance(params, (list, tuple)):
-        for value in params:
-            yield from leaves_of(value)

@@ -34,14 +34,8 @@ def served(
     """Return the result of a kernel that has proved itself, else that of torch's operations.
 
     While a CUDA graph is captured nothing can be compared: then a kernel that is still to prove itself does not serve.
-
-    Args:
-        device: of the tensors.
-        name: what the kernel does, for the warning.
-        kind: tells calls apart for which other code is compiled.
-        launch: the kernel.
-        by_torch: the same by torch's operations.
-        difference: (kernel's result, torch's) -> how they differ beyond the tolerance, in words; None: they do not.
+    ``name`` is for the warning; ``kind`` tells calls apart for which other code is compiled; ``difference`` says how
+    the kernel's result differs from torch's beyond the tolerance.
     """
     key = device, name, kind
     is_new = key not in _reasons

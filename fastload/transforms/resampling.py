@@ -129,14 +129,8 @@ def resample(
 ) -> Tensor:
     """Return what is in the boxes, resized by products with matrices of weights. Does not read a value.
 
-    Args:
-        images: [N, C, H, W].
-        boxes: within the images.
-        size: h and w.
-        interpolation: "bilinear" or "bicubic", as torch defines them: with antialiasing after Pillow (bicubic with
-            a = -0.5), without it a = -0.75.
-        antialias: widen the filter where a box becomes smaller.
-        flip: [N], bool: which results are flipped left to right; None: none.
+    Boxes are within the images. "bilinear" and "bicubic" are as torch defines them: with antialiasing after Pillow
+    (bicubic with a = -0.5), without it a = -0.75. ``flip``: [N], bool: which results are flipped left to right.
 
     Tolerance, against ``resize_boxes``: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
     1e-12 times the largest value; in half precision one unit in the last place. For uint8 the columns' result is

@@ -86,10 +86,10 @@ class _Resizing(MovingTransform, SampleTransform):
         boxes, after = self._boxes(params, shape, device), self.shape_after(shape)
         exact = self.interpolation == "nearest-exact"
         rows, cols = (
-            [AxisStep(StepKind.MAP, _nearest(start, length, size, exact, shape.num), size, size)]
-            for start, length, size in (
-                (boxes.top, boxes.height, after.height),
-                (boxes.left, boxes.width, after.width),
+            [AxisStep(StepKind.MAP, places.expand(shape.num, -1).contiguous(), size, size)]
+            for places, size in (
+                (boxes.top[:, None] + nearest_places(boxes.height, after.height, exact), after.height),
+                (boxes.left[:, None] + nearest_places(boxes.width, after.width, exact), after.width),
             )
         )
         return rows, cols
@@ -189,10 +189,6 @@ class Resize(_Resizing):
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         return self.resize_sample(image, self.max_size)
-
-
-def _nearest(start: Tensor, length: Tensor, size: int, exact: bool, num: int) -> Tensor:
-    return (start[:, None] + nearest_places(length, size, exact)).expand(num, -1).contiguous()
 
 
 class RandomResizedCrop(_Resizing):

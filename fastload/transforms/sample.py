@@ -69,11 +69,8 @@ class SampleTransform:
     def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
         """Return the transform that does what torchvision's of this name does, whose attributes alone are read.
 
-        ``state``: what the image is before it; ``version``: of its class.
-
-        Raises:
-            NotRecognised, ConfigError: why it cannot be replaced.
-            TypeError, ValueError, AttributeError, LookupError: its attributes are not what torchvision makes them.
+        ``state``: what the image is before it. An error says why it cannot be replaced: NotRecognised, or what comes of
+        attributes that are not what torchvision makes them.
         """
         return cls(**{name: getattr(given, name) for name in inspect.signature(cls).parameters if hasattr(given, name)})
 
@@ -168,7 +165,6 @@ class SampleTransform:
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def _arguments(self) -> list[tuple[str, Any, Any]]:
-        """Return the name, value and default of each argument."""
         parameters = inspect.signature(type(self)).parameters
         return [(name, getattr(self, name), parameters[name].default) for name in parameters if name in vars(self)]
 
@@ -201,8 +197,6 @@ class Sizes(NamedTuple):
 
     height: Integers
     width: Integers
-    alike: bool = False
-    """Whether all of them are known to be the same."""
     channels: int = 3
     """Of each image."""
 
@@ -210,18 +204,18 @@ class Sizes(NamedTuple):
     def of(cls, sizes: list[tuple[int, int]], channels: int = 3) -> Sizes:
         """Return these (height, width)."""
         both = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-        return cls(both[:, 0], both[:, 1], False, channels)
+        return cls(both[:, 0], both[:, 1], channels)
 
     @classmethod
     def all_of(cls, size: tuple[int, int], count: int, channels: int = 3) -> Sizes:
         """Return this (height, width) ``count`` times."""
         height, width = (np.full(count, side, dtype=np.int64) for side in size)
-        return cls(height, width, True, channels)
+        return cls(height, width, channels)
 
     def common(self) -> tuple[int, int] | None:
         """Return the size that all of them have; None if they differ."""
         height, width = int(self.height[0]), int(self.width[0])
-        alike = self.alike or ((self.height == height).all() and (self.width == width).all())
+        alike = (self.height == height).all() and (self.width == width).all()
         return (height, width) if alike else None
 
     def groups(self) -> list[tuple[Any, tuple[int, int]]]:
@@ -239,7 +233,7 @@ class Sizes(NamedTuple):
         height, width = self.height.copy(), self.width.copy()
         for rows, size in self.groups():
             height[rows], width[rows] = step.size_after(*size)
-        return Sizes(height, width, False, self.channels)
+        return Sizes(height, width, self.channels)
 
 
 def _arrays(params: Params) -> Drawn:

@@ -97,7 +97,6 @@ def slices(images: Tensor) -> list[slice]:
 
 
 def _empty_like(images: Tensor, part: Tensor) -> Tensor:
-    """Return an empty tensor for the results of all images, in their memory format, given the results of a part."""
     if part.shape[1:] == images.shape[1:]:
         return torch.empty_like(images, dtype=part.dtype)
     return part.new_empty((len(images), *part.shape[1:]))
@@ -133,7 +132,7 @@ def _put(images: Tensor, rows: Tensor, part: Tensor) -> None:
 def choose(
     images: Tensor,
     chosen: Tensor,
-    rows: Tensor | None,
+    rows: Tensor,
     function: Callable[..., Tensor],
     *values: Tensor,
     inplace: bool = False,
@@ -144,7 +143,7 @@ def choose(
     does not look at them; ``values``: [N, ...] each; ``inplace``: the images may be changed.
     """
     # A compiler would compile for each K anew, and K changes from batch to batch.
-    if torch.compiler.is_compiling() or rows is None:  # in this order: a compiler keeps the size of what it looks at
+    if torch.compiler.is_compiling():
         return pick(chosen.view(-1, 1, 1, 1), function(images, *values), images)
     if len(rows) == len(images):
         return function(images, *values)

@@ -13,7 +13,11 @@ import fastload
 from fastload.base.copied_lists import bytes_of, copied_lists
 
 PATHS = [f"/data/train/{place:08d}.jpg" for place in range(20_000)]
-MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def large_is_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastload.base.copied_lists.LEAST_BYTES", 1 << 20)
 
 
 class Paths(Dataset[Any]):
@@ -43,26 +47,25 @@ def test_one_object_many_times_counts_as_none() -> None:
 
 
 def test_lists_are_named_through_datasets_that_hold_others() -> None:
-    [found] = copied_lists(Paths(PATHS), MIB)
+    [found] = copied_lists(Paths(PATHS))
     assert (found.name, found.kind, found.length) == ("dataset.samples", "list", 20_000)
     assert "fastload.share(dataset.samples)" in str(found)
     inner = Subset(ConcatDataset([Paths([]), Paths(PATHS)]), [0])
-    assert [found.name for found in copied_lists(inner, MIB)] == ["dataset.dataset.datasets[1].samples"]
+    assert [found.name for found in copied_lists(inner)] == ["dataset.dataset.datasets[1].samples"]
 
 
 def test_a_list_under_two_names_is_found_once() -> None:
     dataset = Paths(PATHS)
     dataset.imgs = dataset.samples  # type: ignore[attr-defined]
-    assert len(copied_lists(dataset, MIB)) == 1
+    assert len(copied_lists(dataset)) == 1
 
 
 @pytest.mark.parametrize("samples", [PATHS[:5000], np.array(PATHS), fastload.share(PATHS)])
 def test_nothing_is_found_where_workers_copy_little(samples: Any) -> None:
-    assert copied_lists(Paths(samples), MIB) == []
+    assert copied_lists(Paths(samples)) == []
 
 
-def test_explain_names_the_list_for_worker_processes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastload.base.copied_lists.LEAST_BYTES", MIB)
+def test_explain_names_the_list_for_worker_processes_alone() -> None:
     arguments: dict[str, Any] = {"num_workers": 2}
     assert "fastload.share(dataset.samples)" in fastload.DataLoader(Paths(PATHS), 8, **arguments).explain()
     for other in ({"num_workers": 0}, {"num_workers": 2, "worker_method": "thread"}):

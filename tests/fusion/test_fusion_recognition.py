@@ -355,9 +355,9 @@ class MyBlur:
         return image
 
 
-GRAY, AFTER = v1.RandomGrayscale(), "comes after RandomGrayscale"
+GRAY, ALONE = v1.RandomGrayscale(), "no one pass can do it between the steps beside it"
 TO_FLOATS = [v1.PILToTensor(), v1.ConvertImageDtype(torch.float32)]
-FLOATS = "it gets floats, and only bytes are moved together: put it before ConvertImageDtype"
+FLOATS = "it gets floats, and only bytes are moved together: put it before the conversion"
 ERASE, FLIP = v1.RandomErasing(), v1.RandomHorizontalFlip()
 
 
@@ -387,16 +387,16 @@ ImageFolder: 25 files
 @pytest.mark.parametrize(
     ("steps", "place", "runs", "note"),
     [
-        ([v2.ToImage(), v2.RandomResizedCrop(9)], 3, "torchvision", "the row crops, and torch resizes the tensor"),
+        ([v2.ToImage(), v2.RandomResizedCrop(9)], 3, "torchvision", "torch's own arithmetic"),
         ([v2.ToImage(), v2.Resize((9, 9))], 3, "torchvision", "torch's own arithmetic"),
         ([v1.Resize(9), v1.ToTensor()], 3, "torchvision", "the images are of different sizes"),
         ([v1.Resize((9, 9)), v1.RandomCrop(9, 1)], 3, "torchvision", "the samples are PIL images"),
-        ([v1.RandomCrop(9, 1), v1.ToTensor()], 2, "torchvision", "each image is padded by its own size"),
-        ([*TO_FLOATS, v1.CenterCrop(9)], 3, "torchvision", "CenterCrop comes after it"),
+        ([v1.RandomCrop(9, 1), v1.ToTensor()], 2, "torchvision", ALONE),
+        ([*TO_FLOATS, v1.CenterCrop(9)], 3, "torchvision", ALONE),
         ([*TO_FLOATS, v1.CenterCrop(9)], 4, "torchvision", FLOATS),
-        ([*TO_FLOATS, v1.CenterCrop(9), v1.Normalize(MEAN, STD)], 5, "torchvision", "comes after CenterCrop"),
-        ([v1.CenterCrop(9), *TO_FLOATS, ERASE, v1.Normalize(MEAN, STD)], 5, "torchvision", "Normalize comes after it"),
-        ([v1.CenterCrop(9), GRAY, v1.RandomVerticalFlip(), v1.ToTensor()], 4, "torchvision", AFTER),
+        ([*TO_FLOATS, v1.CenterCrop(9), v1.Normalize(MEAN, STD)], 5, "torchvision", ALONE),
+        ([v1.CenterCrop(9), *TO_FLOATS, ERASE, v1.Normalize(MEAN, STD)], 5, "torchvision", ALONE),
+        ([v1.CenterCrop(9), GRAY, v1.RandomVerticalFlip(), v1.ToTensor()], 4, "torchvision", ALONE),
         ([v1.CenterCrop(9), v1.ToTensor(), v1.RandomErasing()], 4, "values, in place", ""),
         ([v1.ColorJitter(0.4), v1.ToTensor()], 2, "torchvision", "Pillow's own arithmetic"),
         ([GRAY, FLIP, MyBlur(), v1.ToTensor()], 3, "torchvision", "so that MyBlur gets what it would get"),

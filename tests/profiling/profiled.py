@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import Dataset
 
 import fastload
+from fastload.profiling.analyze import analysis_of
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis
 from fastload.profiling.trace import Rank, Trace
@@ -80,8 +81,7 @@ class Profiled(NamedTuple):
 
     @property
     def analysis(self) -> Analysis:
-        path = self.folder / "profile.json"
-        return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
+        return analysis_of(str(self.folder))
 
 
 def write(folder: Path, text: str, name: str = "train.py") -> Path:

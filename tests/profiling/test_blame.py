@@ -49,8 +49,6 @@ def task_of(begun: int, ended: int, **values: Any) -> TaskSpan:
         "arrived": ended,
         "cpu_ns": None,
         "runnable_ns": None,
-        "read_bytes": None,
-        "device_bytes": None,
     }
     return TaskSpan(begun=begun, ended=ended, **{**fields, **values})
 

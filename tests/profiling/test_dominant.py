@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,6 @@ from fastload.base.console import as_text
 from fastload.late import opener
 from fastload.profiling.dominant import dominant
 from fastload.profiling.measuring import measured_stages_ms
-from fastload.profiling.schema import Analysis
 from fastload.profiling.summary import summary
 
 
@@ -66,10 +64,6 @@ def test_the_summary_has_its_lines_unless_the_loader_keeps_up():
     slow, fast = analysis("cpu", dominant=found), analysis("compute", dominant=found)
     assert line in as_text(summary(slow), width=100)
     assert line not in as_text(summary(fast), width=100)
-    assert Analysis.from_json(slow.to_json(), "here").dominant == found
-    without = json.loads(slow.to_json())
-    del without["dominant"]
-    assert Analysis.from_json(json.dumps(without), "here").dominant is None
 
 
 # -- what is measured --------------------------------------------------------------------------------------------------

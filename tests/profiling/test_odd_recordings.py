@@ -20,7 +20,6 @@ import fastload
 from fastload.profiling.analyze import analyze
 from fastload.profiling.reader import read_trace
 from fastload.profiling.ring import Kind, Ring
-from fastload.profiling.schema import Analysis
 from fastload.profiling.trace import Rank, Sample, Span, Trace, TracedBatch, TracedStep
 from fastload.profiling.workers import stages_of
 
@@ -43,9 +42,7 @@ def unsound(value: Any, place: str = "") -> list[str]:
 @settings(max_examples=30)
 def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one, other, alone, warmup):
     found = analyze(trace_of(*([one] if alone else [one, other]), warmup=warmup))
-    text = found.to_json()
-    assert Analysis.from_json(text, "it") == found
-    assert unsound(json.loads(text)) == []
+    assert unsound(json.loads(found.to_json())) == []
     for rank in found.ranks:
         lost = sum(rank.blame_ms.values())
         assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, abs=1e-6) or lost > rank.step_ms.value

@@ -20,7 +20,7 @@ import fastload
 from fastload import ConfigError, observe
 from fastload.cli import main
 from fastload.errors import TraceError
-from fastload.profiling.schema import Analysis
+from fastload.profiling.page import page
 from fastload.profiling.trace import Rank
 
 PROTECTED = [
@@ -160,18 +160,35 @@ def test_a_recording_without_a_batch_says_so() -> None:
 def test_a_recording_is_explained_here_and_by_fastload_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loader = DataLoader(Numbers(0.005), batch_size=1)
-    with fastload.profile(loader, folder=tmp_path / "new") as recorded:
+    loader, folder = DataLoader(Numbers(0.005), batch_size=1), str(tmp_path / "new")
+    with fastload.profile(loader, folder=folder) as recorded:
         for _ in range(4):
             list(loader)
     analysis = recorded.analysis()
     (rank,) = analysis.ranks
     assert (rank.num_steps, rank.verdict.cause) == (48, "read")
     assert rank.blame_ms["read"] > 4
-    assert main(["report", str(tmp_path / "new")]) == 0
-    assert "read-bound" in capsys.readouterr().out
-    assert main(["report", str(tmp_path / "new"), "--json"]) == 0
-    assert Analysis.from_json(capsys.readouterr().out, "it").ranks[0].num_steps == 48
+    for kind, word in (("--text", "read-bound"), ("--perfetto", "traceEvents"), ("--json", '"num_steps": 48')):
+        assert main(["report", folder, kind]) == 0
+        assert word in capsys.readouterr().out
+    assert main(["report", folder, "--html", "-o", str(tmp_path / "page")]) == 0
+    assert (tmp_path / "page").read_text() == page(analysis)
+    assert main(["compare", folder, folder]) == 0
+    assert "no significant difference" in capsys.readouterr().out
+
+
+def test_of_two_the_one_that_is_broken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, broken = str(tmp_path / "whole"), tmp_path / "broken"
+    for folder in (whole, broken):
+        with fastload.profile(folder=folder):
+            list(DataLoader(Numbers(), batch_size=4))
+    (broken / "recording.json").write_text("{")
+    for words in (["compare", whole, str(broken)], ["compare", str(broken), whole], ["report", str(broken)]):
+        assert main(words) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith(f"fastload {words[0]}: {broken / 'recording.json'} cannot be read: ")
+        assert captured.err.count("\n") == 1
 
 
 def test_a_loader_that_was_begun_before_goes_on_unheard() -> None:

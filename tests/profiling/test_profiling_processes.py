@@ -178,7 +178,6 @@ def test_however_a_script_ends_what_was_recorded_stands(tmp_path: Path, end: str
     )
     done = profile(tmp_path, path)
     assert (done.status, done.output) == (ENDS[end], "0\n1\n2\n3\n")
-    assert done.analysis.exit_status == ENDS[end]
     (rank,) = done.trace.ranks
     assert [indices_of(step) for step in rank.steps] == [list(range(place, place + 4)) for place in range(0, 16, 4)]
     if "raise" in end:
@@ -290,7 +289,6 @@ def test_where_nothing_was_recorded_the_status_is_2_unless_the_script_has_its_ow
     done = profile(tmp_path, "plain.py")
     assert done.status == expected
     assert "no DataLoader was iterated over" in done.errors
-    assert ("the script ended with status 7" in done.errors) == (status == 7)
     assert "damaged" not in done.errors
     assert not done.folder.exists()
 

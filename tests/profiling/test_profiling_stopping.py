@@ -33,7 +33,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def asks(stopping: StepLimit) -> str:
     try:
-        stopping.cached()
+        stopping.check()
     except (SystemExit, Ended) as error:
         return type(error).__name__
     return "goes on"
@@ -50,9 +50,9 @@ def in_a_thread(stopping: StepLimit, times: int = 1) -> list[str]:
 def test_a_script_that_comes_back_again_and_again_is_ended_without_being_asked(signalled: list[int]) -> None:
     stopping = StepLimit(2)
     found = []
-    for batch in range(8):
+    for _ in range(8):
         found.append(asks(stopping))
-        stopping.count(batch)
+        stopping.count()
     assert found == ["goes on"] * 2 + ["SystemExit"] * 4 + ["Ended"] * 2
     assert signalled == []
 
@@ -63,8 +63,8 @@ def test_the_user_is_told_how_far_it_is_and_once_that_the_script_is_ended(
     seconds = iter(range(0, 100, 4))
     monkeypatch.setattr(stopping_module.time, "monotonic", lambda: next(seconds))
     stopping = StepLimit(5, tells=True)
-    for batch in range(5):
-        stopping.count(batch)
+    for _ in range(5):
+        stopping.count()
     assert [asks(stopping), asks(stopping)] == ["SystemExit"] * 2
     assert capsys.readouterr().err == (
         "fastload profile: 3 of 5 steps\n"
@@ -77,7 +77,7 @@ def test_a_thread_that_comes_back_again_and_again_and_one_that_is_begun_anew_are
     signalled: list[int], anew: bool
 ) -> None:
     stopping = StepLimit(1)
-    stopping.count("a")
+    stopping.count()
     found = [in_a_thread(stopping)[0] for _ in range(6)] if anew else in_a_thread(stopping, 6)
     assert found == ["SystemExit"] * 4 + ["Ended"] * 2
     assert signalled == [threading.main_thread().ident] * 4
@@ -85,7 +85,7 @@ def test_a_thread_that_comes_back_again_and_again_and_one_that_is_begun_anew_are
 
 def test_threads_that_were_there_already_end_one_by_one_and_the_main_one_is_asked_once(signalled: list[int]) -> None:
     stopping = StepLimit(1)
-    stopping.count("a")
+    stopping.count()
     there, turns = threading.Barrier(8), threading.Lock()
     found: list[str] = []
 
@@ -106,7 +106,7 @@ def test_threads_that_were_there_already_end_one_by_one_and_the_main_one_is_aske
 
 def test_a_child_that_is_forked_has_all_its_steps_before_it() -> None:
     stopping = StepLimit(1)
-    stopping.count("a")
+    stopping.count()
     child = os.fork()
     if not child:
         os._exit(0 if asks(stopping) == "goes on" else 1)
@@ -191,33 +191,9 @@ finally:
 
 
 @pytest.mark.thorough
-def test_the_loop_goes_on_with_cached_batches_and_their_steps_are_the_bound(tmp_path: Path) -> None:
-    script = write(tmp_path, SCRIPT.replace("Slow()", "Slow(0.05)"))
-    done = profile(tmp_path, script, options=("--steps", "10", "--warmup", "5", "--ceiling", "4"))
-    assert (done.status, done.output) == (0, "25 steps\n"), done.errors
-    (rank,) = done.trace.ranks
-    assert len(rank.steps) == 15, "those with cached batches are no steps of the loader's"
-    assert rank.steps[-1].loop_ns is not None
-    assert rank.steps[-1].loop_ns < 80e6, "it ends where the first cached batch is asked for"
-    assert rank.ceiling_ns is not None
-    assert 2e6 < rank.ceiling_ns < 80e6, "the loop's 2 ms, without the 100 ms that a batch takes"
-
-
-@pytest.mark.thorough
 def test_the_status_is_the_scripts_where_the_reports_cannot_be_written(tmp_path: Path) -> None:
     end = "list(DataLoader(torch.arange(4)))\nos.mkdir('recording/profile.json')\nraise SystemExit(7)\n"
     done = profile(tmp_path, write(tmp_path, end), options=())
     assert done.status == 7
     assert "fastload profile: [Errno" in done.errors
     assert "Traceback" not in done.errors
-
-
-def test_cached_batches_are_given_in_turns_the_oldest_first() -> None:
-    stopping = StepLimit(3, cached=2, again=5)
-    for batch in "abc":
-        assert stopping.cached() is None
-        stopping.count(batch)
-    assert [stopping.cached() for _ in range(5)] == [("b",), ("c",), ("b",), ("c",), ("b",)]
-    with pytest.raises(SystemExit) as ended:
-        stopping.cached()
-    assert ended.value.code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,14 @@ from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import segments_of
 from fastload.profiling.hooks.samples import _NUM_SLOWEST, SlowFiles, file_of
 from fastload.profiling.reader import CARRYING, _carried_task, read_trace
-from fastload.profiling.recording import SETTINGS_FILE, add_settings, read_settings, write_settings
+from fastload.profiling.recording import SETTINGS_FILE
 from fastload.profiling.ring import Kind, Record, Ring
 from fastload.profiling.trace import Span
 
 
 def recording(folder: Path, records: list[tuple[int, ...]], lines: list[dict[str, Any]] | None = None) -> str:
     """Write a recording of one process; records are kind, small, begun, ended, then their numbers."""
-    settings = {"command": ["train.py"], "warmup": 0, "recorded": "2026-01-02T03:04:05+00:00", "status": 3}
+    settings = {"command": ["train.py"], "warmup": 0, "recorded": "2026-01-02T03:04:05+00:00"}
     (folder / SETTINGS_FILE).write_text(json.dumps(settings), encoding="utf-8")
     known = [
         {"kind": "process", "pid": 7, "parent": 1, "rank": None, "cores": 2},
@@ -58,7 +57,7 @@ def test_passes_become_steps_with_their_batches_and_copies_and_the_wait_for_an_e
     assert [step.first for step in rank.steps] == [True, True]
     assert [step.copy_ns for step in rank.steps] == [5, 1]
     assert [(step.batch.iterator, step.batch.loader) for step in rank.steps] == [(0, 5), (1, 5)]
-    assert (trace.recorded, trace.exit_status) == ("2026-01-02T03:04:05+00:00", 3)
+    assert trace.recorded == "2026-01-02T03:04:05+00:00"
 
 
 def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
@@ -139,31 +138,6 @@ def test_a_dataset_without_a_list_of_files_names_none_and_runs_no_code():
     assert (file_of(odd, 5), file_of(odd, -3), file_of(odd, -1)) == (None, None, "1.jpg")
     odd.samples = [(3, "x"), ()]  # type: ignore[list-item]
     assert (file_of(odd, 0), file_of(odd, 1)) == (None, None)
-
-
-def test_what_is_known_only_at_the_end_leaves_what_was_known_before(tmp_path: Path) -> None:
-    write_settings(tmp_path, command=["train.py"], recorded="2026-03-05T14:30:00+01:00")
-    add_settings(tmp_path, status=3)
-    found = read_settings(str(tmp_path))
-    assert (found["recorded"], found["command"], found["status"]) == ("2026-03-05T14:30:00+01:00", ["train.py"], 3)
-    assert set(found) == {"recorded", "command", "status", "versions"}
-
-
-def test_a_disk_that_is_full_at_the_end_leaves_the_settings_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_settings(tmp_path, command=["train.py"])
-    before = (tmp_path / SETTINGS_FILE).read_bytes()
-
-    def half(path: Path, text: str, **_: object) -> int:
-        path.write_bytes(text.encode()[:10])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", half)
-    with pytest.raises(OSError, match="No space left"):
-        add_settings(tmp_path, status=0)
-    assert [path.name for path in tmp_path.iterdir()] == [SETTINGS_FILE]
-    assert (tmp_path / SETTINGS_FILE).read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from references import batches, halfway, keyed, made_images, resampled
 
 from fastload import ConfigError, transforms
+from fastload.base.nesting import tensors_in
 from fastload.transforms import (
     CenterCrop,
     ColorJitter,
@@ -30,7 +31,6 @@ from fastload.transforms import (
 )
 from fastload.transforms.base import BatchShape, Transform, shape_of
 from fastload.transforms.compose import ComposeStage, OnePass, Resized, Warped, stages_of
-from fastload.transforms.params import leaves_of
 
 MOMENTS = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
@@ -144,7 +144,7 @@ def by_stages(images, transforms, draws):
 def check_params(found, expected):
     assert [sorted(one) for one in found] == [sorted(one) for one in expected]
     for one, other in zip(found, expected, strict=True):
-        for leaf, its in zip(leaves_of(one), leaves_of(other), strict=True):
+        for leaf, its in zip(tensors_in(one), tensors_in(other), strict=True):
             assert torch.equal(leaf, its)
 
 

@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_map
 from torch_settings import default_device, default_dtype, deterministic
 
 from fastload import transforms
+from fastload.base.nesting import tensors_in
 from fastload.transforms import Compose, Draws, RandomCrop, RandomResizedCrop, tensors
 from fastload.transforms.base import BatchShape, Transform
-from fastload.transforms.params import leaves_of
 
 # What several members do in one pass, and ways of one that its case does not take.
 MAKE = {name: case.make for name, case in CASES.items()} | {
@@ -205,7 +205,7 @@ def results(name: str, dtype: torch.dtype, setting: Any) -> list[Tensor]:
         transform = CASES[name].make()
         params = params_of(transform, images)
         found = transform(images, *labels, params=params, return_params=True)
-    return [*found[:-1], *leaves_of(params)]
+    return [*found[:-1], *tensors_in(params)]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["on the CPU", "as on other devices"])

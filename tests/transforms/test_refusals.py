@@ -13,7 +13,7 @@ from torchvision.transforms import InterpolationMode
 
 from fastload import ConfigError
 from fastload import transforms as T
-from fastload.transforms import Draws, color
+from fastload.transforms import Draws
 from fastload.transforms.arguments import check_fill, check_interpolation, check_range, fill_values, in_float32
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -157,11 +157,6 @@ GIVEN: list[tuple[Any, tuple[Any, ...], type[Exception], str]] = [
 def test_images_and_labels_that_do_not_fit_are_refused(transform, given, error, message):
     with pytest.raises(error, match=message):
         transform(*given)
-
-
-def test_two_channels_of_grey_cannot_be_had():
-    with pytest.raises(ValueError, match="num_output_channels must be 1 or 3"):
-        color.rgb_to_grayscale(torch.zeros(2, 3, 4, 4), num_output_channels=2)
 
 
 def test_draws_of_other_samples_are_refused():

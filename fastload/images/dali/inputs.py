@@ -85,11 +85,7 @@ DECLARED: ContextVar[dict[str, Any] | None] = ContextVar("DECLARED", default=Non
 
 
 def import_dali() -> Any:
-    """Return the module ``nvidia.dali``.
-
-    Raises:
-        ConfigError: it cannot be imported.
-    """
+    """Return the module ``nvidia.dali``; a ConfigError if it cannot be imported."""
     try:
         import nvidia.dali.fn
         import nvidia.dali.types

@@ -25,11 +25,7 @@ from .inputs import DECLARED, INPUTS, Files, Ticket
 
 
 class Running:
-    """One pipeline, and what is under way in it.
-
-    Raises:
-        ConfigError: it has an executor that cannot be used.
-    """
+    """One pipeline, and what is under way in it."""
 
     def __init__(self, factory: Callable[..., Any], options: dict[str, Any]) -> None:
         declared: dict[str, Any] = {}

@@ -17,9 +17,8 @@ from .patching import hidden, without_frame
 from .samples import Batched, BatchedDataset, Samples
 from .session import Session
 
-# Small samples are not measured in every task (see samples.py). Of tasks below this mean time, in ns, one in 8 has all
-# clocks read; before that all of the first ones, which are the whole of a short run.
-_SHORT_TASK = 100_000_000
+# Small samples are measured in all of the first tasks, which are the whole of a short run, and then in one of 8 (see
+# samples.py).
 _FIRST_TASKS = 64
 _ONE_TASK_IN = 8
 
@@ -40,9 +39,6 @@ class TaskRecorder:
         """A task is running, and is not part of another one."""
         self._is_outermost = False
         self._number = 0
-        self._mean = 1e9
-        self._reads_clocks = True
-        """All clocks are read for this task; otherwise it is a short one."""
         self._has_samples = True
         self._run_queue = RunQueue()
         self._collated: tuple[int, int, int] | None = None
@@ -63,13 +59,8 @@ class TaskRecorder:
         if is_chosen or self._has_samples:
             recorded = [samples.begin(is_chosen) for samples in self._wrapped]
             self._has_samples = any(recorded)
-        self._reads_clocks = is_chosen or self._mean >= _SHORT_TASK
-        if self._reads_clocks:
-            self._clocks = self._session.clocks()
-            self._before = self._clocks.read()
-        else:
-            self._run_queue.begin(self._session.clocks)
-            self._cpu = _cpu()
+        self._run_queue.begin(self._session.clocks)
+        self._cpu = _cpu()
         self._begun = _now()
 
     def end(self, iterator: int, batch: int, task: int) -> None:
@@ -82,21 +73,13 @@ class TaskRecorder:
         if self._is_outermost:
             self._session.thread.work, self._is_outermost = None, False
         ring = self._recorder.ring()
-        if self._reads_clocks:
-            after = self._clocks.read()
-            spent = after.since(self._before)
-            cpu, runnable = spent.cpu, min(spent.runnable, ended - begun)  # it may have waited between two readings
-            self._run_queue.set(self._clocks, after.runnable)
-            ring.write(Kind.READ, 0, self._worker, begun, ended, spent.asked, spent.from_device)
-        else:
-            cpu = _cpu() - self._cpu
-            runnable = self._run_queue.end(self._session.clocks, ended - begun, cpu)
+        cpu = _cpu() - self._cpu
+        runnable = self._run_queue.end(self._session.clocks, ended - begun, cpu)
         if self._has_samples:
             for samples in self._wrapped:
                 samples.end()
         self._write_collated(ring)
         ring.write(Kind.WORK, 0, self._worker, begun, ended, iterator, batch, cpu, runnable, task)
-        self._mean = ended - begun if self._mean == 1e9 else 0.75 * self._mean + 0.25 * (ended - begun)
 
     def _write_collated(self, ring: Any) -> None:
         if self._collated is not None:

@@ -113,38 +113,11 @@ def _lengths(loader: DataLoader[Any], dataset: Any) -> tuple[int | None, int | N
     if isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset):
         return None, None
     batches: Any = getattr(loader, "batch_sampler", None)
-    if batches is not None and not _is_known(batches):
-        return (_length(dataset) if _is_known(dataset) else None), None
-    sampler = loader.sampler if batches is None else batches.sampler
+    sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
     asks = _is_known(sampler) and type(sampler).__name__ in _ASK_LENGTH
-    length = _length(dataset) if asks or _is_known(dataset) else None
-    if batches is None:
-        return length, None
-    if type(batches).__name__ != "BatchSampler":
-        return length, len(batches) if type(batches).__module__.startswith("fastload.") else None
-    number = _number_drawn(sampler) or (length if asks else None)
-    if number is None:
-        return length, None
-    return length, (number if batches.drop_last else number + batches.batch_size - 1) // batches.batch_size
-
-
-def _number_drawn(sampler: Any) -> int | None:
-    """Return how many indices a sampler of a known library draws, if it stores the number."""
-    if not _is_known(sampler):
-        return None
-    held = getattr(sampler, "__dict__", {})
-    indices = held.get("indices", sampler)
-    if type(indices).__name__ in ("list", "tuple", "range", "Tensor"):
-        return len(indices)
-    number = held.get("num_samples", held.get("_num_samples"))
-    return number if type(number) is int else None
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except Exception:  # torch's sampler will raise it too, in its place
-        return None
+    length = len(dataset) if asks or _is_known(dataset) else None
+    has_number = batches is not None and _is_known(batches) and _is_known(sampler)
+    return length, len(batches) if has_number else None
 
 
 def _is_known(what: Any) -> bool:

@@ -70,10 +70,5 @@ def start(wanted: str) -> None:
     """Install the hooks as the value of ``FASTLOAD_PROFILE`` wants it: see :func:`~..command.record_script`."""
     options: dict[str, Any] = json.loads(wanted)
     recorder = Recorder(options["folder"], options["level"], temporary=options.get("temporary", False))
-    limit = StepLimit(
-        options["stop_after"],
-        cached=options.get("cached", 0),
-        again=options.get("again", 0),
-        tells=os.environ.get("RANK", "0") == "0",  # one rank speaks for all: they are at the same step
-    )
-    Hooks(recorder, limit)
+    tells = os.environ.get("RANK", "0") == "0"  # one rank speaks for all: they are at the same step
+    Hooks(recorder, StepLimit(options["stop_after"], tells=tells))

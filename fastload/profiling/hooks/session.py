@@ -72,8 +72,8 @@ class Session:
         clocks = self.thread.clocks
         if clocks is None:
             clocks = self.thread.clocks = ThreadClocks()
-            for signal in clocks.missing:
-                self.recorder.missing(signal, "the system does not provide it")
+            if clocks.is_missing:
+                self.recorder.missing("run-queue time (schedstat)", "the system does not provide it")
         return clocks
 
     def is_recorded(self, loader: DataLoader[Any]) -> bool:

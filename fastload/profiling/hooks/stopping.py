@@ -1,4 +1,4 @@
-"""Ends a script after enough steps, in every rank after the same step; before that, if asked for, cached batches."""
+"""Ends a script after enough steps, in every rank after the same step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..recorder import in_children
 
@@ -31,15 +30,12 @@ class StepLimit:
     """Counts the batches of a process, and ends the script after ``limit`` steps; None: it runs to its own end.
 
     Ranks of DDP get equally many batches, so all of them end after the same step, and none waits for one that is gone.
-    ``cached`` batches are kept, and returned in turns for ``again`` further steps, to measure how fast the loop is when
-    data cost nothing; 0: none. ``tells``: say on standard error how far it is, and that it ends the script.
+    ``tells``: say on standard error how far it is, and that it ends the script.
     """
 
-    def __init__(self, limit: int | None, *, cached: int = 0, again: int = 0, tells: bool = False) -> None:
+    def __init__(self, limit: int | None, *, tells: bool = False) -> None:
         self._limit = limit
         self._tells = tells
-        self._cached = cached
-        self._again_at_first = again if cached else 0
         self.end_workers: Callable[[], None] = lambda: None
         """Ends the workers of all loaders; set by the hooks."""
         self._reset()
@@ -49,8 +45,6 @@ class StepLimit:
 
     def _reset(self) -> None:
         self._given = 0
-        self._kept: deque[Any] = deque(maxlen=self._cached)
-        self._again = self._again_at_first
         self._ended: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         """Threads in which the script was ended."""
         self._threads_then: weakref.WeakSet[threading.Thread] | None = None
@@ -58,11 +52,9 @@ class StepLimit:
         self._returns = 0
         self._told = time.monotonic()
 
-    def count(self, batch: Any) -> None:
+    def count(self) -> None:
         """Count a batch that the script got."""
         self._given += 1
-        if self._again:
-            self._kept.append(batch)
         if self._tells and (now := time.monotonic()) - self._told >= _SECONDS_BETWEEN_WORDS:
             self._told = now
             self._tell(f"{self._given} {'' if self._limit is None else f'of {self._limit} '}steps")
@@ -72,22 +64,15 @@ class StepLimit:
             with contextlib.suppress(Exception):  # standard error may be closed, or on a full disk
                 print(f"fastload profile: {what}", file=sys.stderr, flush=True)
 
-    def cached(self) -> tuple[Any] | None:
-        """Return a cached batch, if it is time for these; None: ask the loader.
+    def check(self) -> None:
+        """End the script if it has had its steps.
 
         Raises:
-            SystemExit: with status 0: the script has had its steps. From a thread other than the main one it is raised
-                in both. If the script catches it and keeps asking for batches, the process is ended.
+            SystemExit: with status 0. From a thread other than the main one it is raised in both. If the script catches
+                it and keeps asking for batches, the process is ended.
         """
         if self._limit is None or self._given < self._limit:
-            return None
-        if not self._again or not self._kept:
-            self._end_script()
-        self._again -= 1
-        self._kept.rotate(-1)
-        return (self._kept[-1],)
-
-    def _end_script(self) -> NoReturn:
+            return
         main, here = threading.main_thread(), threading.current_thread()
         # A thread that was started after the main thread was ended shows that the main thread goes on.
         has_returned = here in self._ended or (self._threads_then is not None and here not in self._threads_then)

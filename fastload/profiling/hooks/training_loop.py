@@ -182,13 +182,10 @@ class WaitHooks:
                 return function(iterator)
             finally:
                 session.thread.nested = was_nested
-        cached = self._limit.cached()
+        self._limit.check()
         came = 0
         begun = _now()
         loop.end(begun)
-        if cached is not None:
-            session.recorder.ring().write(Kind.WAIT, 0, 2, begun, loop.begin(), -1, -1)
-            return cached[0]
         device = self._device or self._find_device()
         if device is not None:
             device.wait_begins()
@@ -196,7 +193,7 @@ class WaitHooks:
             thread.work = iterator
             batch = function(iterator)
             came = 1
-            self._limit.count(batch)
+            self._limit.count()
             return batch
         finally:
             session.thread.work = None
