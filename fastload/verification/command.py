@@ -57,7 +57,7 @@ def verify(target: Target, options: dict[str, Any]) -> TargetResult:
     if not target.name:
         subject.spawn_reason = why_not_spawned(getattr(sys.modules["__main__"], "__file__", None))
     asked = {"batches": options["batches"], "methods": options["methods"], "time_limit": options["time"]}
-    report = verify_subject(subject, **asked, progress=True)
+    report = verify_subject(subject, **asked)
     if options["json"] != "-":
         show(report.table())
     interrupted = report.interrupted

@@ -182,7 +182,7 @@ def note_of_pickles(made: Record) -> list[str]:
 
 
 def with_index(subject: Subject, setting: Setting, num_batches: int, found: Difference) -> Difference:
-    """Add the position in the epoch's order, and the dataset index there, to a place in a reference, if known."""
+    """Add the dataset index to a place in a reference, if it is known."""
     if subject.iterable or found.row is None or subject.arguments["on_error"] == "skip":  # rows are not the sampler's
         return found
     setting = replace(setting, indices_only=True)
@@ -190,7 +190,7 @@ def with_index(subject: Subject, setting: Setting, num_batches: int, found: Diff
         with undisturbed(), closing(subject.loader(setting)) as loader:
             for epoch in range(found.epoch + 1):
                 batches = list(_batches(subject, loader, epoch, num_batches))
-        rows = [list(batch) if subject.auto_collation else [batch] for batch in batches[: found.batch + 1]]
-        return replace(found, position=sum(map(len, rows[:-1])) + found.row, index=repr(rows[-1][found.row]))
+        indices = batches[found.batch] if subject.auto_collation else [batches[found.batch]]
+        return replace(found, index=repr(list(indices)[found.row]))
     except (Exception, SystemExit):  # of a sampler of the user's that cannot be iterated again
         return found

@@ -78,7 +78,6 @@ def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
     assert "the script's own words" in done.stdout
     assert "trained" not in done.stdout
     assert "went on" not in done.stdout
-    assert "fastload verify: [1/13] again: inline, 2 epochs: equal" in done.stderr
 
 
 @pytest.mark.slow
@@ -88,7 +87,6 @@ def test_a_scripts_loader_without_a_seed_is_compared_with_torchs(folder: Path):
     assert "12 batches of two epochs equal torch's, bit for bit" in done.stdout
     assert "\nfastload verify: 12 batches of two epochs equal torch's" in done.stdout
     assert "trained" not in done.stdout
-    assert "fastload verify: torch, epoch 1 of 2: 6 batches" in done.stderr
 
 
 @pytest.mark.slow
