@@ -27,7 +27,7 @@ from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..spec import spec_of
 from .culprit import culprit_in
 from .hashing import BatchHashes, digest_of, hash_batch, value_at
-from .record import Record, closing, first_difference, hashes_of_samples, note_of_pickles, undisturbed
+from .record import Record, closing, first_difference, hashes_of_samples, note_of_pickles
 from .report import Difference, Equality
 from .stages import TransformStage, find_stages, label_of, without
 from .subject import Edit, Subject
@@ -46,8 +46,8 @@ _NAMED = ("num_workers", "worker_method", "multiprocessing_context", "persistent
 class _Side:
     """One of the two classes: its loader, and the states of the global generators as it left them."""
 
-    def __init__(self, name: str, loader: Any, subject: Subject) -> None:
-        self.name, self._loader, self._by_sample = name, loader, subject.collates_by_default
+    def __init__(self, name: str, loader: Any) -> None:
+        self.name, self._loader = name, loader
         seed_global_generators(Keys(0, 0, ORDER).key(0))
         self._states = _global_states()
 
@@ -72,9 +72,6 @@ class _Side:
                 iterator._shutdown_workers()  # of an epoch that was not finished
             del iterator
             self._states = _global_states()
-
-    def hashes(self, batch: Any) -> BatchHashes:
-        return hash_batch(batch, by_sample=self._by_sample)
 
     def generators(self) -> list[bytes]:
         """Return a hash of the state of each generator, after an epoch."""
@@ -102,30 +99,25 @@ class _Epoch:
     """Whether it came to its end, before the number of batches and the time."""
 
 
-def compare(subject: Subject, *, batches: int, time_limit: float, bar: TerminalBar) -> Equality:
-    """Compare the first batches of two epochs with those of torch's class, and time both.
+class Comparison:
+    """Compares the first batches of two epochs with those of torch's class, and times both.
 
-    Blocking: for about ``time_limit`` seconds; the batch that is being waited for then is taken.
+    Takes about ``time_limit`` seconds; the batch that is being waited for then is taken.
     """
-    with undisturbed():
-        return _Comparison(subject, batches, time_limit, bar).run()
 
-
-class _Comparison:
     def __init__(self, subject: Subject, batches: int, time_limit: float, bar: TerminalBar) -> None:
         self._subject, self._most, self._bar = subject, batches, bar
         self._end = time.monotonic() + time_limit
         self._found = Equality(pipeline=_pipeline(subject))
         self._made: list[_Epoch] = []
         """Of torch's class."""
-        self._cut = False
-        """Whether the time has ended the last epoch."""
 
     def run(self) -> Equality:
+        """Compare and time. Blocking."""
         subject, found = self._subject, self._found
         self._bar.begin(4 * _NUM_EPOCHS * self._most)
         with closing(subject.torchs_loader()) as torchs, closing(subject.same_loader()) as same:
-            sides = _Side("torch", torchs, subject), _Side("fastload", same, subject)
+            sides = _Side("torch", torchs), _Side("fastload", same)
             equal = True
             while equal and found.num_epochs < _NUM_EPOCHS:
                 equal = self._compare(*sides, found.num_epochs)
@@ -144,18 +136,16 @@ class _Comparison:
 
     def _steps(self, side: _Side, what: str, epoch: int, number: int, seconds: float) -> Iterator[Any]:
         """Yield batches until so many were given or so many seconds are over, and show the progress."""
-        begun, count, self._cut = time.monotonic(), 0, False
+        begun = time.monotonic()
         self._bar.describe(f"{side.name}, {what}")
         batches = side.batches(epoch, number)
         try:
             for batch in batches:
                 raise_if_interrupted()
-                count += 1
                 yield batch
                 del batch
                 self._bar.advance()
                 if time.monotonic() - begun >= seconds:
-                    self._cut = count < number
                     break
         finally:
             batches.close()  # type: ignore[attr-defined] # it is a generator
@@ -171,10 +161,10 @@ class _Comparison:
         at: Difference | None = None,
     ) -> _Epoch:
         """Run an epoch until it differs from ``beside``; ``at``: the place of which the value is told."""
-        made = _Epoch()
+        made, end = _Epoch(), time.monotonic() + seconds
         try:
             for batch in self._steps(side, what, epoch, number, seconds):
-                count, hashes = len(made.batches), side.hashes(batch)
+                count, hashes = len(made.batches), hash_batch(batch, by_sample=self._subject.collates_by_default)
                 place = first_difference([[beside[count]]], [[hashes]]) if count < len(beside) else None
                 told = place if at is None else at if count == at.batch else None
                 if told is not None:
@@ -184,8 +174,9 @@ class _Comparison:
                     made.place = replace(place, epoch=epoch, batch=count)
                     break
                 made.batches.append(hashes)
-            made.out_of_time = self._cut
-            made.ended = len(made.batches) < number and made.place is None and not self._cut
+            is_short = len(made.batches) < number and made.place is None
+            made.out_of_time = is_short and time.monotonic() >= end
+            made.ended = is_short and not made.out_of_time
         except (Exception, SystemExit) as error:  # of the user's code, or of workers that died
             made.error = error
         made.generators = side.generators()
@@ -221,12 +212,10 @@ class _Comparison:
         if theirs is not None or own is not None:
             said = ["nothing" if error is None else one_line(error) for error in (own, theirs)]
             return f"fastload raises {said[0]}, and torch's class {said[1]}"
-        if len(ours.batches) > len(torchs.batches):
-            return "the number of batches differs, fastload has more"
         if ours.out_of_time:
             return ""
-        if len(ours.batches) < len(torchs.batches):
-            return f"the number of batches differs, {len(ours.batches)} instead of {len(torchs.batches)}"
+        if (more := len(ours.batches) - len(torchs.batches)) != 0:
+            return f"the number of batches differs, fastload has {'more' if more > 0 else 'fewer'}"
         states = zip(_GENERATORS, torchs.generators, ours.generators, strict=False)
         differing = [name for name, one, other in states if one != other]
         words = "after these batches the state of the generators differs"
@@ -259,7 +248,7 @@ class _Comparison:
             made: list[Record] = []
             for make in (self._subject.torchs_loader, other_loader):
                 with closing(make(lambda dataset: without(dataset, removed))) as loader:
-                    side, epochs = _Side("", loader, self._subject), range(place.epoch + 1)
+                    side, epochs = _Side("", loader), range(place.epoch + 1)
                     try:
                         made.append([[*map(hashes_of_samples, side.batches(one, place.batch + 1))] for one in epochs])
                     except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
@@ -274,7 +263,7 @@ class _Comparison:
     def _repeats(self, place: Difference) -> bool:
         """Run torch's class again, and return whether it gives the same up to this place."""
         with closing(self._subject.torchs_loader()) as loader:
-            side = _Side("torch", loader, self._subject)
+            side = _Side("torch", loader)
             for epoch, first in enumerate(self._made):
                 at = place if epoch == place.epoch else None
                 number = len(first.batches) + first.ended if at is None else min(place.batch + 1, len(first.batches))
@@ -293,21 +282,15 @@ class _Comparison:
         """Time further epochs, in turns: torch's class, fastload's, and where there is time for it both again."""
         found, number, rounds = self._found, len(self._made[0].batches), 0
         totals = {"torch": 0.0, "fastload": 0.0}
-        begun = time.monotonic()
-        while True:
+        spent = 0.0
+        while spent < _ENOUGH_S and rounds < _MOST_ROUNDS and (not rounds or 1.2 * spent / rounds < self._left()):
             for side in (torchs, ours) if rounds % 2 == 0 else (ours, torchs):
-                # The first epoch of torch's class says how many batches the others have.
-                limit = math.inf if rounds else max(self._left() / 3, 1.0)
-                epoch, started, count = _NUM_EPOCHS + rounds, time.perf_counter(), 0
-                for _ in self._steps(side, f"timed, epoch {epoch + 1}", epoch, number, limit):
-                    count += 1
+                epoch, started = _NUM_EPOCHS + rounds, time.perf_counter()
+                for _ in self._steps(side, f"timed, epoch {epoch + 1}", epoch, number, math.inf):
+                    pass
                 totals[side.name] += time.perf_counter() - started
-                if not rounds and side is torchs:
-                    number = count
             rounds += 1
-            spent = time.monotonic() - begun
-            if spent >= _ENOUGH_S or rounds == _MOST_ROUNDS or 1.2 * spent / rounds > self._left():
-                break
+            spent = sum(totals.values())
         if min(totals.values()) >= _LEAST_S:
             found.torch_rate, found.fastload_rate = (number * rounds / seconds for seconds in totals.values())
 

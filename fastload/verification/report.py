@@ -22,11 +22,6 @@ _MARKS = {
 }
 
 
-def counted(batches: int) -> str:
-    """Return a number of batches in words."""
-    return "1 batch" if batches == 1 else f"{batches} batches"
-
-
 class NotDeterministic(FastloadError, AssertionError):
     """A verification found a difference; the message is its table, which names the stage."""
 
@@ -123,8 +118,8 @@ class Equality:
 
     def summary(self) -> str:
         """Return the result in one sentence."""
-        epochs = {1: "one epoch", 2: "two epochs"}.get(self.num_epochs, f"{self.num_epochs} epochs")
-        count = f"{counted(self.num_batches)} of {epochs}"
+        batches = "1 batch" if self.num_batches == 1 else f"{self.num_batches} batches"
+        count = f"{batches} of {'one epoch' if self.num_epochs == 1 else 'two epochs'}"
         if self.difference is not None:
             place = f"epoch {self.difference.epoch}, batch {self.difference.batch}"
             where = f"{place}, after {self.num_batches} equal ones" if self.num_batches else place

@@ -19,9 +19,9 @@ from ..base.terminal_bar import TerminalBar
 from ..base.version import __version__
 from ..errors import ConfigError, one_line
 from .culprit import find_culprit
-from .equality import compare
+from .equality import Comparison
 from .plan import KNOWN_METHODS, METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
-from .record import Record, first_difference, note_of_pickles, record, with_index
+from .record import Record, first_difference, note_of_pickles, record, undisturbed, with_index
 from .report import Check, Difference, VerifyReport
 from .subject import Subject, subject_of
 
@@ -38,7 +38,6 @@ def verify(
     methods: Sequence[Method] | None = None,
     timeout: float = 120.0,
     time_limit: float = 60.0,
-    progress: bool = True,
 ) -> VerifyReport:
     """Check that a loader's batches are torch's, bit for bit; with a seed, that they are the same however it is run.
 
@@ -63,7 +62,6 @@ def verify(
             these), ``"ray"``.
         timeout: seconds without a batch after which a run fails, for loaders without a timeout.
         time_limit: seconds that a comparison with torch's class takes; it ends with the batch that it then waits for.
-        progress: whether to show a progress bar where standard error is a terminal.
 
     Returns:
         The report. It also contains the errors of the dataset.
@@ -72,7 +70,7 @@ def verify(
         ConfigError: ``loader_or_dataset`` cannot be verified, or another argument is out of its range.
     """
     subject = subject_of(loader_or_dataset, seed=seed, batch_size=batch_size, timeout=timeout)
-    return verify_subject(subject, batches=batches, methods=methods, time_limit=time_limit, progress=progress)
+    return verify_subject(subject, batches=batches, methods=methods, time_limit=time_limit)
 
 
 def verify_subject(
@@ -81,7 +79,6 @@ def verify_subject(
     batches: int | None,
     methods: Sequence[Method] | None,
     time_limit: float,
-    progress: bool = True,
 ) -> VerifyReport:
     """Do what ``verify`` does, for a loader that has been taken apart.
 
@@ -115,12 +112,13 @@ def verify_subject(
         },
     )
     begun = time.perf_counter()
-    with TerminalBar(shown=progress) as bar:
+    with TerminalBar() as bar:
         try:
             if subject.seed is not None:
                 _Run(subject, METHODS if methods is None else methods, report, bar).run()
             else:
-                report.equality = compare(subject, batches=batches, time_limit=time_limit, bar=bar)
+                with undisturbed():
+                    report.equality = Comparison(subject, batches, time_limit, bar).run()
         except Interrupted as error:
             report.interrupted = error.number
     report.seconds = time.perf_counter() - begun
@@ -223,8 +221,8 @@ class _Run:
             self._analysed.add((planned.name, setting.method))
             regrouped = bool(setting.world_size)
             check.culprit, among_samples = find_culprit(subject, reference, setting, num_batches, regrouped=regrouped)
-            if place.row is None and among_samples is not None:
-                place = among_samples
+            if place.row is None:
+                place = among_samples or place
         check.difference = with_index(subject, reference, num_batches, place)
 
     def _why_skipped(self, planned: PlannedCheck) -> str | None:

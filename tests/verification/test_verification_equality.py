@@ -148,7 +148,7 @@ def test_a_defect_is_told_with_place_and_values(monkeypatch: pytest.MonkeyPatch)
     assert "fastload is at fault" in found.causes[0]
 
 
-@pytest.mark.parametrize(("length", "words"), [(12, "3 instead of 4"), (20, "fastload has more")])
+@pytest.mark.parametrize(("length", "words"), [(12, "fastload has fewer"), (20, "fastload has more")])
 def test_another_number_of_batches_is_a_difference(length: int, words: str, monkeypatch: pytest.MonkeyPatch):
     given_to_fastload(monkeypatch, dataset=verified.Pictures(length=length), sampler=None)
     found = equality(verify(DataLoader(verified.Pictures(length=16), 4), batches=9))
