@@ -9,15 +9,15 @@ from typing import Any, Self
 
 
 class TerminalBar:
-    """A progress bar, for a ``with`` statement; ``shown=False`` shows nothing.
+    """A progress bar, for a ``with`` statement.
 
     ``columns``, given the module ``rich.progress``, returns the bar's; None: bar, percentage, time and a description.
     """
 
-    def __init__(self, columns: Callable[[ModuleType], list[Any]] | None = None, *, shown: bool = True) -> None:
+    def __init__(self, columns: Callable[[ModuleType], list[Any]] | None = None) -> None:
         self._bar: Any = None
         self._task: Any = None
-        if shown and sys.stderr.isatty():
+        if sys.stderr.isatty():
             from rich import progress
             from rich.console import Console
 

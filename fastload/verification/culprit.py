@@ -12,7 +12,7 @@ from typing import Any
 
 from .plan import Setting
 from .record import first_difference, record
-from .report import Culprit, Difference
+from .report import Culprit
 from .stages import TransformStage, find_stages, inner_stages, label_of, without
 from .subject import Subject
 
@@ -25,17 +25,14 @@ Differs = Callable[[Sequence[TransformStage]], bool | None]
 
 def find_culprit(
     subject: Subject, reference: Setting, setting: Setting, num_batches: int, *, regrouped: bool
-) -> tuple[Culprit | None, Difference | None]:
-    """Find the stage that makes two settings differ; and the first place where samples differ before ``collate_fn``.
-
-    None: the difference did not come again.
+) -> Culprit | None:
+    """Find the stage that makes two settings differ; None: the difference did not come again.
 
     ``regrouped``: the settings cut the samples into batches differently.
 
     Blocking: two runs for each trial; about log2 of the number of stages, twice.
     """
     several = setting.method == "thread" or max(setting.num_workers, setting.resumed_by, reference.num_workers) > 1
-    places: list[Difference] = []
 
     def differs(removed: Sequence[TransformStage], *, indices_only: bool = False) -> bool | None:
         for _ in range(_TRIES if several and not indices_only else 1):
@@ -46,18 +43,16 @@ def find_culprit(
                 ]
             except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
                 return None
-            place = first_difference(*made, regrouped=regrouped)
-            if place is not None:
-                places.append(place)
+            if first_difference(*made, regrouped=regrouped) is not None:
                 return True
         return False
 
     if not subject.iterable and differs([], indices_only=True):
         stage = label_of(subject.sampler) if subject.sampler is not None else "the order"
-        return Culprit(stage, "the sampler"), None
+        return Culprit(stage, "the sampler")
     if differs([]):
-        return culprit_in(subject.dataset, differs), places[0]
-    return (None if subject.collate_fn is None else Culprit(label_of(subject.collate_fn), "collate_fn", False)), None
+        return culprit_in(subject.dataset, differs)
+    return None if subject.collate_fn is None else Culprit(label_of(subject.collate_fn), "collate_fn", False)
 
 
 def culprit_in(dataset: Any, differs: Differs) -> Culprit:
@@ -66,9 +61,7 @@ def culprit_in(dataset: Any, differs: Differs) -> Culprit:
     found = first_that_differs(stages, differs)
     if found is None:
         where = "the dataset itself, before any transform" if stages else "the dataset; it has no known transforms"
-        label = label_of(dataset)
-        label = label if len(label) <= 60 else f"{type(dataset).__qualname__}()"
-        return Culprit(label, where)
+        return Culprit(label_of(dataset), where)
     stage, certain = found
     behind = stages[stages.index(stage) + 1 :]
     inner = inner_stages(stage)

@@ -27,7 +27,7 @@ from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..spec import spec_of
 from .culprit import culprit_in
 from .hashing import BatchHashes, digest_of, hash_batch, value_at
-from .record import Record, closing, first_difference, hashes_of_samples, note_of_pickles
+from .record import Record, closing, first_difference, note_of_pickles
 from .report import Difference, Equality
 from .stages import TransformStage, find_stages, label_of, without
 from .subject import Edit, Subject
@@ -194,7 +194,6 @@ class Comparison:
         actual = self._epoch(ours, what, epoch, number, max(self._left() / 2, 1.0), beside=expected.batches)
         count = min(len(actual.batches), len(expected.batches))
         found.num_batches += count
-        found.out_of_time |= expected.out_of_time or actual.out_of_time
         found.difference, found.fastload_value = actual.place, actual.value
         if actual.place is None and (
             words := self._what_differs(expected, actual, f"at batch {count} of epoch {epoch}")
@@ -250,7 +249,7 @@ class Comparison:
                 with closing(make(lambda dataset: without(dataset, removed))) as loader:
                     side, epochs = _Side("", loader), range(place.epoch + 1)
                     try:
-                        made.append([[*map(hashes_of_samples, side.batches(one, place.batch + 1))] for one in epochs])
+                        made.append([[*side.batches(one, place.batch + 1)] for one in epochs])
                     except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
                         return None
             raise_if_interrupted()

@@ -44,7 +44,7 @@ def record(
                 indices = batch if subject.auto_collation else [batch]
                 found.append(BatchHashes(tuple(tuple(leaves(index)) for index in indices)))
             elif by_samples:
-                found.append(hashes_of_samples(batch))
+                found.append(batch)
             else:
                 found.append(hash_batch(batch, by_sample=subject.collates_by_default))
         return found
@@ -68,11 +68,6 @@ def record(
         with loader_of(workers=setting.resumed_by) as loader:
             loader.load_state_dict(state)
             return [before + hashes(loader, 0, num_batches - setting.resume_after)]
-
-
-def hashes_of_samples(batch: Any) -> BatchHashes:
-    """Return the hashes of a batch of a loader that returns the hashed leaves of samples."""
-    return BatchHashes(tuple(map(tuple, batch)))
 
 
 @contextmanager

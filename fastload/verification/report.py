@@ -78,7 +78,7 @@ class Check:
     """For a person; it is compared with the inline loader, or with torch's."""
     verdict: Verdict
     reason: str = ""
-    """Why it was skipped; the error; or a restriction of what was compared."""
+    """Why it was skipped, or the error."""
     seconds: float = 0.0
     difference: Difference | None = None
     culprit: Culprit | None = None
@@ -96,8 +96,6 @@ class Equality:
     """Batches that were compared and are equal."""
     num_epochs: int = 0
     """Epochs that they are of."""
-    out_of_time: bool = False
-    """Whether the time limit has ended it before the number of batches that was asked for."""
     difference: Difference | None = None
     torch_value: str = ""
     """What torch's class has at that place; empty if it did not get there again."""
@@ -148,8 +146,6 @@ class Equality:
             lines.append(f"timed: torch {self.torch_rate:.3g}, fastload {self.fastload_rate:.3g} batches a second")
         elif self.ok:
             lines.append("not timed: it is too short, or there was no time")
-        if self.out_of_time:
-            lines.append("the time limit ended it before the number of batches that was asked for")
         return lines
 
 
@@ -265,12 +261,11 @@ class VerifyReport:
         return stages
 
     def _reasons(self) -> dict[str, list[str]]:
-        """Return the reasons of skips, errors and restrictions, each with its checks."""
+        """Return the reasons of skips and errors, each with its checks."""
         reasons: dict[str, list[str]] = {}
         for check in self.checks:
             if check.reason:
-                kind = check.verdict if check.verdict in ("skipped", "error") else "note"
-                reasons.setdefault(f"{kind}: {check.reason}", []).append(f"{check.name}: {check.setting}")
+                reasons.setdefault(f"{check.verdict}: {check.reason}", []).append(f"{check.name}: {check.setting}")
         return reasons
 
 

@@ -47,8 +47,7 @@ def verify(
 
     **With a seed**, of the loader, of one of fastload's samplers or as an argument, the loader is run with 0, 1 and 3
     workers of every kind, several chunk sizes and prefetch factors, persistent workers, simulated ranks, and a resume
-    in the middle. Each run is compared with the one without workers; the first stage that differs is named. It takes
-    about twenty runs of ``batches`` batches, and some seconds for ``"spawn"``.
+    in the middle. Each run is compared with the one without workers; the first stage that differs is named.
 
     Each run works on a copy, so nothing that you pass is changed.
 
@@ -196,9 +195,7 @@ class _Run:
             check.verdict, check.reason = "skipped", reason
             return
         regrouped = bool(setting.world_size)
-        by_samples = regrouped and not subject.collates_by_default
-        if by_samples:
-            check.reason = "samples were compared before collate_fn, because its batches cannot be taken apart"
+        by_samples = regrouped and not subject.collates_by_default  # such batches cannot be taken apart
         if regrouped and not subject.ranks_share_this_order:
             reference = Setting(world_size=1)
         try:
@@ -220,9 +217,7 @@ class _Run:
         if (planned.name, setting.method) not in self._analysed:
             self._analysed.add((planned.name, setting.method))
             regrouped = bool(setting.world_size)
-            check.culprit, among_samples = find_culprit(subject, reference, setting, num_batches, regrouped=regrouped)
-            if place.row is None:
-                place = among_samples or place
+            check.culprit = find_culprit(subject, reference, setting, num_batches, regrouped=regrouped)
         check.difference = with_index(subject, reference, num_batches, place)
 
     def _why_skipped(self, planned: PlannedCheck) -> str | None:

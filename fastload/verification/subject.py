@@ -24,7 +24,7 @@ from ..sampling.epochs import KnownBatches
 from ..sampling.samplers import KeyedSampler, check_seed
 from ..spec import spec_of
 from ..work import Shard
-from .hashing import Leaf, leaves
+from .hashing import BatchHashes, leaves
 from .plan import Setting
 from .rebuilding import arguments_of, build, with_copied_parts
 
@@ -46,13 +46,13 @@ _WORKERS = 2
 
 
 class _SampleLeaves:
-    """A ``collate_fn`` that returns the hashed leaves of each sample."""
+    """A ``collate_fn`` that returns the hashes of the samples."""
 
     def __init__(self, auto_collation: bool) -> None:
         self._auto_collation = auto_collation
 
-    def __call__(self, samples: Any) -> list[list[Leaf]]:
-        return [list(leaves(sample)) for sample in (samples if self._auto_collation else [samples])]
+    def __call__(self, samples: Any) -> BatchHashes:
+        return BatchHashes(tuple(tuple(leaves(one)) for one in (samples if self._auto_collation else [samples])))
 
 
 class _Indices:
@@ -131,8 +131,7 @@ class Subject:
     ) -> Any:
         """Build a loader as a setting says, for one of its ranks, with its number of workers by default.
 
-        ``edit`` changes its copy of the dataset; ``by_samples``: return the hashed leaves of samples in place of
-        batches.
+        ``edit`` changes its copy of the dataset; ``by_samples``: return :class:`BatchHashes` of samples.
         """
         arguments = self.copied_arguments()
         if edit is not None:
@@ -160,14 +159,12 @@ class Subject:
         arguments |= {"seed": self.seed or 0, "seeding": "sample", "chunk_size": setting.chunk_size}
         arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
         arguments["worker_threads"] = setting.worker_threads
-        if setting.method != "ray":
-            arguments["ray_options"] = None
         return build(arguments)
 
     def torchs_loader(self, edit: Edit | None = None) -> Any:
         """Build a loader of torch's class with the arguments as they were given.
 
-        ``edit`` changes its dataset; then it returns the hashed leaves of samples in place of batches.
+        ``edit`` changes its dataset; then it returns :class:`BatchHashes` of samples.
         """
         # Also where ours has been put in the class's place.
         init: Any = getattr(TorchDataLoader.__init__, "fastload_replaces", TorchDataLoader.__init__)
