@@ -295,8 +295,8 @@ class FusingArguments:
         return None
 
 
-def check_plain(part: Callable[[type[Any]], Any]) -> None:
-    """Check the arguments of a loader without features: see :func:`fastload.engine.features.check`.
+def check_arguments(part: Callable[[type[Any]], Any]) -> None:
+    """Check the arguments of a loader; the rest of features' in :func:`fastload.engine.features.check`.
 
     ``part`` returns the loader's arguments of a kind.
 
@@ -306,7 +306,9 @@ def check_plain(part: Callable[[type[Any]], Any]) -> None:
     device: DeviceArguments = part(DeviceArguments)
     part(WorkerArguments).check()
     device.check()
-    device.check_without_device()
+    part(ResidentArguments).check()
+    if device.device is None:
+        device.check_without_device()
     part(ErrorArguments).check()
     part(FusingArguments).check()
 

@@ -45,11 +45,11 @@ class ScriptLoaders:
         # Kept alive, so that no identity is used twice.
         self._iterated: dict[int, Any] = {}
 
-    def constructed(self, loader: observe.ObservedLoader) -> None:
+    def constructed(self, loader: Any) -> None:
         """Note where the script constructs a loader."""
         self._made.append((weakref.ref(loader), _line_of_user()))
 
-    def iterating(self, loader: observe.ObservedLoader) -> None:
+    def iterating(self, loader: Any) -> None:
         """Act on the loader that is meant, and end the script."""
         if id(loader) in self._iterated:
             return
@@ -74,7 +74,7 @@ class ScriptLoaders:
             os._exit(status)  # SystemExit would end this thread alone, and other threads may wait for its batches
         raise SystemExit(status)
 
-    def _act(self, loader: observe.ObservedLoader) -> None:
+    def _act(self, loader: Any) -> None:
         made = [(one, line) for reference, line in self._made if (one := reference()) is not None]
         try:
             result = call_action(self._action, Target(loader, made=made), self._options)

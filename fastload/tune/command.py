@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.users_line import users_frame
 from ..errors import one_line
-from ..run.targets import Target, TargetResult, UsageError, Verb, add_json_option
+from ..run.targets import Target, TargetResult, UsageError, Verb, add_json_option, positive
 
 if TYPE_CHECKING:
     from ..loader import DataLoader
@@ -18,21 +17,11 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of ``fastload tune``."""
-    parser.add_argument("--seconds", type=_seconds, default=30.0, metavar="N", help="time to take, about (30)")
+    parser.add_argument("--seconds", type=positive, default=30, metavar="N", help="time to take, about (30)")
     parser.add_argument(
         "--loader", metavar="NAME", help="of several: its variable (train_loader), line (train.py:30) or number"
     )
     add_json_option(parser)
-
-
-def _seconds(word: str) -> float:
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {word!r}")
-    return seconds
 
 
 def tune(target: Target, options: dict[str, Any]) -> TargetResult:
