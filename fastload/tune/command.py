@@ -155,7 +155,6 @@ runs unmodified up to its first batch, and ends there: nothing is trained.""",
     object="a DataLoader, some in a list or dict, or a function that returns such",
     status="""0 measured; 1 the loader fails as it is; 2 the command was not understood, no loader was found, or
            --loader is missing where there are several; 130 or 143 interrupted: what was measured so far is shown""",
-    no_program="name the script it starts, since one process is measured",
     add_options=add_options,
     action="fastload.tune.command:tune",
 )

@@ -154,7 +154,6 @@ class TuneReport:
 
 
 def _numbers(trial: Trial) -> Iterator[str]:
-    """Yield the columns after the setting's."""
     rate = trial.rate
     assert rate is not None
     yield _rate(rate.value)

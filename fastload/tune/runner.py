@@ -439,7 +439,6 @@ def _one_thread() -> Iterator[None]:
 
 
 def _drain(iterator: Iterator[Any], most: int) -> None:
-    """Take the batches that are ready."""
     for _ in range(most):
         begun = time.perf_counter()
         if next(iterator, None) is None or time.perf_counter() - begun > _WAIT_S:

@@ -93,7 +93,6 @@ def closing(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def _batches(subject: Subject, loader: DataLoader[Any], epoch: int, number: int) -> Iterator[Any]:
-    """Yield the first batches of the next epoch."""
     seed_global_generators(Keys(subject.seed or 0, epoch, ORDER).key(0))
     yield from itertools.islice(loader, number)
 

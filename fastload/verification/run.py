@@ -188,7 +188,6 @@ class _Run:
         return self._references[setting, by_samples]
 
     def _make(self, check: Check, planned: PlannedCheck) -> None:
-        """Make a check, and fill in its result."""
         subject, setting, reference = self.subject, planned.setting, planned.reference
         reason = self._why_skipped(planned)
         if reason is not None:

@@ -128,7 +128,7 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help"),
         (
             ["--", "torchrun", "train.py"],
-            "programs are not supported, only a script, -m MODULE or MODULE:NAME; ranks are simulated",
+            "programs are not supported: name the script that it starts, or -m MODULE or MODULE:NAME",
         ),
         (["missing.py:name"], "no such file: missing.py"),
         (["ending.py:name"], "ending.py cannot be imported: SystemExit: 3"),
