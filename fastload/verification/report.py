@@ -144,8 +144,6 @@ class Equality:
             lines += [f"· {cause}" for cause in self.causes]
         if self.torch_rate:
             lines.append(f"timed: torch {self.torch_rate:.3g}, fastload {self.fastload_rate:.3g} batches a second")
-        elif self.ok:
-            lines.append("not timed: it is too short, or there was no time")
         return lines
 
 
