@@ -239,7 +239,8 @@ class ErrorArguments:
             )
         if self.on_error != "skip" and self.seeding == "torch":
             raise ConfigError(
-                f"{name} needs a key for each sample, and seeding='torch' has none; leave one out, or use on_error='skip'"
+                f"{name} needs a key for each sample, and seeding='torch' has none; leave one out, or use "
+                "on_error='skip'"
             )
 
 
