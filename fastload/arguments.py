@@ -237,14 +237,10 @@ class ErrorArguments:
                 f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
                 "on_error='replace'"
             )
-        if again and self.seeding == "torch":
+        if self.on_error != "skip" and self.seeding == "torch":
             raise ConfigError(
-                f"{name} seeds a sample anew for each attempt, and seeding='torch' has no keys; leave one out"
-            )
-        if self.on_error == "replace" and self.seeding == "torch":
-            raise ConfigError(
-                f"{name} chooses a substitute by the sample's key, and seeding='torch' has no keys; leave one out, or "
-                "use on_error='skip'"
+                f"{name} needs a key for each sample, and seeding='torch' has none; leave one out, or use "
+                "on_error='skip'"
             )
 
 
@@ -275,16 +271,12 @@ class FusingArguments:
                 "one out"
             )
 
-    def _ends_with_epoch(self) -> bool:
-        """Return whether all memory of a cache would go with the workers that Ray starts for each epoch."""
-        return self.worker_method == "ray" and not self.persistent_workers and self.cache_size is None
-
     def why_no_cache(self) -> str | None:
         """Return why nothing can be kept in ``cache``; None if it can."""
         for given, why in (
             (self.fuse is False, "fuse=False decodes files by their own libraries"),
             (
-                self._ends_with_epoch(),
+                self.worker_method == "ray" and not self.persistent_workers and self.cache_size is None,
                 "Ray's workers end with the epoch, and other machines' memory with them, unless "
                 "persistent_workers=True or the cache is a folder",
             ),
@@ -295,8 +287,8 @@ class FusingArguments:
         return None
 
 
-def check_plain(part: Callable[[type[Any]], Any]) -> None:
-    """Check the arguments of a loader without features: see :func:`fastload.engine.features.check`.
+def check_arguments(part: Callable[[type[Any]], Any]) -> None:
+    """Check the arguments of a loader; the rest of features' in :func:`fastload.engine.features.check`.
 
     ``part`` returns the loader's arguments of a kind.
 
@@ -306,7 +298,9 @@ def check_plain(part: Callable[[type[Any]], Any]) -> None:
     device: DeviceArguments = part(DeviceArguments)
     part(WorkerArguments).check()
     device.check()
-    device.check_without_device()
+    part(ResidentArguments).check()
+    if device.device is None:
+        device.check_without_device()
     part(ErrorArguments).check()
     part(FusingArguments).check()
 

@@ -21,6 +21,7 @@ patterns written for torch go on working.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from typing import Any
 
@@ -62,7 +63,8 @@ class WorkerDied(FastloadError, RuntimeError):
         self.samples = samples
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _worker_died, (type(self), str(self), self.worker_id, self.exitcode, self.samples)
+        known: dict[str, Any] = {"worker_id": self.worker_id, "exitcode": self.exitcode, "samples": self.samples}
+        return functools.partial(type(self), **known), (str(self),)
 
 
 class ClusterError(WorkerDied):
@@ -70,12 +72,6 @@ class ClusterError(WorkerDied):
 
     The iteration is over; ``state_dict()`` says where it was, and a loader with any kind of workers resumes there.
     """
-
-
-def _worker_died(
-    kind: type[WorkerDied], message: str, worker_id: int, exitcode: int | None, samples: Any
-) -> WorkerDied:
-    return kind(message, worker_id=worker_id, exitcode=exitcode, samples=samples)
 
 
 class LoadTimeout(FastloadError, RuntimeError):

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from . import observe
-from .arguments import OnError, Resident, Seeding, WorkerArguments, by_seed, check_plain
+from .arguments import OnError, Resident, Seeding, WorkerArguments, by_seed, check_arguments
 from .base import compat
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WorkerMethod
@@ -243,20 +243,16 @@ class DataLoader(compat.TorchDataLoader[T]):
         of_torch.fset(self, context)
 
     def _check_own_arguments(self) -> None:
+        spec = with_arguments_of(self)
         try:
-            self._check_parts()
+            check_arguments(functools.partial(part, spec))
+            if spec.has_features:
+                from .engine.features import check
+
+                self.cache, self.cache_size = check(spec, lambda: argument_defaults().changed)
         except ConfigError as error:
             argument_defaults().explain(error)
             raise
-
-    def _check_parts(self) -> None:
-        spec = with_arguments_of(self)
-        if spec.has_features:
-            from .engine.features import check
-
-            self.cache, self.cache_size = check(spec, lambda: argument_defaults().changed)
-        else:
-            check_plain(functools.partial(part, spec))
 
     def _facts(self) -> list[tuple[str, str]]:
         from .engine.facts import facts_of

@@ -74,15 +74,7 @@ listener: Listener | None = None
 """The listener of this process; None: there is none."""
 
 
-class ObservedLoader(Protocol):
-    """What observers of loaders use of a :class:`fastload.DataLoader`."""
-
-    num_workers: int
-    worker_method: Any
-    _kept: Any
-
-
-Observer = Callable[[ObservedLoader], None]
+Observer = Callable[[Any], None]
 on_construction: list[Observer] = []
 """Called with each :class:`fastload.DataLoader` of this process that has been constructed; they may change the list."""
 on_iteration: list[Observer] = []

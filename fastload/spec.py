@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils.data import IterableDataset
 
@@ -16,14 +16,10 @@ from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-class _Record(Protocol):
-    """A dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-Part = TypeVar("Part", bound=_Record)
+Part = TypeVar("Part", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

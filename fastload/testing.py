@@ -51,7 +51,6 @@ def assert_deterministic(
         batch_size=batch_size,
         methods=methods,
         timeout=timeout,
-        progress=False,
     )
     report.raise_for_difference()
     return report

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -210,13 +210,6 @@ class Replica(NamedTuple):
     num_batches: int  # of the epoch that this worker has made
 
 
-class SampleDraws(Protocol):
-    """The randomness of a batch's samples, for its transform: a :class:`fastload.transforms.draws.Draws`."""
-
-    shape: Any
-    """Of the images that parameters were drawn for last; None: there were none."""
-
-
 @dataclass(kw_only=True)  # without slots, so that facts that are rare cost nothing
 class Batch:
     """A batch, or the error that is raised in its place, with what is known of it."""
@@ -233,8 +226,8 @@ class Batch:
     """Rows of samples that failed and are left out."""
     replica: Replica | None = None
     """For an IterableDataset."""
-    draws: SampleDraws | None = field(default=None, init=False)
-    """What the batch transform draws from; None: there is none, or it was not asked for yet."""
+    draws: Any = field(default=None, init=False)
+    """The :class:`fastload.transforms.draws.Draws` of the batch transform; None: it has none, or not yet."""
     event: Any = field(default=None, init=False)
     """Recorded on the device behind its transform."""
     parts: Sequence[Any] = field(default=(), init=False)

@@ -383,10 +383,3 @@ def test_what_is_broken_decides_what_the_json_says():
     assert (said["ok"], said["fastload"], len(said["findings"])) == (False, "1.2", 4)
     assert json.loads(to_json("1.2", FOUND[:3]))["ok"] is True
     assert summary(FOUND[:1]) == "everything that fastload needs works."
-
-
-def test_colours_are_a_terminals_alone_and_change_no_word():
-    plain, colored = (list(page(FOUND, 60, with_ok=True, colored=colored)) for colored in (False, True))
-    assert "\033" not in "".join(plain)
-    assert "\033[1;31mbroken  \033[0m" in "".join(colored)
-    assert [re.sub("\033\\[[0-9;]*m", "", line).rstrip() for line in colored] == [line.rstrip() for line in plain]

@@ -7,12 +7,12 @@ from typing import Any, Self
 
 
 class TerminalBar:
-    """A bar, percentage, time and a description, for a ``with`` statement; ``shown=False`` shows nothing."""
+    """A bar, percentage, time and a description, for a ``with`` statement."""
 
-    def __init__(self, *, shown: bool = True) -> None:
+    def __init__(self) -> None:
         self._bar: Any = None
         self._task: Any = None
-        if shown and sys.stderr.isatty():
+        if sys.stderr.isatty():
             from rich import progress
             from rich.console import Console
 

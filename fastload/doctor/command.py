@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import sys
 import textwrap
@@ -15,9 +14,8 @@ from collections.abc import Iterator, Sequence
 
 from ..base.version import __version__
 from ..errors import one_line
-from .finding import Finding, State
+from .finding import Finding
 
-_COLORS: dict[State, str] = {"ok": "32", "absent": "2", "costs": "33", "broken": "1;31"}
 _STATE, _NAME = 8, 16
 
 
@@ -29,8 +27,7 @@ def examine_and_print(*, as_json: bool, with_ok: bool) -> int:
         print(to_json(__version__, found))
     else:
         columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
-        colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print("\n".join(page(found, columns, with_ok=with_ok, colored=colored)))
+        print("\n".join(page(found, columns, with_ok=with_ok)))
     return int(any(finding.state == "broken" for finding in found))
 
 
@@ -52,38 +49,34 @@ def examine() -> list[Finding]:
     return found
 
 
-def page(found: Sequence[Finding], columns: int, *, with_ok: bool, colored: bool = False) -> Iterator[str]:
+def page(found: Sequence[Finding], columns: int, *, with_ok: bool) -> Iterator[str]:
     """Yield the page's lines, wrapped at ``columns``; commands are not wrapped, so that they can be copied.
 
     ``with_ok``: with the findings that all is well, and of what is not there and need not be.
     """
-
-    def style(text: str, code: str) -> str:
-        return f"\033[{code}m{text}\033[0m" if colored and code and text else text
-
-    color = "1;31" if any(finding.state == "broken" for finding in found) else "1;32"
-    yield from (style(line, color) for line in textwrap.wrap(f"fastload {__version__}: {summary(found)}", columns))
+    yield from textwrap.wrap(f"fastload {__version__}: {summary(found)}", columns)
     margin = " " * (2 + _STATE + _NAME)
     room = max(columns - len(margin), 30)
     shown = [finding for finding in found if with_ok or finding.state in ("costs", "broken")]
     for finding in shown:
-        color = _COLORS[finding.state]
         first, *rest = textwrap.wrap(finding.words, room) or [""]
-        yield f"  {style(f'{finding.state:<{_STATE}}', color)}{finding.name:<{_NAME - 1}} {first}".rstrip()
+        yield f"  {finding.state:<{_STATE}}{finding.name:<{_NAME - 1}} {first}".rstrip()
         yield from (margin + line for line in rest)
         for line in textwrap.wrap(f"cost: {finding.cost}", room, subsequent_indent="      ") if finding.cost else ():
-            yield margin + style(line, color)
+            yield margin + line
         if finding.remedy:
-            yield f"{margin}{style('do:', '2')}   {style(finding.remedy, '1')}"
+            yield f"{margin}do:   {finding.remedy}"
     if len(shown) < len(found):
         yield f"  {len(found) - len(shown)} more are well, or not needed: fastload doctor -v"
 
 
 def summary(found: Sequence[Finding]) -> str:
     """Return the verdict, which stands first on the page."""
-    names = {state: ", ".join(dict.fromkeys(one.name for one in found if one.state == state)) for state in _COLORS}
-    words = f"broken: {names['broken']}." if names["broken"] else "everything that fastload needs works."
-    return words + (f" Slower or limited: {names['costs']}." if names["costs"] else "")
+    broken, costs = (
+        ", ".join(dict.fromkeys(one.name for one in found if one.state == state)) for state in ("broken", "costs")
+    )
+    words = f"broken: {broken}." if broken else "everything that fastload needs works."
+    return words + (f" Slower or limited: {costs}." if costs else "")
 
 
 def to_json(version: str, found: Sequence[Finding]) -> str:

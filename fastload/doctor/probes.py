@@ -106,8 +106,6 @@ def cuda() -> Iterator[Finding]:
     """Look for CUDA devices, and let each add two numbers."""
     import torch
 
-    from ..transforms.fused import available
-
     if not torch.cuda.is_available():
         yield Finding("CUDA", "absent", f"torch {torch.__version__} finds no device that it can use")
     for index in range(torch.cuda.device_count()):
@@ -118,9 +116,6 @@ def cuda() -> Iterator[Finding]:
             yield Finding(name, "broken", f"{about.name}: {one_line(error)}")
         else:
             yield Finding(name, "ok", f"{about.name}, {in_words(about.total_memory)}")
-        is_used = available(torch.device("cuda", index))
-        words = "is used, if its first results are torch's" if is_used else "torch's operations serve in its place"
-        yield Finding(f"{name}: Triton", "ok" if is_used else "absent", words)
 
 
 def cores() -> Iterator[Finding]:

@@ -9,13 +9,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import (
-    DeviceArguments,
-    ErrorArguments,
-    FusingArguments,
-    ResidentArguments,
-    WorkerArguments,
-)
+from ..arguments import FusingArguments, WorkerArguments
 from ..device.streams import device_of
 from ..sampling.epochs import Sampling
 from ..spec import Spec, part
@@ -29,31 +23,23 @@ if TYPE_CHECKING:
 
 
 def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, Any]:
-    """Check the arguments of a loader, its features' among them; return its ``cache`` and ``cache_size``.
+    """Check what :func:`fastload.arguments.check_arguments` leaves; return the ``cache`` and ``cache_size``.
 
     ``changed`` returns the defaults of arguments that were changed for a script.
 
     Raises:
         ConfigError: one of them is out of its range, or cannot be combined with another.
     """
-    workers, device, fusing = part(spec, WorkerArguments), part(spec, DeviceArguments), part(spec, FusingArguments)
-    workers.check()
-    device.check()
-    part(spec, ResidentArguments).check()
-    if spec.device is None:
-        device.check_without_device()
-    else:
+    if spec.device is not None:
         device_of(spec.device)
     if spec.worker_method == "ray" or spec.ray_options is not None:
         options_of(spec.ray_options)
-        workers.check_ray()
-    part(spec, ErrorArguments).check()
+        part(spec, WorkerArguments).check_ray()
     if spec.on_error == "replace":
         candidates_of(part(spec, Sampling))
-    fusing.check()
     cache, cache_size = spec.cache, spec.cache_size
     if cache is not None or cache_size is not None:
-        cache, cache_size = _cache().checked(cache, cache_size, fusing.why_no_cache(), changed())
+        cache, cache_size = _cache().checked(cache, cache_size, part(spec, FusingArguments).why_no_cache(), changed())
     return cache, cache_size
 
 

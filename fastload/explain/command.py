@@ -29,7 +29,6 @@ A script runs unmodified up to its first batch, and ends there: nothing is train
     loader_of_script="the loaders that the script has made when it asks for its first batch",
     object="a DataLoader, a dataset, or a function without arguments that returns one",
     status="0 printed; 2 the command was not understood, or no loader was found; 130 or 143 interrupted",
-    no_program="name the script it starts",
     add_options=lambda parser: None,
     action="fastload.explain.command:explain",
 )

@@ -140,7 +140,6 @@ def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
 def _found(
     known: KnownBatches | None, epoch: int, index: Any, position: int | None, *, needs_position: bool
 ) -> tuple[Any, int]:
-    """Return both index and position."""
     if known is None:
         if index is None or position is None:
             raise ConfigError(

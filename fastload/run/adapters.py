@@ -10,17 +10,12 @@ is made when it is asked for, not before each batch. The share of a ``fastload.D
 among the processes; that of a ``DistributedBatchSampler`` would be, so that is an error. With
 ``use_stateful_dataloader=True`` Accelerate builds torchdata's loader, as configured.
 
-Both move batches to their device, which costs nothing where ``device`` has them there already. What they would undo is
-an error that says what to set: another device, ``keep_on_host``, and ``fixed_buffers`` if they ask for a batch ahead.
-
 Lightning (and so pytorch_lightning) saves and loads the state of every loader that has ``state_dict``. It passes over
 loaders of ours without a seed and without a sampler of ours, as over torch's: their scripts may resume by themselves.
 The others go on after the last batch that was trained on; one that Lightning has fetched ahead does not count. Its
 training loop tells a loader's sampler the epoch only after it has begun to iterate, if it resumes from a checkpoint,
 and loads the state of an epoch's end, if the checkpoint is of that. Our loaders are told the epoch before, and begin
 it.
-
-A state in a checkpoint that does not fit is a warning, and the epoch begins anew.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def start() -> None:
         observe.on_iteration.append(_note_first)
 
 
-def _note_first(_: observe.ObservedLoader) -> None:
+def _note_first(_: Any) -> None:
     observe.on_iteration.remove(_note_first)
     may_act(os.environ["FASTLOAD_RUN"])
 
@@ -45,7 +45,7 @@ class ExitReport:
         # (which are kept, so that no other object gets that identity).
         self._noted: dict[int, tuple[str, str, Any]] = {}
 
-    def iterating(self, loader: observe.ObservedLoader) -> None:
+    def iterating(self, loader: Any) -> None:
         """Note what the report needs of a loader."""
         workers = f"{_number(loader.num_workers, 'worker')} ({loader.worker_method})"
         counts = loader._kept.counts

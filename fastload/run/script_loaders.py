@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import observe
@@ -29,32 +30,32 @@ def start() -> None:
     observe.on_iteration.append(loaders.iterating)
 
 
+@dataclass
 class ScriptLoaders:
     """Observes the loaders of a script, and acts on the one that is iterated as the first, second, ... by ``number``.
 
     ``action``: see :class:`fastload.run.targets.Verb`; ``result``: :func:`fastload.run.result_file.result_file`.
     """
 
-    def __init__(self, verb: str, action: str, options: dict[str, Any], number: int, result: str) -> None:
-        self._verb = verb
-        self._action = action
-        self._options = options
-        self._number = number
-        self._result = result
-        self._made: list[tuple[weakref.ref[Any], str]] = []
-        # Kept alive, so that no identity is used twice.
-        self._iterated: dict[int, Any] = {}
+    verb: str
+    action: str
+    options: dict[str, Any]
+    number: int
+    result: str
+    _made: list[tuple[weakref.ref[Any], str]] = field(default_factory=list)
+    # Kept alive, so that no identity is used twice.
+    _iterated: dict[int, Any] = field(default_factory=dict)
 
-    def constructed(self, loader: observe.ObservedLoader) -> None:
+    def constructed(self, loader: Any) -> None:
         """Note where the script constructs a loader."""
         self._made.append((weakref.ref(loader), _line_of_user()))
 
-    def iterating(self, loader: observe.ObservedLoader) -> None:
+    def iterating(self, loader: Any) -> None:
         """Act on the loader that is meant, and end the script."""
         if id(loader) in self._iterated:
             return
         self._iterated[id(loader)] = loader
-        if len(self._iterated) < self._number:
+        if len(self._iterated) < self.number:
             return
         # What is done from here on makes loaders of its own.
         observe.on_construction.remove(self.constructed)
@@ -62,7 +63,7 @@ class ScriptLoaders:
         os.environ.pop(VARIABLE, None)
         status = 0
         try:
-            if may_act(self._result):
+            if may_act(self.result):
                 self._act(loader)
         except (Exception, SystemExit):  # a bug of fastload's: print it here, since the script may hide it
             traceback.print_exc()
@@ -74,15 +75,15 @@ class ScriptLoaders:
             os._exit(status)  # SystemExit would end this thread alone, and other threads may wait for its batches
         raise SystemExit(status)
 
-    def _act(self, loader: observe.ObservedLoader) -> None:
+    def _act(self, loader: Any) -> None:
         made = [(one, line) for reference, line in self._made if (one := reference()) is not None]
         try:
-            result = call_action(self._action, Target(loader, made=made), self._options)
+            result = call_action(self.action, Target(loader, made=made), self.options)
         except (UsageError, ConfigError) as error:
-            print(f"fastload {self._verb}: {error}", file=sys.stderr)
+            print(f"fastload {self.verb}: {error}", file=sys.stderr)
             result = TargetResult(2)
         sys.stdout.flush()
-        write_result(self._result, result)
+        write_result(self.result, result)
 
 
 def _line_of_user() -> str:

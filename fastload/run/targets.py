@@ -68,12 +68,10 @@ class Verb(NamedTuple):
     summary: str
     """One line for the list of verbs."""
     description: str
-    """For the verb's help, as the next three."""
+    """For the verb's help, as the next two."""
     loader_of_script: str
     object: str
     status: str
-    no_program: str
-    """What to do instead of naming a program."""
     add_options: Callable[[argparse.ArgumentParser], None]
     action: str
     """``"module:function"``, called as ``function(target, options)``, for a script in its own process, in place of the
@@ -229,7 +227,7 @@ def _check_command(verb: Verb, command: list[str]) -> None:
     if not command or command == ["-m"]:
         raise UsageError(f"a script, -m MODULE or MODULE:NAME is missing; see fastload {verb.name} --help")
     if command[0] == "--":
-        raise UsageError(f"programs are not supported, only a script, -m MODULE or MODULE:NAME; {verb.no_program}")
+        raise UsageError("programs are not supported: name the script that it starts, or -m MODULE or MODULE:NAME")
     if _names_an_object(command[0]) and command[1:]:
         raise UsageError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
 

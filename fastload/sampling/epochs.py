@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.users_line import warn_at_users_line
-from ..work import Batch, SampleDraws, Shard
+from ..work import Batch, Shard
 from .order import Sequential
 from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
 
@@ -195,7 +195,7 @@ class Epoch:
     """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
     replicas: Any = None
     """Where the replicas of an IterableDataset are: see :class:`fastload.engine.resuming.Replicas`."""
-    draws: SampleDraws | None = None
+    draws: Any = None
     """What the batch transform drew from for the batch that was given last."""
 
     def taken(self, *, one_ahead: bool) -> int:

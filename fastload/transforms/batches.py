@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from ..errors import ConfigError
-from ..work import SampleDraws
 from .base import Transform
 from .draws import Draws, using_draws
 
@@ -65,7 +64,7 @@ def in_turn(transforms: Sequence[OnBatch]) -> OnBatch | None:
     return apply
 
 
-def params_of(transform: Callable[[Any], Any] | None, draws: SampleDraws | None) -> Any:
+def params_of(transform: Callable[[Any], Any] | None, draws: Any) -> Any:
     """Return the parameters that a transform drew for a batch, by drawing them again."""
     if not isinstance(transform, Transform):
         raise ConfigError(

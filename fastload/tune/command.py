@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.users_line import users_frame
 from ..errors import one_line
-from ..run.targets import Target, TargetResult, UsageError, Verb, add_json_option
+from ..run.targets import Target, TargetResult, UsageError, Verb, add_json_option, positive
 
 if TYPE_CHECKING:
     from ..loader import DataLoader
@@ -18,21 +17,11 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of ``fastload tune``."""
-    parser.add_argument("--seconds", type=_seconds, default=30.0, metavar="N", help="time to take, about (30)")
+    parser.add_argument("--seconds", type=positive, default=30, metavar="N", help="time to take, about (30)")
     parser.add_argument(
         "--loader", metavar="NAME", help="of several: its variable (train_loader), line (train.py:30) or number"
     )
     add_json_option(parser)
-
-
-def _seconds(word: str) -> float:
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {word!r}")
-    return seconds
 
 
 def tune(target: Target, options: dict[str, Any]) -> TargetResult:
@@ -166,7 +155,6 @@ runs unmodified up to its first batch, and ends there: nothing is trained.""",
     object="a DataLoader, some in a list or dict, or a function that returns such",
     status="""0 measured; 1 the loader fails as it is; 2 the command was not understood, no loader was found, or
            --loader is missing where there are several; 130 or 143 interrupted: what was measured so far is shown""",
-    no_program="name the script it starts, since one process is measured",
     add_options=add_options,
     action="fastload.tune.command:tune",
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..base.console import as_html, plain_table, section
+from ..base.console import plain_table, section
 from .search import Interval, Outcome, Trial
 from .settings import as_call, as_options, workers_in_words
 
@@ -71,11 +71,6 @@ class TuneReport:
                 f"({outcome.present.differs}), so nothing can be compared; fastload verify finds the stage"
             )
         runner_up = outcome.runner_up
-        if runner_up is None and self._about_other_programs():
-            return (
-                "nothing is recommended: no setting with the same batches was faster in every round, other than by "
-                "taking processors from other programs"
-            )
         if runner_up is None:
             return "nothing is recommended: no setting with the same batches was faster in every round"
         words = runner_up.setting.in_words(outcome.present.setting)
@@ -116,10 +111,6 @@ class TuneReport:
             f"other programs used {used:.1f} processors meanwhile, and none was free: a setting that is faster only by "
             "taking more from them is not recommended; tune again on a quiet machine"
         ]
-
-    def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
-        return as_html(self.table())
 
     def table(self) -> Any:
         """Return a rich renderable: a row for each setting, and below it what is recommended."""
@@ -163,7 +154,6 @@ class TuneReport:
 
 
 def _numbers(trial: Trial) -> Iterator[str]:
-    """Yield the columns after the setting's."""
     rate = trial.rate
     assert rate is not None
     yield _rate(rate.value)

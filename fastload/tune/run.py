@@ -62,7 +62,7 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
                 search.outcome.interrupted = error.number
     finally:
         runner.close()
-    notes = [*dominant, *runner.notes, *filter(None, [runner.cache_note])]
+    notes = [*dominant, *runner.notes]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
     return TuneReport(

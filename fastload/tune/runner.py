@@ -157,8 +157,6 @@ class Runner:
         self._survived: set[Setting] = set()
         self._had_cache = shared.is_asked_for()
         self.notes: list[str] = []
-        self.cache_note = ""
-        """What a cache that was tried would take; empty: none was."""
         self.unit = "samples" if self._rows is not None or self._by_sample else "batches"
 
     def close(self) -> None:
@@ -280,7 +278,7 @@ class Runner:
         with contextlib.suppress(Exception):  # whatever the user's len() raises
             words = f"for its {len(self._arguments['dataset']):,} samples"
             taken *= len(self._arguments["dataset"])
-            self.cache_note = (
+            self.notes.append(
                 f"cache={setting.cache!r} was measured as it is from the second epoch on; it takes about "
                 f"{in_words(taken)} {words}, and {in_words(shared.size_of_auto() + contents.taken_bytes)} can be had"
             )
@@ -441,7 +439,6 @@ def _one_thread() -> Iterator[None]:
 
 
 def _drain(iterator: Iterator[Any], most: int) -> None:
-    """Take the batches that are ready."""
     for _ in range(most):
         begun = time.perf_counter()
         if next(iterator, None) is None or time.perf_counter() - begun > _WAIT_S:

@@ -332,7 +332,6 @@ class Search:
 
 
 def _middle(slices: list[Slice]) -> float:
-    """Return the median rate."""
     return statistics.median(one.rate for one in slices)
 
 

@@ -57,7 +57,7 @@ def verify(target: Target, options: dict[str, Any]) -> TargetResult:
     if not target.name:
         subject.spawn_reason = why_not_spawned(getattr(sys.modules["__main__"], "__file__", None))
     asked = {"batches": options["batches"], "methods": options["methods"], "time_limit": options["time"]}
-    report = verify_subject(subject, **asked, progress=True)
+    report = verify_subject(subject, **asked)
     if options["json"] != "-":
         show(report.table())
     interrupted = report.interrupted
@@ -77,7 +77,6 @@ differs. A script is run up to the loader that it iterates first.""",
     object="a DataLoader, a dataset, or a function without arguments that returns one",
     status="""0 equal everywhere; 1 something differs, or could not be loaded; 2 the command was not understood, or no
            loader was found; 130 or 143 interrupted: the checks made so far are shown""",
-    no_program="ranks are simulated, so torchrun is not needed",
     add_options=add_options,
     action="fastload.verification.command:verify",
 )

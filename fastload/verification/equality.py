@@ -10,8 +10,8 @@ second one then finds in memory.
 
 from __future__ import annotations
 
+import math
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,11 +24,12 @@ from ..base.interrupts import raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..errors import one_line
 from ..keys.seeding import ORDER, Keys, seed_global_generators
+from ..spec import spec_of
 from .culprit import culprit_in
-from .hashing import BatchHashes, digest_of, hash_batch, summary_at
-from .record import Record, closing, first_difference, hashes_of_samples, note_of_pickles, undisturbed
-from .report import Difference, Equality, counted
-from .stages import TransformStage, find_stages, without
+from .hashing import BatchHashes, digest_of, hash_batch, value_at
+from .record import Record, closing, first_difference, note_of_pickles
+from .report import Difference, Equality
+from .stages import TransformStage, find_stages, label_of, without
 from .subject import Edit, Subject
 
 _NUM_EPOCHS = 2
@@ -38,19 +39,15 @@ _ENOUGH_S = 6.0
 _MOST_ROUNDS = 10
 """Epochs are timed until both classes together have taken so long, or so many of each have been."""
 _GENERATORS = ("random", "NumPy", "torch", "the loader's generator")
-
-_BY_ENTROPY = (
-    "it draws from something that no seed reaches: the system's entropy, the clock, a generator made without a seed "
-    "(np.random.default_rng()), the order of threads or of a set; draw from the global generators (random, "
-    "numpy.random, torch), or make a generator from a draw of theirs, so that a seed of the script reaches it"
-)
+_NAMED = ("num_workers", "worker_method", "multiprocessing_context", "persistent_workers")
+"""Arguments that are part of a pipeline's name, where they are given."""
 
 
 class _Side:
     """One of the two classes: its loader, and the states of the global generators as it left them."""
 
-    def __init__(self, name: str, loader: Any, subject: Subject) -> None:
-        self.name, self._loader, self._by_sample = name, loader, subject.collates_by_default
+    def __init__(self, name: str, loader: Any) -> None:
+        self.name, self._loader = name, loader
         seed_global_generators(Keys(0, 0, ORDER).key(0))
         self._states = _global_states()
 
@@ -75,9 +72,6 @@ class _Side:
                 iterator._shutdown_workers()  # of an epoch that was not finished
             del iterator
             self._states = _global_states()
-
-    def hashes(self, batch: Any) -> BatchHashes:
-        return hash_batch(batch, by_sample=self._by_sample)
 
     def generators(self) -> list[bytes]:
         """Return a hash of the state of each generator, after an epoch."""
@@ -105,30 +99,25 @@ class _Epoch:
     """Whether it came to its end, before the number of batches and the time."""
 
 
-def compare(subject: Subject, *, batches: int, time_limit: float, bar: TerminalBar, prints_lines: bool) -> Equality:
-    """Compare the first batches of two epochs with those of torch's class, and time both.
+class Comparison:
+    """Compares the first batches of two epochs with those of torch's class, and times both.
 
-    Blocking: for about ``time_limit`` seconds; the batch that is being waited for then is taken.
+    Takes about ``time_limit`` seconds; the batch that is being waited for then is taken.
     """
-    with undisturbed():
-        return _Comparison(subject, batches, time_limit, bar, prints_lines).run()
 
-
-class _Comparison:
-    def __init__(self, subject: Subject, batches: int, time_limit: float, bar: TerminalBar, prints_lines: bool) -> None:
-        self._subject, self._most, self._bar, self._prints_lines = subject, batches, bar, prints_lines
+    def __init__(self, subject: Subject, batches: int, time_limit: float, bar: TerminalBar) -> None:
+        self._subject, self._most, self._bar = subject, batches, bar
         self._end = time.monotonic() + time_limit
         self._found = Equality(pipeline=_pipeline(subject))
         self._made: list[_Epoch] = []
         """Of torch's class."""
-        self._cut = False
-        """Whether the time has ended the last epoch."""
 
     def run(self) -> Equality:
+        """Compare and time. Blocking."""
         subject, found = self._subject, self._found
         self._bar.begin(4 * _NUM_EPOCHS * self._most)
         with closing(subject.torchs_loader()) as torchs, closing(subject.same_loader()) as same:
-            sides = _Side("torch", torchs, subject), _Side("fastload", same, subject)
+            sides = _Side("torch", torchs), _Side("fastload", same)
             equal = True
             while equal and found.num_epochs < _NUM_EPOCHS:
                 equal = self._compare(*sides, found.num_epochs)
@@ -147,24 +136,19 @@ class _Comparison:
 
     def _steps(self, side: _Side, what: str, epoch: int, number: int, seconds: float) -> Iterator[Any]:
         """Yield batches until so many were given or so many seconds are over, and show the progress."""
-        begun, count, self._cut = time.monotonic(), 0, False
+        begun = time.monotonic()
         self._bar.describe(f"{side.name}, {what}")
         batches = side.batches(epoch, number)
         try:
             for batch in batches:
                 raise_if_interrupted()
-                count += 1
                 yield batch
                 del batch
                 self._bar.advance()
                 if time.monotonic() - begun >= seconds:
-                    self._cut = count < number
                     break
         finally:
             batches.close()  # type: ignore[attr-defined] # it is a generator
-        if self._prints_lines:
-            words = f"{side.name}, {what}: {counted(count)} ({time.monotonic() - begun:.1f} s)"
-            print(f"fastload verify: {words}", file=sys.stderr, flush=True)
 
     def _epoch(
         self,
@@ -177,21 +161,22 @@ class _Comparison:
         at: Difference | None = None,
     ) -> _Epoch:
         """Run an epoch until it differs from ``beside``; ``at``: the place of which the value is told."""
-        made = _Epoch()
+        made, end = _Epoch(), time.monotonic() + seconds
         try:
             for batch in self._steps(side, what, epoch, number, seconds):
-                count, hashes = len(made.batches), side.hashes(batch)
+                count, hashes = len(made.batches), hash_batch(batch, by_sample=self._subject.collates_by_default)
                 place = first_difference([[beside[count]]], [[hashes]]) if count < len(beside) else None
                 told = place if at is None else at if count == at.batch else None
                 if told is not None:
-                    made.value = summary_at(batch, told.leaf, told.row)
+                    made.value = value_at(batch, told.leaf, told.row)
                 del batch
                 if place is not None:
                     made.place = replace(place, epoch=epoch, batch=count)
                     break
                 made.batches.append(hashes)
-            made.out_of_time = self._cut
-            made.ended = len(made.batches) < number and made.place is None and not self._cut
+            is_short = len(made.batches) < number and made.place is None
+            made.out_of_time = is_short and time.monotonic() >= end
+            made.ended = is_short and not made.out_of_time
         except (Exception, SystemExit) as error:  # of the user's code, or of workers that died
             made.error = error
         made.generators = side.generators()
@@ -209,7 +194,6 @@ class _Comparison:
         actual = self._epoch(ours, what, epoch, number, max(self._left() / 2, 1.0), beside=expected.batches)
         count = min(len(actual.batches), len(expected.batches))
         found.num_batches += count
-        found.out_of_time |= expected.out_of_time or actual.out_of_time
         found.difference, found.fastload_value = actual.place, actual.value
         if actual.place is None and (
             words := self._what_differs(expected, actual, f"at batch {count} of epoch {epoch}")
@@ -219,42 +203,32 @@ class _Comparison:
 
     def _what_differs(self, torchs: _Epoch, ours: _Epoch, where: str) -> str:
         """Return what differs though all batches of both are equal."""
-        if torchs.error is not None or ours.error is not None:
-            return self._in_errors(torchs.error, ours.error, where)
-        if len(ours.batches) > len(torchs.batches):
-            return "the number of batches differs, fastload has more"
+        theirs, own = torchs.error, ours.error
+        is_lost = own is None and self._subject.given["on_error"] != "raise"
+        if theirs is not None and (is_lost or isinstance(own, type(theirs))):  # nothing differs, but it ends here
+            self._found.error = f"the dataset raises, {where}: {one_line(theirs)}"
+            return ""
+        if theirs is not None or own is not None:
+            said = ["nothing" if error is None else one_line(error) for error in (own, theirs)]
+            return f"fastload raises {said[0]}, and torch's class {said[1]}"
         if ours.out_of_time:
             return ""
-        if len(ours.batches) < len(torchs.batches):
-            return f"the number of batches differs, {len(ours.batches)} instead of {len(torchs.batches)}"
+        if (more := len(ours.batches) - len(torchs.batches)) != 0:
+            return f"the number of batches differs, fastload has {'more' if more > 0 else 'fewer'}"
         states = zip(_GENERATORS, torchs.generators, ours.generators, strict=False)
         differing = [name for name, one, other in states if one != other]
         words = "after these batches the state of the generators differs"
         return f"{words}: {', '.join(differing)}" if differing else ""
 
-    def _in_errors(self, torchs: BaseException | None, ours: BaseException | None, where: str) -> str:
-        """Return what differs in the errors; if nothing does, that is the end of the comparison."""
-        if torchs is None or ours is None:
-            if torchs is not None and self._subject.given["on_error"] != "raise":
-                self._found.error = f"torch's class raises, {where}: {one_line(torchs)}"
-                return ""
-            who, error = ("fastload", ours) if torchs is None else ("torch's class", torchs)
-            assert error is not None
-            return f"only {who} raises {one_line(error)}"
-        if not isinstance(ours, type(torchs)):
-            return f"fastload raises {one_line(ours)}, torch's class {one_line(torchs)}"
-        self._found.error = f"both classes raise, {where}: {one_line(torchs)}"
-        return ""
-
     # -- explaining ----------------------------------------------------------------------------------------------------
 
     def _explain(self, place: Difference) -> None:
-        """Run torch's class once more up to the difference, and say what it probably comes from."""
+        """Run torch's class once more up to the difference, and say what it comes from."""
         found, subject = self._found, self._subject
-        repeatable, keyed_by = self._repeats(place), subject.spec.keyed_by
-        if repeatable is False:
+        keyed_by = spec_of(subject.same_loader()).keyed_by
+        if not self._repeats(place):
             found.verdict = "not repeatable"
-            found.causes = [*self._stages(place, subject.torchs_loader), _BY_ENTROPY]
+            found.causes = self._stages(place, subject.torchs_loader)
         elif keyed_by is not None:
             found.verdict = "other augmentation"
             found.causes = [
@@ -264,8 +238,6 @@ class _Comparison:
         else:
             found.verdict = "different"
             again = "torch's class gives the same in two runs, so fastload is at fault: please report it"
-            if repeatable is None:
-                again = "there was no time to run torch's class again up to here: raise the time limit"
             found.causes = [again, *self._stages(place, subject.same_loader)]
 
     def _stages(self, place: Difference, other_loader: Callable[[Edit], Any]) -> list[str]:
@@ -275,9 +247,9 @@ class _Comparison:
             made: list[Record] = []
             for make in (self._subject.torchs_loader, other_loader):
                 with closing(make(lambda dataset: without(dataset, removed))) as loader:
-                    side, epochs = _Side("", loader, self._subject), range(place.epoch + 1)
+                    side, epochs = _Side("", loader), range(place.epoch + 1)
                     try:
-                        made.append([[*map(hashes_of_samples, side.batches(one, place.batch + 1))] for one in epochs])
+                        made.append([[*side.batches(one, place.batch + 1)] for one in epochs])
                     except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
                         return None
             raise_if_interrupted()
@@ -285,21 +257,18 @@ class _Comparison:
 
         if self._left() < 0 or not find_stages(self._subject.dataset) or not differs([]):
             return []
-        found = culprit_in(self._subject.dataset, differs, "")
-        return [f"{'first stage that differs' if found.certain else 'where to look'}: {found.stage} ({found.place})"]
+        return [str(culprit_in(self._subject.dataset, differs))]
 
-    def _repeats(self, place: Difference) -> bool | None:
-        """Run torch's class again, and return whether it gives the same up to this place; None: it was not reached."""
+    def _repeats(self, place: Difference) -> bool:
+        """Run torch's class again, and return whether it gives the same up to this place."""
         with closing(self._subject.torchs_loader()) as loader:
-            side = _Side("torch", loader, self._subject)
+            side = _Side("torch", loader)
             for epoch, first in enumerate(self._made):
                 at = place if epoch == place.epoch else None
                 number = len(first.batches) + first.ended if at is None else min(place.batch + 1, len(first.batches))
-                what, seconds = f"once more, epoch {epoch + 1}", max(self._left(), 10.0)
-                again = self._epoch(side, what, epoch, number, seconds, beside=first.batches, at=at)
+                what = f"once more, epoch {epoch + 1}"
+                again = self._epoch(side, what, epoch, number, math.inf, beside=first.batches, at=at)
                 self._found.torch_value = again.value
-                if again.out_of_time:
-                    return None
                 if again.place is not None or len(again.batches) < min(number, len(first.batches)):
                     return False
                 if at is None and again.generators != first.generators:
@@ -312,38 +281,24 @@ class _Comparison:
         """Time further epochs, in turns: torch's class, fastload's, and where there is time for it both again."""
         found, number, rounds = self._found, len(self._made[0].batches), 0
         totals = {"torch": 0.0, "fastload": 0.0}
-        begun = time.monotonic()
-        while True:
+        spent = 0.0
+        while spent < _ENOUGH_S and rounds < _MOST_ROUNDS and (not rounds or 1.2 * spent / rounds < self._left()):
             for side in (torchs, ours) if rounds % 2 == 0 else (ours, torchs):
-                # The first epoch of torch's class says how many batches the others have.
-                limit = float("inf") if rounds else max(self._left() / 3, 1.0)
-                epoch, started, count = _NUM_EPOCHS + rounds, time.perf_counter(), 0
-                for _ in self._steps(side, f"timed, epoch {epoch + 1}", epoch, number, limit):
-                    count += 1
+                epoch, started = _NUM_EPOCHS + rounds, time.perf_counter()
+                for _ in self._steps(side, f"timed, epoch {epoch + 1}", epoch, number, math.inf):
+                    pass
                 totals[side.name] += time.perf_counter() - started
-                if not rounds and side is torchs:
-                    number = count
             rounds += 1
-            spent = time.monotonic() - begun
-            if spent >= _ENOUGH_S or rounds == _MOST_ROUNDS or 1.2 * spent / rounds > self._left():
-                break
+            spent = sum(totals.values())
         if min(totals.values()) >= _LEAST_S:
-            found.timed_batches, found.timed_epochs = number, rounds
             found.torch_rate, found.fastload_rate = (number * rounds / seconds for seconds in totals.values())
 
 
 def _pipeline(subject: Subject) -> str:
     """Return the pipeline in a few words."""
-    given, words = subject.given, [subject.name]
+    words = [subject.name]
     transforms = [type(stage.transform).__qualname__ for stage in find_stages(subject.dataset)]
     if transforms:
         words.append("with " + ", ".join(transforms[:6]) + (", ..." if len(transforms) > 6 else ""))
-    number, context = given["num_workers"], given.get("multiprocessing_context")
-    words.append("no workers" if not number else "1 worker" if number == 1 else f"{number} workers")
-    if given["worker_method"] != "multiprocessing":
-        words.append(f"worker_method={given['worker_method']!r}")
-    if number and context is not None:
-        words.append(context if isinstance(context, str) else context.get_start_method())
-    if given.get("persistent_workers"):
-        words.append("persistent")
+    words += [f"{name}={label_of(value)}" for name in _NAMED if (value := subject.given.get(name))]
     return ", ".join(words)

@@ -22,6 +22,8 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 
+from .stages import label_of
+
 PICKLED = "pickled "
 """Prefix of the kind of a leaf that was hashed by its pickle."""
 
@@ -79,28 +81,13 @@ def hash_batch(batch: object, *, by_sample: bool) -> BatchHashes:
     return BatchHashes(tuple(zip(*columns, strict=True)), tuple(whole))
 
 
-def summary_at(batch: object, path: str, row: int | None) -> str:
-    """Return what a batch has at the path of a leaf, of one of its samples, in a few words."""
-    num_rows = None if row is None else _num_rows(batch)
-    for place, value in _leaves(batch, "", (), num_rows):
-        if place == path:
-            return _summary(value if row is None else value[row])  # type: ignore[index] # it has rows
-    return _summary(batch) if not path else "nothing"
-
-
-def _summary(value: object) -> str:
-    array = value
-    if _is_plain_tensor(value):
-        plain = _plain(value)
-        array = (plain.float() if plain.dtype is torch.bfloat16 else plain).numpy()
-    if not isinstance(array, np.ndarray) or array.dtype.hasobject:
-        text = " ".join(repr(value).split())
-        return f"{type(value).__qualname__} {text if len(text) <= 100 else text[:97] + '...'}"
-    kind = f"array {array.dtype} {array.shape}"
-    if isinstance(value, torch.Tensor):
-        kind = _kind_of_tensor(value, value.shape)
-    begin = ", ".join(f"{one:.6g}" if array.dtype.kind == "f" else str(one) for one in array.reshape(-1)[:4])
-    return f"{kind}: {begin}{', ...' if array.size > 4 else ''}"
+def value_at(batch: object, path: str, row: int | None) -> str:
+    """Return what a batch has at the path of a leaf, of one of its samples, as its repr; at most 100 characters."""
+    found = dict(_leaves(batch, "", (), None if row is None else _num_rows(batch)))
+    if path and path not in found:
+        return "nothing"
+    value: Any = found.get(path, batch)
+    return label_of(value if row is None else value[row])
 
 
 def _leaves(
@@ -162,12 +149,9 @@ def _kind_of_tensor(value: torch.Tensor, shape: Sequence[int]) -> str:
     return kind + (f" {extra}" if extra else "")
 
 
-def _plain(value: torch.Tensor) -> torch.Tensor:
-    return value.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg()
-
-
 def _bytes_of(value: torch.Tensor) -> Any:
-    return _plain(value).contiguous().reshape(-1).view(torch.uint8).numpy()
+    plain = value.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg()
+    return plain.contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _leaf(path: str, value: object) -> Leaf:

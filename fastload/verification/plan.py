@@ -131,15 +131,11 @@ def plan_checks(
         made.append(("workers", _SPAWNED))
     if "ray" in methods:
         made += _WITH_RAY
-    if has_cache:
-        made += [("cache", setting) for setting in _with_cache(process)]
+    if has_cache:  # the first fills the cache, and the second finds all in it
+        made.append(("cache", Setting(cache=True, num_epochs=2)))
+        if process is not None:
+            made.append(("cache", Setting(cache=True, num_epochs=2, method=process, num_workers=2)))
     return [PlannedCheck(name=name, setting=setting) for name, setting in made]
-
-
-def _with_cache(process: Method | None) -> list[Setting]:
-    """Return settings of which the first fills the cache, and the second finds all in it."""
-    inline = Setting(cache=True, num_epochs=2)
-    return [inline] if process is None else [inline, replace(inline, method=process, num_workers=2)]
 
 
 def _process_of(methods: Sequence[Method]) -> Method | None:

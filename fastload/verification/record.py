@@ -44,7 +44,7 @@ def record(
                 indices = batch if subject.auto_collation else [batch]
                 found.append(BatchHashes(tuple(tuple(leaves(index)) for index in indices)))
             elif by_samples:
-                found.append(hashes_of_samples(batch))
+                found.append(batch)
             else:
                 found.append(hash_batch(batch, by_sample=subject.collates_by_default))
         return found
@@ -70,11 +70,6 @@ def record(
             return [before + hashes(loader, 0, num_batches - setting.resume_after)]
 
 
-def hashes_of_samples(batch: Any) -> BatchHashes:
-    """Return the hashes of a batch of a loader that returns the hashed leaves of samples."""
-    return BatchHashes(tuple(map(tuple, batch)))
-
-
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Restore the states of the global generators at the end, and ignore warnings in between."""
@@ -98,7 +93,6 @@ def closing(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def _batches(subject: Subject, loader: DataLoader[Any], epoch: int, number: int) -> Iterator[Any]:
-    """Yield the first batches of the next epoch."""
     seed_global_generators(Keys(subject.seed or 0, epoch, ORDER).key(0))
     yield from itertools.islice(loader, number)
 
@@ -182,7 +176,7 @@ def note_of_pickles(made: Record) -> list[str]:
 
 
 def with_index(subject: Subject, setting: Setting, num_batches: int, found: Difference) -> Difference:
-    """Add the position in the epoch's order, and the dataset index there, to a place in a reference, if known."""
+    """Add the dataset index to a place in a reference, if it is known."""
     if subject.iterable or found.row is None or subject.arguments["on_error"] == "skip":  # rows are not the sampler's
         return found
     setting = replace(setting, indices_only=True)
@@ -190,7 +184,7 @@ def with_index(subject: Subject, setting: Setting, num_batches: int, found: Diff
         with undisturbed(), closing(subject.loader(setting)) as loader:
             for epoch in range(found.epoch + 1):
                 batches = list(_batches(subject, loader, epoch, num_batches))
-        rows = [list(batch) if subject.auto_collation else [batch] for batch in batches[: found.batch + 1]]
-        return replace(found, position=sum(map(len, rows[:-1])) + found.row, index=repr(rows[-1][found.row]))
+        indices = batches[found.batch] if subject.auto_collation else [batches[found.batch]]
+        return replace(found, index=repr(list(indices)[found.row]))
     except (Exception, SystemExit):  # of a sampler of the user's that cannot be iterated again
         return found

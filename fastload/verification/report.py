@@ -22,11 +22,6 @@ _MARKS = {
 }
 
 
-def counted(batches: int) -> str:
-    """Return a number of batches in words."""
-    return "1 batch" if batches == 1 else f"{batches} batches"
-
-
 class NotDeterministic(FastloadError, AssertionError):
     """A verification found a difference; the message is its table, which names the stage."""
 
@@ -44,17 +39,13 @@ class Difference:
     """In the batch of the reference; None where its samples cannot be told apart."""
     leaf: str
     """Path in the sample, as in Python; empty for the sample itself."""
-    position: int | None = None
-    """Place in the epoch's order; in the order of this loader, if it is one of several ranks. None: not known."""
     index: str | None = None
-    """In the dataset, as the sampler gave it."""
+    """In the dataset, as the sampler gave it; None: not known."""
 
     def __str__(self) -> str:
         words = [f"epoch {self.epoch}", f"batch {self.batch}"]
         if self.row is not None:
             words.append(f"sample {self.row} in it")
-        if self.position is not None:
-            words.append(f"position {self.position}")
         if self.index is not None:
             words.append(f"dataset index {self.index}")
         if self.leaf:
@@ -62,18 +53,20 @@ class Difference:
         return f"{self.what}: {', '.join(words)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Culprit:
     """The first stage that makes the difference."""
 
     stage: str
     """Its repr, or what it is."""
     place: str
-    """``dataset.transform, stage 2 of 4``, and the like; may be empty."""
-    certain: bool
-    """Whether the difference was seen to vanish without this stage and those after it."""
-    cause: str
-    """What it usually is where such settings differ, with the remedy."""
+    """``dataset.transform, stage 2 of 4``, and the like."""
+    certain: bool = True
+    """Whether the difference was seen to vanish without this stage and those after it. If not, it may also be a stage
+    before it: without some of the last ones, the others failed."""
+
+    def __str__(self) -> str:
+        return f"{'first stage that differs' if self.certain else 'where to look'}: {self.stage} ({self.place})"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +78,7 @@ class Check:
     """For a person; it is compared with the inline loader, or with torch's."""
     verdict: Verdict
     reason: str = ""
-    """Why it was skipped; the error; or a restriction of what was compared."""
+    """Why it was skipped, or the error."""
     seconds: float = 0.0
     difference: Difference | None = None
     culprit: Culprit | None = None
@@ -103,23 +96,17 @@ class Equality:
     """Batches that were compared and are equal."""
     num_epochs: int = 0
     """Epochs that they are of."""
-    out_of_time: bool = False
-    """Whether the time limit has ended it before the number of batches that was asked for."""
     difference: Difference | None = None
     torch_value: str = ""
-    """What torch's class has at that place, in a few words; empty if it was not loaded again."""
+    """What torch's class has at that place; empty if it did not get there again."""
     fastload_value: str = ""
     """What fastload has there."""
     causes: list[str] = field(default_factory=list)
-    """What the difference probably comes from."""
+    """What is known of where the difference comes from."""
     error: str = ""
     """The error of the dataset that has ended it."""
-    timed_batches: int = 0
-    """Batches of each epoch that was timed; 0: it was too short, or not timed."""
-    timed_epochs: int = 0
-    """Epochs of each class that were timed."""
     torch_rate: float = 0.0
-    """Batches in a second."""
+    """Batches in a second; 0: it was too short, or not timed."""
     fastload_rate: float = 0.0
 
     @property
@@ -129,8 +116,8 @@ class Equality:
 
     def summary(self) -> str:
         """Return the result in one sentence."""
-        epochs = {1: "one epoch", 2: "two epochs"}.get(self.num_epochs, f"{self.num_epochs} epochs")
-        count = f"{counted(self.num_batches)} of {epochs}"
+        batches = "1 batch" if self.num_batches == 1 else f"{self.num_batches} batches"
+        count = f"{batches} of {'one epoch' if self.num_epochs == 1 else 'two epochs'}"
         if self.difference is not None:
             place = f"epoch {self.difference.epoch}, batch {self.difference.batch}"
             where = f"{place}, after {self.num_batches} equal ones" if self.num_batches else place
@@ -153,21 +140,10 @@ class Equality:
         if self.difference is not None:
             lines.append(str(self.difference))
             if self.torch_value or self.fastload_value:
-                lines.append(f"torch:    {self.torch_value or 'not loaded again'}")
-                lines.append(f"fastload: {self.fastload_value}")
+                lines += [f"torch:    {self.torch_value}", f"fastload: {self.fastload_value}"]
             lines += [f"· {cause}" for cause in self.causes]
-        if self.ok:
-            lines.append("compared: values, types, dtypes and shapes, and the generators' states after each epoch")
         if self.torch_rate:
-            epochs = "a further epoch" if self.timed_epochs == 1 else f"each of {self.timed_epochs} further epochs"
-            lines.append(
-                f"timed in turns, after that, without comparing: {counted(self.timed_batches)} of {epochs}, its start "
-                f"included: torch {self.torch_rate:.3g}, fastload {self.fastload_rate:.3g} batches a second"
-            )
-        elif self.ok:
-            lines.append("not timed: " + ("there was no time" if self.out_of_time else "it is too short"))
-        if self.out_of_time:
-            lines.append("the time limit ended it before the number of batches that was asked for")
+            lines.append(f"timed: torch {self.torch_rate:.3g}, fastload {self.fastload_rate:.3g} batches a second")
         return lines
 
 
@@ -263,7 +239,9 @@ class VerifyReport:
             mark, style = _MARKS[check.verdict]
             name, last = ("" if check.name == last else check.name), check.name
             rows.add_row(Text(mark, style), name, check.setting, Text(check.verdict, style), f"{check.seconds:.1f}")
-        below = [*self._differences(), *self._reasons().items(), ("notes", self.notes)]
+        below = [*self._differences().items(), *self._reasons().items(), ("notes", self.notes)]
+        if any(check.culprit for check in self.checks):
+            below.append(("what to do", ["docs/verify.md has the usual causes, and what helps"]))
         return Group(Text(self.subject, "bold"), Text(""), rows, *_sections(below), Text(""), self._result())
 
     def _result(self) -> Any:
@@ -271,38 +249,21 @@ class VerifyReport:
 
         return Text(self.summary(), "bold green" if self.ok else "bold red")
 
-    def _differences(self) -> list[tuple[str, list[Any]]]:
-        """Return a title and lines for each stage that makes a difference; then the checks of unknown stages."""
-        from rich.text import Text
-
-        stages: dict[tuple[str, str], tuple[str, list[Any]]] = {}
-        unknown: list[Any] = []
+    def _differences(self) -> dict[str, list[str]]:
+        """Return the checks that differ below the stage that makes the difference, with the first place."""
+        stages: dict[str, list[str]] = {}
         for check in self.checks:
-            name, culprit = f"{check.name}: {check.setting}", check.culprit
-            if culprit is None:
-                unknown += [name] * (check.difference is not None)
-            elif (culprit.stage, culprit.place) in stages:
-                stages[culprit.stage, culprit.place][1].append(f"the same stage: {name}")
-            else:
-                begin = "first stage that differs: " if culprit.certain else "where to look: "
-                where = f" ({culprit.place})" if culprit.place else ""
-                lines = [str(check.difference), Text.assemble(begin, (culprit.stage, "bold"), where)]
-                stages[culprit.stage, culprit.place] = f"≠ {name}", [*lines, f"· {culprit.cause}"]
-        found = list(stages.values())
-        title = "≠ also different, by the same stage or another" if found else "≠ different"
-        return found + ([(title, unknown)] if unknown else [])
+            if check.difference is not None:
+                title = f"≠ {check.culprit or 'different, by the same stage or another'}"
+                stages.setdefault(title, [str(check.difference)]).append(f"{check.name}: {check.setting}")
+        return stages
 
     def _reasons(self) -> dict[str, list[str]]:
-        """Return the reasons of skips, errors and restrictions, each with its checks."""
-        titles: dict[str, str] = {}
+        """Return the reasons of skips and errors, each with its checks."""
         reasons: dict[str, list[str]] = {}
         for check in self.checks:
             if check.reason:
-                kind = check.verdict if check.verdict in ("skipped", "error") else "note"
-                # Errors of one class are listed below the first of them.
-                key = check.reason.partition(":")[0] if kind == "error" else check.reason
-                title = titles.setdefault(key, f"{kind}: {check.reason}")
-                reasons.setdefault(title, []).append(f"{check.name}: {check.setting}")
+                reasons.setdefault(f"{check.verdict}: {check.reason}", []).append(f"{check.name}: {check.setting}")
         return reasons
 
 

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..arguments import check_count
 from ..base.interrupts import Interrupted, raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..base.version import __version__
 from ..errors import ConfigError, one_line
 from .culprit import find_culprit
-from .equality import compare
+from .equality import Comparison
 from .plan import KNOWN_METHODS, METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
-from .record import Record, first_difference, note_of_pickles, record, with_index
+from .record import Record, first_difference, note_of_pickles, record, undisturbed, with_index
 from .report import Check, Difference, VerifyReport
 from .subject import Subject, subject_of
 
@@ -37,7 +38,6 @@ def verify(
     methods: Sequence[Method] | None = None,
     timeout: float = 120.0,
     time_limit: float = 60.0,
-    progress: bool | None = None,
 ) -> VerifyReport:
     """Check that a loader's batches are torch's, bit for bit; with a seed, that they are the same however it is run.
 
@@ -47,8 +47,7 @@ def verify(
 
     **With a seed**, of the loader, of one of fastload's samplers or as an argument, the loader is run with 0, 1 and 3
     workers of every kind, several chunk sizes and prefetch factors, persistent workers, simulated ranks, and a resume
-    in the middle. Each run is compared with the one without workers; the first stage that differs is named. It takes
-    about twenty runs of ``batches`` batches, and some seconds for ``"spawn"``.
+    in the middle. Each run is compared with the one without workers; the first stage that differs is named.
 
     Each run works on a copy, so nothing that you pass is changed.
 
@@ -62,8 +61,6 @@ def verify(
             these), ``"ray"``.
         timeout: seconds without a batch after which a run fails, for loaders without a timeout.
         time_limit: seconds that a comparison with torch's class takes; it ends with the batch that it then waits for.
-        progress: what is printed to standard error. True: a progress bar on a terminal, otherwise lines; False:
-            nothing; None: only the bar.
 
     Returns:
         The report. It also contains the errors of the dataset.
@@ -72,7 +69,7 @@ def verify(
         ConfigError: ``loader_or_dataset`` cannot be verified, or another argument is out of its range.
     """
     subject = subject_of(loader_or_dataset, seed=seed, batch_size=batch_size, timeout=timeout)
-    return verify_subject(subject, batches=batches, methods=methods, time_limit=time_limit, progress=progress)
+    return verify_subject(subject, batches=batches, methods=methods, time_limit=time_limit)
 
 
 def verify_subject(
@@ -81,7 +78,6 @@ def verify_subject(
     batches: int | None,
     methods: Sequence[Method] | None,
     time_limit: float,
-    progress: bool | None,
 ) -> VerifyReport:
     """Do what ``verify`` does, for a loader that has been taken apart.
 
@@ -90,8 +86,7 @@ def verify_subject(
     """
     if batches is None:
         batches = _BATCHES_WITH_KEYS if subject.seed is not None else _BATCHES
-    if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
-        raise ConfigError(f"batches must be a positive integer, got {batches=}")
+    check_count("batches", batches)
     if methods is not None and (isinstance(methods, str) or not set(methods) <= set(KNOWN_METHODS)):
         raise ConfigError(f"methods must be some of {', '.join(KNOWN_METHODS)}, got {methods!r}")
     if methods is not None and subject.seed is None:
@@ -116,15 +111,13 @@ def verify_subject(
         },
     )
     begun = time.perf_counter()
-    prints_lines = bool(progress) and not sys.stderr.isatty()
-    with TerminalBar(shown=progress is not False) as bar:
+    with TerminalBar() as bar:
         try:
             if subject.seed is not None:
-                _Run(subject, METHODS if methods is None else methods, report, bar, prints_lines).run()
+                _Run(subject, METHODS if methods is None else methods, report, bar).run()
             else:
-                report.equality = compare(
-                    subject, batches=batches, time_limit=time_limit, bar=bar, prints_lines=prints_lines
-                )
+                with undisturbed():
+                    report.equality = Comparison(subject, batches, time_limit, bar).run()
         except Interrupted as error:
             report.interrupted = error.number
     report.seconds = time.perf_counter() - begun
@@ -140,14 +133,10 @@ class _Run:
     report: VerifyReport
     """Gets the checks and notes."""
     bar: TerminalBar
-    prints_lines: bool
-    """Whether to print a line for each check."""
     _references: dict[tuple[Setting, bool], Record] = field(default_factory=dict)
     """What several checks compare with, of batches or of samples."""
     _analysed: set[tuple[str, Method]] = field(default_factory=set)
     """Names of checks, with the kind of workers, of which the stage was searched."""
-    _explained: set[Method] = field(default_factory=set)
-    """Kinds of workers of which the stage was found."""
     _timed_out: set[Method] = field(default_factory=set)
 
     def run(self) -> None:
@@ -166,7 +155,7 @@ class _Run:
         else:
             planned = plan_checks(self.methods, num_batches=len(first[0]), seed=subject.seed or 0, has_cache=has_cache)
         self.bar.begin(len(planned))
-        for number, one in enumerate(planned, 1):
+        for one in planned:
             raise_if_interrupted()
             self.bar.describe(f"{one.name}: {one.setting.in_words()}")
             begun = time.perf_counter()
@@ -175,9 +164,6 @@ class _Run:
             check.seconds = time.perf_counter() - begun
             report.checks.append(check)
             self.bar.advance()
-            if self.prints_lines:
-                words = f"[{number}/{len(planned)}] {check.name}: {check.setting}: {check.verdict}"
-                print(f"fastload verify: {words} ({check.seconds:.1f} s)", file=sys.stderr, flush=True)
         report.notes += note_of_pickles([batches for made in self._references.values() for batches in made])
 
     def _first_record(self) -> Record:
@@ -202,16 +188,13 @@ class _Run:
         return self._references[setting, by_samples]
 
     def _make(self, check: Check, planned: PlannedCheck) -> None:
-        """Make a check, and fill in its result."""
         subject, setting, reference = self.subject, planned.setting, planned.reference
         reason = self._why_skipped(planned)
         if reason is not None:
             check.verdict, check.reason = "skipped", reason
             return
         regrouped = bool(setting.world_size)
-        by_samples = regrouped and not subject.collates_by_default
-        if by_samples:
-            check.reason = "samples were compared before collate_fn, because its batches cannot be taken apart"
+        by_samples = regrouped and not subject.collates_by_default  # such batches cannot be taken apart
         if regrouped and not subject.ranks_share_this_order:
             reference = Setting(world_size=1)
         try:
@@ -233,13 +216,7 @@ class _Run:
         if (planned.name, setting.method) not in self._analysed:
             self._analysed.add((planned.name, setting.method))
             regrouped = bool(setting.world_size)
-            culprit, among_samples = find_culprit(subject, reference, setting, num_batches, regrouped=regrouped)
-            if culprit.certain or setting.method not in self._explained:
-                check.culprit = culprit
-            if culprit.certain:
-                self._explained.add(setting.method)
-            if place.row is None and among_samples is not None:
-                place = among_samples
+            check.culprit = find_culprit(subject, reference, setting, num_batches, regrouped=regrouped)
         check.difference = with_index(subject, reference, num_batches, place)
 
     def _why_skipped(self, planned: PlannedCheck) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
+from ..arguments import check_count
 from ..base import compat
 from ..base.compat import TorchDataLoader
 from ..errors import ConfigError
@@ -22,9 +22,9 @@ from ..loader import DataLoader, argument_defaults
 from ..sampling.distributed import DistributedBatchSampler
 from ..sampling.epochs import KnownBatches
 from ..sampling.samplers import KeyedSampler, check_seed
-from ..spec import Spec, spec_of
+from ..spec import spec_of
 from ..work import Shard
-from .hashing import Leaf, leaves
+from .hashing import BatchHashes, leaves
 from .plan import Setting
 from .rebuilding import arguments_of, build, with_copied_parts
 
@@ -46,13 +46,13 @@ _WORKERS = 2
 
 
 class _SampleLeaves:
-    """A ``collate_fn`` that returns the hashed leaves of each sample."""
+    """A ``collate_fn`` that returns the hashes of the samples."""
 
     def __init__(self, auto_collation: bool) -> None:
         self._auto_collation = auto_collation
 
-    def __call__(self, samples: Any) -> list[list[Leaf]]:
-        return [list(leaves(sample)) for sample in (samples if self._auto_collation else [samples])]
+    def __call__(self, samples: Any) -> BatchHashes:
+        return BatchHashes(tuple(tuple(leaves(one)) for one in (samples if self._auto_collation else [samples])))
 
 
 class _Indices:
@@ -131,8 +131,7 @@ class Subject:
     ) -> Any:
         """Build a loader as a setting says, for one of its ranks, with its number of workers by default.
 
-        ``edit`` changes its copy of the dataset; ``by_samples``: return the hashed leaves of samples in place of
-        batches.
+        ``edit`` changes its copy of the dataset; ``by_samples``: return :class:`BatchHashes` of samples.
         """
         arguments = self.copied_arguments()
         if edit is not None:
@@ -160,14 +159,12 @@ class Subject:
         arguments |= {"seed": self.seed or 0, "seeding": "sample", "chunk_size": setting.chunk_size}
         arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
         arguments["worker_threads"] = setting.worker_threads
-        if setting.method != "ray":
-            arguments["ray_options"] = None
         return build(arguments)
 
     def torchs_loader(self, edit: Edit | None = None) -> Any:
         """Build a loader of torch's class with the arguments as they were given.
 
-        ``edit`` changes its dataset; then it returns the hashed leaves of samples in place of batches.
+        ``edit`` changes its dataset; then it returns :class:`BatchHashes` of samples.
         """
         # Also where ours has been put in the class's place.
         init: Any = getattr(TorchDataLoader.__init__, "fastload_replaces", TorchDataLoader.__init__)
@@ -186,24 +183,13 @@ class Subject:
             arguments |= {"dataset": edit(arguments["dataset"]), "collate_fn": _SampleLeaves(self.auto_collation)}
         return arguments
 
-    @cached_property
-    def spec(self) -> Spec:
-        """How the loader is served with the arguments as they were given."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return spec_of(build(self.given))
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of a step over all ranks: the batch size, rounded up to a multiple of four ranks."""
-        size = getattr(self.arguments["batch_sampler"], "batch_size", None) or self.arguments["batch_size"]
-        return -(-(size if isinstance(size, int) else 1) // 4) * 4
-
     def _share_of_rank(self, world_size: int, rank: int, length: int) -> DistributedBatchSampler:
         """Return a rank's share of this loader's order; of the dataset's order, if this one is not known."""
+        size = getattr(self.arguments["batch_sampler"], "batch_size", None) or self.arguments["batch_size"]
+        size = -(-(size if isinstance(size, int) else 1) // 4) * 4  # of four ranks too
         sampler = DistributedBatchSampler(
             _Indices(length),
-            self.global_batch_size,
+            size,
             shuffle=bool(self.arguments["shuffle"]),
             seed=self.seed or 0,
             tail="short",
@@ -212,7 +198,7 @@ class Subject:
         )
         known = self._known_batches
         if known is not None:
-            order, size = known.rows.order, self.global_batch_size
+            order = known.rows.order
             share = Shard(length=order.length, rank=rank, num_ranks=world_size, global_batch_size=size, tail="short")
             sampler.sampler.set_order(order, share)
         return sampler
@@ -259,8 +245,7 @@ def subject_of(target: Any, *, seed: int | None, batch_size: int, timeout: float
             "verify takes a DataLoader, a dataset (with __getitem__ and __len__, or an IterableDataset), or a "
             f"function without arguments that returns one, got {type(target).__name__}"
         )
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ConfigError(f"batch_size must be a positive integer, got {batch_size=}")
+    check_count("batch_size", batch_size)
     shuffle = not isinstance(target, IterableDataset)
     name = f"{name or type(target).__name__}, in batches of {batch_size}{', shuffled' if shuffle else ''}"
     arguments = {**_default_arguments(), "dataset": target, "batch_size": batch_size, "shuffle": shuffle}

@@ -173,7 +173,7 @@ def test_a_dataset_that_a_function_returns_is_explained_in_plain_lines(
     ("words", "message"),
     [
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
-        (["--", "torchrun", "train.py"], "programs are not supported, only a script, -m MODULE or MODULE:NAME; name"),
+        (["--", "torchrun", "train.py"], "programs are not supported: name the script that it starts"),
         (["missing.py"], "no such script: missing.py"),
         (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["train.py:missing"], "train.py has no missing; it has"),

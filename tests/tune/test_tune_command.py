@@ -154,7 +154,7 @@ def test_seconds_that_are_none_are_refused(word: str, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         cli.main(["tune", f"--seconds={word}", "train.py"])
     assert ended.value.code == 2
-    assert f"must be a number of seconds above 0, got '{word}'" in capsys.readouterr().err
+    assert f"must be a positive integer, got '{word}'" in capsys.readouterr().err
 
 
 # -- which of several loaders ------------------------------------------------------------------------------------------

@@ -277,7 +277,7 @@ def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path
     contents = shared.contents()
     assert contents is not None
     assert contents.entries == 20
-    assert "for its 20 samples" in runner.cache_note
+    assert "for its 20 samples" in runner.notes[-1]
     runner.close()
     assert shared.contents() is None
     assert not shared.is_asked_for()

@@ -78,7 +78,6 @@ def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
     assert "the script's own words" in done.stdout
     assert "trained" not in done.stdout
     assert "went on" not in done.stdout
-    assert "fastload verify: [1/13] again: inline, 2 epochs: equal" in done.stderr
 
 
 @pytest.mark.slow
@@ -88,7 +87,6 @@ def test_a_scripts_loader_without_a_seed_is_compared_with_torchs(folder: Path):
     assert "12 batches of two epochs equal torch's, bit for bit" in done.stdout
     assert "\nfastload verify: 12 batches of two epochs equal torch's" in done.stdout
     assert "trained" not in done.stdout
-    assert "fastload verify: torch, epoch 1 of 2: 6 batches" in done.stderr
 
 
 @pytest.mark.slow
@@ -130,7 +128,7 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help"),
         (
             ["--", "torchrun", "train.py"],
-            "programs are not supported, only a script, -m MODULE or MODULE:NAME; ranks are simulated",
+            "programs are not supported: name the script that it starts, or -m MODULE or MODULE:NAME",
         ),
         (["missing.py:name"], "no such file: missing.py"),
         (["ending.py:name"], "ending.py cannot be imported: SystemExit: 3"),

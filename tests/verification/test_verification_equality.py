@@ -14,12 +14,12 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 import fastload
 from fastload.verification import equality as module
-from fastload.verification.hashing import summary_at
+from fastload.verification.hashing import value_at
 from fastload.verification.subject import Subject
 
 
 def verify(subject: Any, **options: Any) -> fastload.VerifyReport:
-    return fastload.verify(subject, **{"progress": False, "batches": 4, **options})
+    return fastload.verify(subject, **{"batches": 4, **options})
 
 
 def equality(report: fastload.VerifyReport) -> Any:
@@ -74,7 +74,8 @@ def test_the_line_to_paste_names_result_pipeline_and_versions():
     assert json.loads(report.to_json())["issue_line"] == line
     for words in (
         report.summary(),
-        "Pictures, in batches of 6, shuffled, with RandomHorizontalFlip, PythonNoise, RandomCrop, 2 workers",
+        "Pictures, in batches of 6, shuffled, with RandomHorizontalFlip, PythonNoise, RandomCrop, num_workers=2, ",
+        "persistent_workers=True; ",
         f"fastload {fastload.__version__}",
         f"torch {torch.__version__}",
         "Python 3.",
@@ -82,11 +83,11 @@ def test_the_line_to_paste_names_result_pipeline_and_versions():
         assert words in line
 
 
-def test_the_rates_of_both_are_told_with_what_was_timed():
+def test_the_rates_of_both_are_told():
     found = equality(verify(DataLoader(drawing(), 6), batches=2))
-    found.timed_batches, found.timed_epochs, found.torch_rate, found.fastload_rate = 2, 3, 10.0, 26.0
+    found.torch_rate, found.fastload_rate = 10.0, 26.0
     assert found.summary() == "4 batches of two epochs equal torch's, bit for bit; 2.6 times as fast"
-    assert "2 batches of each of 3 further epochs" in " ".join(found.details())
+    assert "timed: torch 10, fastload 26 batches a second" in found.details()
     found.fastload_rate = 8.7
     assert found.summary().endswith("; 0.87 times as fast")
 
@@ -99,9 +100,8 @@ def test_a_dataset_that_differs_from_run_to_run_is_told_from_a_defect(num_worker
     assert not report.ok
     assert found.verdict == "not repeatable"
     assert report.summary().startswith("NOT comparable: torch's class itself differs between two runs")
-    assert found.causes[0] == "first stage that differs: Uuid() (dataset.transform, stage 2 of 3)"
-    assert "no seed reaches" in found.causes[1]
-    assert found.torch_value.startswith("Tensor float32 (3, 8, 8)")
+    assert found.causes == ["first stage that differs: Uuid() (dataset.transform, stage 2 of 3)"]
+    assert found.torch_value.startswith("tensor([[[")
     assert found.torch_value != found.fastload_value
 
 
@@ -144,11 +144,11 @@ def test_a_defect_is_told_with_place_and_values(monkeypatch: pytest.MonkeyPatch)
     assert found.verdict == "different"
     assert str(found.difference) == "the values differ: epoch 0, batch 2, sample 1 in it, leaf [1]"
     assert report.summary() == "NOT equal to torch's: epoch 0, batch 2, after 2 equal ones"
-    assert (found.torch_value, found.fastload_value) == ("Tensor int64 (): 9", "Tensor int64 (): 109")
+    assert (found.torch_value, found.fastload_value) == ("tensor(9)", "tensor(109)")
     assert "fastload is at fault" in found.causes[0]
 
 
-@pytest.mark.parametrize(("length", "words"), [(12, "3 instead of 4"), (20, "fastload has more")])
+@pytest.mark.parametrize(("length", "words"), [(12, "fastload has fewer"), (20, "fastload has more")])
 def test_another_number_of_batches_is_a_difference(length: int, words: str, monkeypatch: pytest.MonkeyPatch):
     given_to_fastload(monkeypatch, dataset=verified.Pictures(length=length), sampler=None)
     found = equality(verify(DataLoader(verified.Pictures(length=16), 4), batches=9))
@@ -180,7 +180,7 @@ def test_an_error_that_both_classes_raise_ends_the_comparison(num_workers: int):
     report = verify(DataLoader(verified.FailingIn("everywhere"), 4, num_workers=num_workers))
     assert not report.ok
     assert report.summary() == (
-        "2 batches of one epoch equal torch's, bit for bit; then both classes raise, at batch 2 of epoch 0: "
+        "2 batches of one epoch equal torch's, bit for bit; then the dataset raises, at batch 2 of epoch 0: "
         "KeyError: 'nine'"
     )
 
@@ -188,15 +188,14 @@ def test_an_error_that_both_classes_raise_ends_the_comparison(num_workers: int):
 def test_an_error_of_fastload_alone_is_a_difference(monkeypatch: pytest.MonkeyPatch):
     given_to_fastload(monkeypatch, dataset=verified.FailingIn("everywhere"))
     found = equality(verify(DataLoader(verified.Pictures(), 4)))
-    assert str(found.difference) == "only fastload raises KeyError: 'nine': epoch 0, batch 2"
+    assert str(found.difference) == "fastload raises KeyError: 'nine', and torch's class nothing: epoch 0, batch 2"
 
 
 def test_where_the_time_is_over_what_was_compared_is_told():
     report = verify(DataLoader(drawing(), 4, shuffle=True), time_limit=1e-9)
     found = equality(report)
     assert report.ok
-    assert (found.num_batches, found.num_epochs, found.out_of_time) == (2, 2, True)
-    assert "the time limit ended it" in report.to_text(200)
+    assert (found.num_batches, found.num_epochs) == (2, 2)
 
 
 def test_a_seed_asks_for_the_checks_of_keys():
@@ -214,23 +213,15 @@ def test_a_seed_asks_for_the_checks_of_keys():
         assert {"again", "resume"} <= {check.name for check in report.checks}
 
 
-def test_progress_is_told_line_by_line(capsys: Any):
-    assert verify(DataLoader(drawing(), 4), progress=True).ok
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("fastload verify: torch, epoch 1 of 2: 4 batches (")
-    assert lines[3].startswith("fastload verify: fastload, epoch 2 of 2: 4 batches (")
-
-
 @pytest.mark.parametrize(
     ("batch", "path", "row", "words"),
     [
-        ({"x": torch.tensor([[1.0, 2.0], [3.0, 5.0]])}, "['x']", 1, "Tensor float32 (2,): 3, 5"),
-        ([["a", "b"], torch.tensor([1, 2])], "[0]", 1, "str 'b'"),
-        (torch.arange(6, dtype=torch.bfloat16), "", None, "Tensor bfloat16 (6,): 0, 1, 2, 3, ..."),
-        (np.arange(2), "", None, "array int64 (2,): 0, 1"),
-        ([torch.tensor([], dtype=torch.float32)], "[0]", None, "Tensor float32 (0,): "),
+        ({"x": torch.tensor([[1.0, 2.0], [3.0, 5.0]])}, "['x']", 1, "tensor([3., 5.])"),
+        ([["a", "b"], torch.tensor([1, 2])], "[0]", 1, "'b'"),
+        (torch.arange(3, dtype=torch.bfloat16), "", None, "tensor([0., 1., 2.], dtype=torch.bfloat16)"),
+        ([np.arange(2), 1], "", None, "[array([0, 1]), 1]"),
         ([1], "[7]", None, "nothing"),
     ],
 )
-def test_a_value_is_told_in_a_few_words(batch: Any, path: str, row: int | None, words: str):
-    assert summary_at(batch, path, row) == words
+def test_the_value_of_a_leaf_is_told_by_its_repr(batch: Any, path: str, row: int | None, words: str):
+    assert value_at(batch, path, row) == words

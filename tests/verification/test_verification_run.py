@@ -45,7 +45,7 @@ from fastload.verification.subject import subject_of
 
 
 def verify(subject: Any, methods: str = "fork", **options: Any) -> fastload.VerifyReport:
-    return fastload.verify(subject, methods=methods.split(), **{"batches": 3, "seed": 0, "progress": False, **options})
+    return fastload.verify(subject, methods=methods.split(), **{"batches": 3, "seed": 0, **options})
 
 
 def culprits(report: fastload.VerifyReport) -> set[str]:
@@ -95,10 +95,7 @@ def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
     assert fused
     transform.transforms.append(verified.OwnGenerator())
     report = verify(fastload.DataLoader(in_memory(transform), 4, shuffle=True, fuse=True), "thread")
-    # Threads share the generator, so a difference may come and go: such a check names no stage.
-    race = {"the clock, or code that several threads run at once @ "}
-    stage = {"OwnGenerator(std=1) @ dataset.transform, stage 3 of 3"}
-    assert culprits(report) - race == stage, report.to_text()
+    assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform, stage 3 of 3"}, report.to_text()
 
 
 @pytest.mark.parametrize("fuse", ["auto", False])
@@ -163,21 +160,18 @@ def test_a_transform_of_albumentations_in_a_closure_is_equal_everywhere():
 # verified with worker processes, which takes about a hundred of them and is a slow test.
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("stage", "methods", "label", "words"),
+    ("stage", "methods", "label"),
     [
-        (verified.OwnGenerator, "inline", "OwnGenerator(std=1)", "look for a generator, counter or cache of its own"),
-        (verified.WorkerId, "thread", "WorkerId()", "threads share this object"),
-        pytest.param(
-            verified.ProcessId, "fork", "ProcessId()", "the clock, process and worker ids", marks=pytest.mark.slow
-        ),
-        (verified.Counting, "inline", "Counting()", "look for a generator, counter or cache of its own"),
+        (verified.OwnGenerator, "inline", "OwnGenerator(std=1)"),
+        (verified.WorkerId, "thread", "WorkerId()"),
+        pytest.param(verified.ProcessId, "fork", "ProcessId()", marks=pytest.mark.slow),
+        (verified.Counting, "inline", "Counting()"),
     ],
 )
-def test_a_broken_stage_is_named_with_the_usual_cause(stage: Any, methods: str, label: str, words: str):
+def test_a_broken_stage_is_named(stage: Any, methods: str, label: str):
     report = verify(verified.Pictures(verified.chain(stage())), methods, batches=2)
     assert not report.ok
     assert culprits(report) == {f"{label} @ dataset.transform, stage 2 of 3"}, report.to_text()
-    assert words in report.to_text(1000)
     first = next(check for check in report.checks if check.difference)
     assert first.difference is not None
     assert first.difference.leaf == "[0]"
@@ -190,14 +184,12 @@ def test_the_order_of_a_set_is_named_where_processes_are_spawned():
     """Two hash seeds may give the same order of ten words, about once in a million."""
     report = verify(verified.Pictures(verified.SetOrder()), "fork spawn", batches=1)
     assert culprits(report) == {"SetOrder() @ dataset.transform"}, report.to_text()
-    assert "PYTHONHASHSEED" in report.to_text(1000)
 
 
 @pytest.mark.slow
 def test_a_stage_that_threads_cannot_share_is_named():
     report = verify(verified.Pictures(v2.Compose([v2.CenterCrop(10), verified.SharedScratch()])), "thread")
     assert culprits(report) == {"SharedScratch() @ dataset.transform, stage 2 of 2"}, report.to_text()
-    assert "threads share this object" in report.to_text(1000)
 
 
 def test_a_broken_dataset_is_named_itself_though_its_transforms_are_good():
@@ -224,7 +216,7 @@ def test_a_collate_fn_that_draws_by_itself_is_named():
 def test_batches_that_cannot_be_taken_apart_are_compared_whole_and_their_samples_over_ranks():
     report = verify(DataLoader(verified.good, 4, shuffle=True, collate_fn=verified.collate_by_length), "inline")
     assert report.ok, report.to_text()
-    assert "samples were compared before collate_fn" in report.to_text()
+    assert verdicts(report, "world size") == ["equal"] * 3
 
 
 class _Shuffling(Sampler[list[int]]):
@@ -240,7 +232,6 @@ def test_a_sampler_that_goes_on_drawing_from_the_global_generators_is_named_for_
     report = verify(DataLoader(verified.good, batch_sampler=_Shuffling()), "inline")
     assert verdicts(report, "resume") == ["different", "different"]
     assert culprits(report) == {"_Shuffling() @ the sampler"}, report.to_text()
-    assert "if it draws from the global generators, their state differs after a resume" in report.to_text(1000)
 
 
 def test_a_sampler_with_a_generator_of_its_own_passes():
