@@ -50,6 +50,9 @@ class _Watcher:
         self._name = name
         self._action = action
 
+    def __repr__(self) -> str:
+        return f"<fastload waits for the import of {self._name}>"
+
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != self._name or self not in sys.meta_path:
             return None
