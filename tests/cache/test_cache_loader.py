@@ -482,6 +482,7 @@ def test_a_size_by_fastload_run_is_for_the_loaders_with_a_folder(tmp_path):
         defaults.read_environment()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fuse", FUSED)
 def test_verify_compares_a_cache_with_none(folder, tmp_path, fuse):
     loader = loader_of(folder, "inline", fuse, cache=tmp_path / "cache", cache_size="32MiB")

@@ -55,6 +55,7 @@ def test_a_compiled_run_on_two_ranks_is_saved_with_the_names_of_the_plain_networ
     assert next(iter(state["model"])) == "0.weight"
 
 
+@pytest.mark.slow
 def test_options_for_speed_give_the_same_samples(tmp_path: Path) -> None:
     make_images(tmp_path / "images" / "train", 16)
     make_images(tmp_path / "images" / "test", 4)
@@ -78,6 +79,7 @@ def test_options_for_speed_give_the_same_samples(tmp_path: Path) -> None:
         assert steps == found["plain"], name
 
 
+@pytest.mark.slow
 def test_a_run_with_growing_images_resumes_at_its_size(tmp_path: Path) -> None:
     make_images(tmp_path / "images", 20, side=40)
     words = ["--data-dir", str(tmp_path / "images"), "--batch-size", "12", "--epochs", "3", "--workers", "1"]

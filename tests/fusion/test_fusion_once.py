@@ -79,7 +79,7 @@ def dataset_of(kind: str, target: Target, late: Late | None, root: Path) -> Any:
     way=st.sampled_from(["inline", "threads", "threads", "processes"]),
     subset=st.booleans(),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_the_users_code_runs_once_for_each_sample(
     files, kind, unknown, odd, on_error, batch_size, chunk_size, way, subset
 ):

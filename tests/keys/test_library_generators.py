@@ -78,7 +78,13 @@ def expected() -> list[list[Any]]:
     return batches(Augmented(pipeline()))
 
 
-@pytest.mark.parametrize("workers", WORKERS.values(), ids=WORKERS)
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param(one, id=name, marks=[pytest.mark.slow] if name == "forkserver" else [])
+        for name, one in WORKERS.items()
+    ],
+)
 def test_samples_are_the_same_whoever_loads_them(workers, expected):
     assert batches(Augmented(pipeline()), **workers) == expected
 

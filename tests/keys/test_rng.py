@@ -107,8 +107,14 @@ def test_the_values_stay_in_later_versions():
     assert by_sample(epochs(RngDrawing(8), 5, 1))[3.0] == pytest.approx(expected, abs=1e-15)
 
 
+# A fork server imports torch for seconds.
+OF_THIS_MACHINE = [
+    pytest.param(way, id=name, marks=[pytest.mark.slow] if name == "forkserver" else []) for name, way in WAYS.items()
+]
+
+
 @SEEDS
-@pytest.mark.parametrize("way", [*(pytest.param(one, id=name) for name, one in WAYS.items()), RAY])
+@pytest.mark.parametrize("way", [*OF_THIS_MACHINE, RAY])
 def test_samples_have_the_same_generators_whoever_loads_them(way, seed, request):
     if way.get("worker_method") == "ray":
         request.getfixturevalue("cluster")

@@ -57,6 +57,7 @@ def by_pillow(pixels: Pixels, change: Change, part: float, steps: int) -> Pixels
     return np.asarray(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     ("change", "part", "steps"),

@@ -82,6 +82,7 @@ def by_torch(image: Tensor) -> Tensor:
     return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).floor_()[None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "argument"),
     [

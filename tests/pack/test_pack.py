@@ -57,7 +57,9 @@ def test_links_are_followed_as_image_folder_follows_them(source, tmp_path):
     ("workers", "options"),
     [
         (3, PackOptions(raw=True)),
-        pytest.param(2, PackOptions(max_side=40, quality=85, coefficients=True), marks=needs_library),
+        pytest.param(
+            2, PackOptions(max_side=40, quality=85, coefficients=True), marks=[needs_library, pytest.mark.slow]
+        ),
     ],
 )
 def test_the_same_is_written_by_any_number_of_workers(source, tmp_path, workers, options):

@@ -144,7 +144,7 @@ def stay(worker_id: int) -> None:
     """With an init function there are workers, also for tables in memory."""
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(tables(), st.integers(1, 4))
 def test_workers_give_the_same_batches(dataset, batch_size):
     ours, theirs = both(dataset, batch_size=batch_size, num_workers=1, worker_init_fn=stay)

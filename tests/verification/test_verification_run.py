@@ -64,6 +64,7 @@ def test_a_loader_with_torchvisions_transforms_is_equal_everywhere(methods: str)
     assert len({check.name for check in report.checks}) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("on_error", "methods"), [("skip", "thread"), ("replace", "fork")])
 def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods: str):
     dataset = verified.SomeLost(verified.PythonNoise())
@@ -111,6 +112,7 @@ def test_a_batch_transform_is_left_out_and_that_is_said():
     assert "batch_transform is left out: the batches before it are compared" in report.notes
 
 
+@pytest.mark.slow
 def test_a_loader_with_resident_data_is_verified_with_them():
     resident = fastload.DataLoader(in_memory(v1.ToTensor()), 4, shuffle=True, resident="host", fuse=True)
     report = verify(resident, "inline")
