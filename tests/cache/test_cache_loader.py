@@ -41,6 +41,8 @@ KINDS = {
     "threads": {"num_workers": 2, "worker_method": "thread"},
 }
 FUSED = [False, True]
+# A fork server imports torch for seconds.
+EACH_KIND = [pytest.param(kind, marks=[pytest.mark.slow] if kind == "not forked" else []) for kind in KINDS]
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +92,7 @@ def on_disk(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fuse", FUSED)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 def test_batches_are_those_without_a_cache_in_every_epoch(folder, kind, fuse):
     loader = loader_of(folder, kind, fuse, cache="32MiB")
     assert difference(epochs(loader), epochs(loader_of(folder, "inline", fuse))) is None
@@ -311,7 +313,7 @@ def counts(loader: Any, words: str) -> int:
 
 @pytest.mark.parametrize("lasting", [True, False], ids=["inodes that last", "others"])
 @pytest.mark.parametrize("fuse", FUSED)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 def test_batches_are_those_without_a_cache_in_every_run_with_a_folder(
     folder, tmp_path, monkeypatch, kind, fuse, lasting, on_disk
 ):

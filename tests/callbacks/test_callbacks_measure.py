@@ -134,6 +134,7 @@ def test_of_another_loader_it_is_said_once_that_nothing_is_logged_and_what_to_do
     assert "`fastload profile` measures a script" in told
 
 
+@pytest.mark.slow
 @pytest.mark.interpreter
 def test_the_callbacks_import_no_library_before_they_are_asked_for():
     code = (

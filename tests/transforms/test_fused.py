@@ -37,6 +37,7 @@ MOVING = {
 }
 
 
+@pytest.mark.slow
 @given(
     images=batches(sides=(4, 13)),
     moving=st.lists(st.sampled_from(sorted(MOVING)), max_size=3),

@@ -84,6 +84,7 @@ def test_with_a_seed_other_workers_give_the_same_batches():
     assert runner.check(present.having(chunk_size="batch")) == NOTHING
 
 
+@pytest.mark.slow
 def test_without_a_seed_another_number_of_workers_gives_torchs_batches_and_keys_give_other_augmentation():
     loader = fastload.DataLoader(Noisy(), batch_size=8, num_workers=1)
     runner, present = runner_of(loader), setting_of(loader)

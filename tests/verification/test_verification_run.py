@@ -194,6 +194,7 @@ def test_a_stage_that_threads_cannot_share_is_named():
     assert culprits(report) == {"SharedScratch() @ dataset.transform, stage 2 of 2"}, report.to_text()
 
 
+@pytest.mark.slow
 def test_a_broken_dataset_is_named_itself_though_its_transforms_are_good():
     class Broken(verified.Pictures):
         def __getitem__(self, index: int) -> tuple[Any, int]:

@@ -62,6 +62,7 @@ def _load(path, ways):
 WAYS = [{"num_workers": 3, "worker_method": "thread"}, {"num_workers": 1, "worker_threads": 4}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_threads_share_a_decoder(clip, options):
     # A decoder that two threads use at once ends the process: this one only waits for its end.
