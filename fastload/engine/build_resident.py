@@ -23,6 +23,7 @@ from ..base import compat
 from ..base.memory import in_words
 from ..base.nesting import leaves_of
 from ..base.terminal_bar import TerminalBar
+from ..base.users_line import warn_at_users_line
 from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
@@ -67,7 +68,12 @@ def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
     if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
         return known.columns
     kept.mover = kept.resident = None  # their memory may be what is missing
-    columns, refused = _read_once(wanted, functools.partial(_batches, spec, kept, build))
+    try:
+        columns, refused = _read_once(wanted, functools.partial(_batches, spec, kept, build))
+    except _MaskedError as error:
+        columns, refused = None, [str(error)]
+        if wanted.resident != "auto":
+            warn_at_users_line(f"resident={wanted.resident!r}: the dataset is loaded anew in each epoch: {error}")
     kept.resident = ResidentData(made_from, length, columns, tuple(refused))
     return columns
 
@@ -114,6 +120,10 @@ def _read_once(wanted: ResidentArguments, read: Any) -> tuple[Columns | None, li
     return None, refused
 
 
+class _MaskedError(Exception):
+    """A sample has a masked value."""
+
+
 class _Watched:
     """A dataset whose samples come with what was drawn from the global generators for them.
 
@@ -144,12 +154,10 @@ class _Watched:
         sample = self._dataset[index] if load_batch is None else load_batch([index])[0]
         # Where each generator is in the end, unless it was left alone: a dataset may seed them itself.
         left = ["" if was == now else now for was, now in zip(before, _generator_states(), strict=True)]
-        if any(isinstance(part, np.ma.MaskedArray) and not part.ndim for _, part in leaves_of(sample, lambda _: False)):
-            raise ConfigError(
-                f"sample {index} has a masked value (numpy.ma), which torch makes NaN or 0.0, by what else is in its "
-                "batch; give numbers to have them resident, as with .filled(0), or leave resident out"
-            )
-        return {"sample": sample, "left": ",".join(left)}  # text, which is collated on no device
+        parts = [part for _, part in leaves_of(sample, lambda _: False)]
+        masked = any(isinstance(part, np.ma.MaskedArray) and not part.ndim for part in parts)
+        # Text, which is collated on no device.
+        return {"sample": sample, "left": ",".join(left), "masked": "masked" if masked else ""}
 
 
 def _generator_states() -> list[str]:
@@ -163,6 +171,11 @@ def _look(dataset: Any, length: int, read: Any) -> list[Any]:
     some = sorted({round(place) for place in np.linspace(0, length - 1, min(length, _READ_TWICE))})
     with read(_Watched(dataset), [index for index in some for _ in range(2)], 1, 1) as batches:
         found = list(batches)
+    if any("masked" in batch["masked"] for batch in found):
+        raise _MaskedError(
+            "samples have masked values (numpy.ma), of which torch makes NaN or 0.0 by what else is in a batch; give "
+            "numbers to have them resident, as with .filled(0)"
+        )
     for index, first, again in zip(some, found[::2], found[1::2], strict=True):
         check_alike(first["sample"], again["sample"], index, drew=first["left"] != again["left"])
     return [batch["sample"] for batch in found[::2]]

@@ -291,10 +291,15 @@ def test_what_cannot_reside_is_refused_when_the_loader_is_made(arguments, option
         DataLoader(*arguments, **{"resident": "host", **options})
 
 
-def test_a_masked_value_is_refused():
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan:UserWarning")
+def test_masked_values_are_loaded_anew_as_torch_makes_them():
     samples = list(np.ma.array(np.arange(8.0), mask=[False, True] * 4))
-    with pytest.raises(ConfigError, match=r"sample 1 has a masked value .*, or leave resident out"):
-        iter(DataLoader(samples, 4, resident="host"))
+    expected = list(torch.utils.data.DataLoader(samples, 4))
+    with pytest.warns(
+        UserWarning, match="resident='host': the dataset is loaded anew in each epoch: samples have masked"
+    ):
+        found = list(DataLoader(samples, 4, resident="host"))
+    assert str(found) == str(expected)
 
 
 def test_samples_of_several_shapes_are_refused():
