@@ -31,7 +31,7 @@ ITERABLE: Any = _DatasetKind.Iterable
 
 
 def is_next_plain() -> bool:
-    """Return whether nobody would miss torch's ``__next__``: no profiler records, and it was not replaced."""
+    """Return True if no profiler records and torch's ``__next__`` was not replaced, so it need not be called."""
     written_in = getattr(_BaseDataLoaderIter.__next__, "__globals__", None)
     return written_in is _torch_names and not torch._C._autograd._profiler_enabled()
 
