@@ -97,7 +97,7 @@ def test_a_probe_that_fails_is_a_line_and_the_others_run(monkeypatch):
 
 def test_versions_are_those_that_pyproject_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert dict(one.split(">=") for one in project["dependencies"]) == packages.REQUIRED
+    assert dict(one.split(">=") for one in project["dependencies"] if ";" not in one) == packages.REQUIRED
 
 
 @pytest.mark.parametrize(

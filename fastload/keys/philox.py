@@ -26,9 +26,6 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 
-# The native level: the highest that the processor has.
-_BEST = len(native.LEVELS) - 1
-
 
 def philox4x32(counters: npt.NDArray[np.integer], key: tuple[int, int]) -> Words:
     """Return four random words, uint32, for each counter: [..., 4], of values below 2**32, like the key's two words.
@@ -116,7 +113,7 @@ class SampleWords(NamedTuple):
         is_unit = out.dtype == np.float64
         num_words = out.shape[1] * (2 if is_unit else 1)
         pointers = (None, out.ctypes.data) if is_unit else (out.ctypes.data, None)
-        arguments = len(ids), *_words_of(self.key), self.purpose, self.first_block, num_words, *pointers, _BEST
+        arguments = len(ids), *_words_of(self.key), self.purpose, self.first_block, num_words, *pointers, native.level
         _native()(ids.ctypes.data, None if repeats is None else repeats.ctypes.data, *arguments)
 
 

@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 
-ABI = 17
+ABI = 18
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
+level = len(LEVELS) - 1
+"""The newest instructions that kernels may use, by their place in :data:`LEVELS`; tests set it. All are equal."""
 
 
 class _Loaded(NamedTuple):

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import LEVELS, lazily
+from .. import native
 from .rows import Pixels
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-_BEST = LEVELS[-1]
 
 
 class Change(enum.IntEnum):
@@ -37,14 +36,14 @@ class Change(enum.IntEnum):
     """``convert("L")``, in all channels."""
 
 
-_adjust = lazily("fastload_adjust", _INT, _INT, _POINTER, _LONG, ctypes.c_float, _INT, _INT)
-_sharpen = lazily("fastload_sharpen", _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_float, _INT)
-_map_levels = lazily("fastload_map_levels", None, _POINTER, _LONG, _INT, ctypes.c_char_p, _INT)
-_greys = lazily("fastload_greys", None, _POINTER, _LONG, _POINTER, _INT)
-_histogram = lazily("fastload_histogram", None, _POINTER, _LONG, _INT, _POINTER)
+_adjust = native.lazily("fastload_adjust", _INT, _INT, _POINTER, _LONG, ctypes.c_float, _INT, _INT)
+_sharpen = native.lazily("fastload_sharpen", _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_float, _INT)
+_map_levels = native.lazily("fastload_map_levels", None, _POINTER, _LONG, _INT, ctypes.c_char_p, _INT)
+_greys = native.lazily("fastload_greys", None, _POINTER, _LONG, _POINTER, _INT)
+_histogram = native.lazily("fastload_histogram", None, _POINTER, _LONG, _INT, _POINTER)
 _AFFINE = (_POINTER, _INT, _INT, _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_char_p)
-_affine = lazily("fastload_affine", _INT, *_AFFINE)
-_affine_filtered = lazily("fastload_affine_filtered", _INT, *_AFFINE, _INT, _INT)
+_affine = native.lazily("fastload_affine", _INT, *_AFFINE)
+_affine_filtered = native.lazily("fastload_affine_filtered", _INT, *_AFFINE, _INT, _INT)
 
 
 @functools.cache
@@ -103,7 +102,7 @@ def pillow_mixes_alike(interpolation: str) -> bool:
     return True
 
 
-def adjust(pixels: Pixels, change: Change, part: float = 1.0, steps: int = 0, level: str = _BEST) -> Pixels:
+def adjust(pixels: Pixels, change: Change, part: float = 1.0, steps: int = 0) -> Pixels:
     """Change the colors of pixels [H, W, 3], and return them.
 
     Args:
@@ -111,13 +110,12 @@ def adjust(pixels: Pixels, change: Change, part: float = 1.0, steps: int = 0, le
         change: how.
         part: the factor of ``enhance``, for all but HUE and GREY; as Pillow's, it becomes a number of 32 bits.
         steps: for HUE.
-        level: the newest instructions to use.
     """
-    _adjust()(change, pixels.ctypes.data, pixels.size // 3, part, steps, LEVELS.index(level))
+    _adjust()(change, pixels.ctypes.data, pixels.size // 3, part, steps, native.level)
     return pixels
 
 
-def sharpen(pixels: Pixels, part: float, level: str = _BEST) -> Pixels | None:
+def sharpen(pixels: Pixels, part: float) -> Pixels | None:
     """Return pixels [H, W, 3] as ``ImageEnhance.Sharpness`` makes them of contiguous ones; ``part``: its factor.
 
     None where Pillow would compute otherwise: of fewer than three rows or columns, or by a factor that is not finite in
@@ -128,10 +126,10 @@ def sharpen(pixels: Pixels, part: float, level: str = _BEST) -> Pixels | None:
     made = np.empty_like(pixels)
     height, width = pixels.shape[:2]
     places = pixels.ctypes.data, height, width, made.ctypes.data
-    return None if _sharpen()(*places, part, LEVELS.index(level)) else made
+    return None if _sharpen()(*places, part, native.level) else made
 
 
-def map_levels(pixels: Pixels, table: bytes, level: str = _BEST) -> Pixels:
+def map_levels(pixels: Pixels, table: bytes) -> Pixels:
     """Replace each value of pixels [H, W, 3] or [H, W] by its entry in a table, and return them.
 
     ``table``: 256 bytes for each channel.
@@ -139,14 +137,14 @@ def map_levels(pixels: Pixels, table: bytes, level: str = _BEST) -> Pixels:
     channels = _channels(pixels)
     if len(table) != 256 * channels:
         raise ValueError(f"a table must have {256 * channels} bytes for {channels} channels, got {len(table)}")
-    _map_levels()(pixels.ctypes.data, pixels.size // channels, channels, table, LEVELS.index(level))
+    _map_levels()(pixels.ctypes.data, pixels.size // channels, channels, table, native.level)
     return pixels
 
 
-def greys(pixels: Pixels, level: str = _BEST) -> Pixels:
+def greys(pixels: Pixels) -> Pixels:
     """Return the greys [H, W] of pixels [H, W, 3], as ``convert("L")`` makes them."""
     made = np.empty(pixels.shape[:2], dtype=np.uint8)
-    _greys()(pixels.ctypes.data, made.size, made.ctypes.data, LEVELS.index(level))
+    _greys()(pixels.ctypes.data, made.size, made.ctypes.data, native.level)
     return made
 
 
@@ -168,7 +166,6 @@ def affine(
     matrix: Sequence[float],
     fill: Sequence[int],
     interpolation: str = "nearest",
-    level: str = _BEST,
 ) -> Pixels | None:
     """Return pixels [H, W, 3] or [H, W] transformed as Pillow does it.
 
@@ -181,7 +178,6 @@ def affine(
         matrix: six numbers, as ``Image.transform`` takes them for ``AFFINE``.
         fill: a level for each channel, of what comes from outside.
         interpolation: one of :data:`AFFINE_FILTERS`.
-        level: the newest instructions to use.
     """
     made = np.empty((size[1], size[0], *pixels.shape[2:]), dtype=np.uint8)
     height, width = pixels.shape[:2]
@@ -190,7 +186,7 @@ def affine(
     if interpolation == "nearest":
         return None if _affine()(*places, numbers, bytes(fill)) else made
     is_cubic = interpolation == "bicubic"
-    return None if _affine_filtered()(*places, numbers, bytes(fill), is_cubic, LEVELS.index(level)) else made
+    return None if _affine_filtered()(*places, numbers, bytes(fill), is_cubic, native.level) else made
 
 
 def _channels(pixels: Pixels) -> int:

@@ -17,11 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import LEVELS, lazily
+from .. import native
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _STRIDES, _NUMBERS, _ORDER = _LONG * 3, ctypes.c_float * 3, ctypes.c_int32 * 3
-_BEST = LEVELS[-1]
 
 
 class _Change(enum.IntEnum):
@@ -59,38 +58,40 @@ def new(image: Tensor, *, side_by_side: bool) -> Tensor:
 
 
 _GIVEN = _POINTER, _STRIDES, _POINTER, _STRIDES, _LONG, _LONG, _NUMBERS, _ORDER, _INT, _INT
-_distort = lazily("fastload_distort", _INT, _INT, *_GIVEN)
-_distort_greys = lazily("fastload_distort_greys", _INT, _POINTER, _STRIDES, _LONG, _LONG, _POINTER, _INT, _INT)
+_distort = native.lazily("fastload_distort", _INT, _INT, *_GIVEN)
+_distort_greys = native.lazily("fastload_distort_greys", _INT, _POINTER, _STRIDES, _LONG, _LONG, _POINTER, _INT, _INT)
 
 
-def greys(image: Tensor, *, fused: bool, level: str = _BEST) -> Tensor:
+def greys(image: Tensor, *, fused: bool) -> Tensor:
     """Return the greys [1, H, W] of an image, rounded down, of float32."""
     _, height, width = image.shape
     made = torch.empty((1, height, width), dtype=torch.float32, device="cpu")
-    code = LEVELS.index(level)
-    _check(_distort_greys()(image.data_ptr(), _strides_of(image), height, width, made.data_ptr(), fused, code), image)
+    _check(
+        _distort_greys()(image.data_ptr(), _strides_of(image), height, width, made.data_ptr(), fused, native.level),
+        image,
+    )
     return made
 
 
-def saturated(image: Tensor, factor: float, *, fused: bool, level: str = _BEST) -> Tensor:
+def saturated(image: Tensor, factor: float, *, fused: bool) -> Tensor:
     """Return what ``adjust_saturation`` makes of an image: pixels side by side stay so."""
     made = new(image, side_by_side=is_side_by_side(image))
-    return _changed(_Change.SATURATION, image, made, (factor, 1.0 - factor, 0.0), fused=fused, level=level)
+    return _changed(_Change.SATURATION, image, made, (factor, 1.0 - factor, 0.0), fused=fused)
 
 
-def turned(image: Tensor, factor: float, *, level: str = _BEST) -> Tensor:
+def turned(image: Tensor, factor: float) -> Tensor:
     """Return what ``adjust_hue`` of version 2 makes of an image: planes. ``factor``: from -0.5 to 0.5."""
-    return _changed(_Change.HUE, image, new(image, side_by_side=False), (0.0, 0.0, factor), level=level)
+    return _changed(_Change.HUE, image, new(image, side_by_side=False), (0.0, 0.0, factor))
 
 
-def turned_1(image: Tensor, factor: float, *, level: str = _BEST) -> Tensor:
+def turned_1(image: Tensor, factor: float) -> Tensor:
     """Return what ``adjust_hue`` of version 1 makes of an image: pixels side by side."""
-    return _changed(_Change.HUE_1, image, new(image, side_by_side=True), (0.0, 0.0, factor), level=level)
+    return _changed(_Change.HUE_1, image, new(image, side_by_side=True), (0.0, 0.0, factor))
 
 
-def permuted(image: Tensor, order: Sequence[int], *, level: str = _BEST) -> Tensor:
+def permuted(image: Tensor, order: Sequence[int]) -> Tensor:
     """Return what ``permute_channels`` makes of an image: planes. ``order``: three numbers from 0 to 2."""
-    return _changed(_Change.ORDER, image, new(image, side_by_side=False), order=order, level=level)
+    return _changed(_Change.ORDER, image, new(image, side_by_side=False), order=order)
 
 
 def _changed(
@@ -101,11 +102,10 @@ def _changed(
     order: Sequence[int] = (0, 1, 2),
     *,
     fused: bool = False,
-    level: str = _BEST,
 ) -> Tensor:
     _, height, width = image.shape
     places = image.data_ptr(), _strides_of(image), made.data_ptr(), _strides_of(made)
-    given = height, width, _NUMBERS(*numbers), _ORDER(*order), fused, LEVELS.index(level)
+    given = height, width, _NUMBERS(*numbers), _ORDER(*order), fused, native.level
     _check(_distort()(change, *places, *given), image)
     return made
 

@@ -35,7 +35,6 @@ _TORCH_FLOAT = 5048
 _TORCH_GAUSS = 2520
 _MARK = 0x9E3779B97F4A7C15
 _ENDLESS = 2**63 - 1
-_LEVELS = len(native.LEVELS)
 
 
 class _States(ctypes.Structure):
@@ -186,7 +185,6 @@ class Run:
 
     Args:
         states: of the generators.
-        level: at most this one of ``native.LEVELS`` is used; all give the same bits.
 
     Ownership: of one thread at a time, and for one run at a time.
 
@@ -198,11 +196,11 @@ class Run:
         handle: the argument of both.
     """
 
-    def __init__(self, states: States, level: int = _LEVELS - 1) -> None:
+    def __init__(self, states: States) -> None:
         library = _library()
         self.states = states
         self._room = np.empty(library.room, dtype=np.uint8)
-        self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data, level=level)
+        self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data, level=native.level)
         self.step, self.step_locked, self.handle = library.step, library.step_locked, ctypes.byref(self._run)
         library.prepare(self.handle)
         self._ids: Any = None

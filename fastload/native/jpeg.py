@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from .. import native
 from ..errors import PackError
-from . import LEVELS, function, lazily, why_not
 from .rows import (
     Cut,
     Data,
-    Order,
     Pixels,
     Status,
+    are_equal,
     new_pixels,
     new_row,
+    noise,
     pillow_order,
     place_of,
     refusal,
@@ -62,8 +63,8 @@ class Size(NamedTuple):
     """DONE if :func:`pixels_of_jpeg` may try the file."""
 
 
-_jpeg_size = lazily("fastload_jpeg_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
-_jpeg_row = lazily("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p)
+_jpeg_size = native.lazily("fastload_jpeg_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
+_jpeg_row = native.lazily("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p)
 
 
 def read_size(data: Data) -> Size:
@@ -80,9 +81,9 @@ def read_size(data: Data) -> Size:
     return Size(width, height, components, bool(progressive), sampling, Status(status))
 
 
-def _cut_file(data: Data, cut: Cut, target: Any, order: Order | None, level: str) -> int:
+def _cut_file(data: Data, cut: Cut, target: Any) -> int:
     address, length, kept = place_of(data)
-    status: int = _jpeg_row()(scratch_of_thread().address, address, length, request(target, cut, order, level))
+    status: int = _jpeg_row()(scratch_of_thread().address, address, length, request(target, cut))
     del kept
     if status < 0:
         size = read_size(data)
@@ -90,9 +91,7 @@ def _cut_file(data: Data, cut: Cut, target: Any, order: Order | None, level: str
     return status
 
 
-def pixels_of_jpeg(
-    data: Data, cut: Cut, layout: str = "RGB", *, order: Order | None = None, level: str = LEVELS[-1]
-) -> Pixels | Status:
+def pixels_of_jpeg(data: Data, cut: Cut, layout: str = "RGB") -> Pixels | Status:
     """Return what a cut makes of a JPEG file's image, or why it was not done: then another decoder is to do it.
 
     Arguments and errors are those of :func:`~fastload.native.rows.pixels_of_image`. The cut's box is inside the image,
@@ -104,26 +103,18 @@ def pixels_of_jpeg(
         Entropy decoding of all rows down to the last that the window needs, the rest for what it needs alone; and 5 µs.
     """
     found, target = new_pixels(cut, layout)
-    status = _cut_file(data, cut, target, order, level)
+    status = _cut_file(data, cut, target)
     return Status(status) if status else found
 
 
-def row_of_jpeg(
-    data: Data,
-    cut: Cut,
-    table: Tensor | None = None,
-    out: Tensor | None = None,
-    *,
-    order: Order | None = None,
-    level: str = LEVELS[-1],
-) -> Tensor | Status:
+def row_of_jpeg(data: Data, cut: Cut, table: Tensor | None = None, out: Tensor | None = None) -> Tensor | Status:
     """Return what a table says of each level that a cut makes of a JPEG file's image; or why it was not done.
 
     Arguments are those of :func:`pixels_of_jpeg` and :func:`~fastload.native.rows.row_of_image`. Where it was not done,
     ``out`` holds anything.
     """
     row, target = new_row(cut, table, out)
-    status = _cut_file(data, cut, target, order, level)
+    status = _cut_file(data, cut, target)
     return Status(status) if status else row
 
 
@@ -148,17 +139,17 @@ def header_of_record(data: Data) -> bytes:
     return bytes(data[_FIXED : _FIXED + int.from_bytes(data[4:8], "little")])
 
 
-_check_record = lazily("fastload_check_record", ctypes.c_int, _POINTER, _SIZE, ctypes.c_int)
+_check_record = native.lazily("fastload_check_record", ctypes.c_int, _POINTER, _SIZE, ctypes.c_int)
 
 
-def check_record(data: Data, *, level: str = LEVELS[-1]) -> None:
+def check_record(data: Data) -> None:
     """Check that all of a record can be decoded, at a tenth of the cost of doing so.
 
     Raises:
         PackError: it is damaged.
     """
     address, length, kept = place_of(data)
-    status = _check_record()(address, length, LEVELS.index(level))
+    status = _check_record()(address, length, native.level)
     del kept
     if status:
         raise damaged_record()
@@ -175,7 +166,7 @@ def damaged_record() -> PackError:
 @functools.cache
 def _written(name: str) -> Any:
     size = ctypes.POINTER(_SIZE)
-    return function(name, ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, size)
+    return native.function(name, ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, size)
 
 
 def _write(name: str, data: Data, capacity: int) -> bytes | Status:
@@ -259,7 +250,9 @@ class Waiting(ctypes.Structure):
         return Status(_can_wait()(data, len(data), self))
 
 
-_can_wait = lazily("fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting))
+_can_wait = native.lazily(
+    "fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting)
+)
 
 
 @functools.cache
@@ -273,17 +266,16 @@ def pillow_agrees() -> bool:
 
     if not features.check("jpg"):
         return False
-    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (80, 144, 3), dtype=np.uint8)
     cut = Cut((9, 19, 30, 50), (30, 50), "nearest", (0, 0, 30, 50), (False, False))
-    picture = Image.fromarray(noise)
-    for data in (file for sampling in SAMPLINGS for file in trial_files(picture, sampling)):
-        # The order is without effect: nothing is resized.
-        found = pixels_of_jpeg(data, cut, order=Order.COLUMNS_FIRST)
-        # Not by Image.open(), which users replace.
-        expected = JpegImagePlugin.JpegImageFile(io.BytesIO(data)).convert("RGB").crop((19, 9, 69, 39))
-        if isinstance(found, Status) or not np.array_equal(found, np.asarray(expected)):
-            return False
-    return True
+    files = (file for sampling in SAMPLINGS for file in trial_files(Image.fromarray(noise(80, 144)), sampling))
+    # Not by Image.open(), which users replace.
+    return are_equal(
+        (
+            pixels_of_jpeg(file, cut),
+            JpegImagePlugin.JpegImageFile(io.BytesIO(file)).convert("RGB").crop((19, 9, 69, 39)),
+        )
+        for file in files
+    )
 
 
 @functools.cache
@@ -291,14 +283,14 @@ def why_not_as_pillow() -> str | None:
     """Return why the library cannot be used in Pillow's place; None where it can."""
     import PIL
 
-    reason = why_not()
+    reason = native.why_not()
     if reason is not None:
         return reason
     # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
-    if not pillow_agrees():
-        return f"PIL {PIL.__version__} decodes to other values than the native library, which follows libjpeg-turbo"
     if pillow_order() is None:
         return f"PIL {PIL.__version__} resizes to other values than the native library, which follows Pillow's own"
+    if not pillow_agrees():
+        return f"PIL {PIL.__version__} decodes to other values than the native library, which follows libjpeg-turbo"
     return None
 
 

@@ -20,18 +20,19 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from . import LEVELS, lazily
+from .. import native
+from .inflate import inflated
 from .rows import (
     Cut,
     Data,
-    Order,
     Pixels,
     Status,
+    are_equal,
     new_pixels,
     new_row,
+    noise,
     place_of,
     refusal,
     request,
@@ -77,44 +78,56 @@ class Size(NamedTuple):
     """Where in the file the first chunk of image data begins."""
     last: int
     """Where the last chunk begins, IEND."""
+    num_coded: int
+    """Bytes of all image data."""
     num_bytes: int
-    """Of the result of :func:`inflate`."""
+    """Of the image data, inflated."""
     status: Status
     """DONE if :func:`inflate` may try the file; INCOMPLETE if the bytes end before the image's end."""
 
 
-_png_size = lazily("fastload_png_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
-_png_inflate = lazily("fastload_png_inflate", ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, ctypes.c_int)
-_inflated_row = lazily("fastload_inflated_row", ctypes.c_int, _POINTER, _POINTER, ctypes.c_char_p)
+_KIND_BYTES = 2048  # FASTLOAD_PNG_BYTES of png.c
+_png_size = native.lazily("fastload_png_size", _INT, _POINTER, _SIZE, _POINTER)
+_png_begin = native.lazily("fastload_png_begin", _INT, _POINTER, _SIZE, ctypes.c_char_p, _SIZE, _POINTER)
+_png_row = native.lazily("fastload_png_row", _INT, _POINTER, _POINTER, ctypes.c_char_p, ctypes.c_char_p)
 
 
 def read_size(data: Data) -> Size:
     """Return the size and mode of a PNG file's image, and whether it can be decoded here: all chunks are looked at."""
     address, length, kept = place_of(data)
-    found = (ctypes.c_int64 * 8)()
+    found = (ctypes.c_int64 * 9)()
     status = _png_size()(address, length, found)
     del kept
-    width, height, bits, color, behind, first, last, num_bytes = found
+    width, height, bits, color, behind, first, last, num_coded, num_bytes = found
     mode, raw_mode = _MODES[bits, color] if bits else ("", "")
-    return Size(width, height, mode, raw_mode, bool(behind), first, last, num_bytes, Status(status))
+    return Size(width, height, mode, raw_mode, bool(behind), first, last, num_coded, num_bytes, Status(status))
+
+
+def _rows_of(data: Data, size: Size) -> bytes | None:
+    """Return the inflated image data of a file whose chunks are as they must be; None where they are damaged."""
+    view, at, left, parts = memoryview(data), size.first, size.num_coded, []
+    while left:
+        num = int.from_bytes(view[at : at + 4], "big")
+        parts.append(view[at + 8 : at + 8 + num])
+        at += 12 + num
+        left -= num
+    return inflated(parts[0] if len(parts) == 1 else b"".join(parts), size.num_bytes)
 
 
 class Inflated:
     """The inflated image data of a PNG file. Threads may share it."""
 
-    __slots__ = ("_memory", "height", "width")
+    __slots__ = ("_kind", "_rows", "height", "width")
 
-    def __init__(self, memory: Pixels, width: int, height: int) -> None:
-        self._memory, self.width, self.height = memory, width, height
+    def __init__(self, kind: Any, rows: bytes, size: Size) -> None:
+        self._kind, self._rows, self.width, self.height = kind, rows, size.width, size.height
 
     @property
     def num_bytes(self) -> int:
         """The memory that it takes."""
-        return self._memory.nbytes
+        return len(self._rows)
 
-    def pixels(
-        self, cut: Cut, layout: str = "RGB", *, order: Order | None = None, level: str = LEVELS[-1]
-    ) -> Pixels | Status:
+    def pixels(self, cut: Cut, layout: str = "RGB") -> Pixels | Status:
         """Return what a cut makes of the image, or COLORS.
 
         Arguments and errors are those of :func:`~fastload.native.rows.pixels_of_image`. The layout "L" is for grey
@@ -126,30 +139,21 @@ class Inflated:
             Filters are undone from the next row above the window on that needs none above it.
         """
         found, target = new_pixels(cut, layout)
-        status = self._cut(target, cut, order, level)
+        status = self._cut(target, cut)
         return found if status is Status.DONE else status
 
-    def row(
-        self,
-        cut: Cut,
-        table: Tensor | None = None,
-        out: Tensor | None = None,
-        *,
-        order: Order | None = None,
-        level: str = LEVELS[-1],
-    ) -> Tensor | Status:
+    def row(self, cut: Cut, table: Tensor | None = None, out: Tensor | None = None) -> Tensor | Status:
         """Return what a table says of each level that a cut makes of the image; or COLORS.
 
         Arguments are those of :meth:`pixels` and :func:`~fastload.native.rows.row_of_image`. Where it was not done,
         ``out`` holds anything.
         """
         row, target = new_row(cut, table, out)
-        status = self._cut(target, cut, order, level)
+        status = self._cut(target, cut)
         return row if status is Status.DONE else status
 
-    def _cut(self, target: Any, cut: Cut, order: Order | None, level: str) -> Status:
-        asked = request(target, cut, order, level)
-        status = _inflated_row()(scratch_of_thread().address, self._memory.ctypes.data, asked)
+    def _cut(self, target: Any, cut: Cut) -> Status:
+        status = _png_row()(scratch_of_thread().address, self._kind, self._rows, request(target, cut))
         if status < 0:
             raise refusal(cut, self.height, self.width)
         if status == Status.NO_MEMORY:
@@ -157,27 +161,27 @@ class Inflated:
         return Status(status)
 
 
-def inflate(data: Data, size: Size | None = None, *, level: str = LEVELS[-1]) -> Inflated | Status:
+def inflate(data: Data, size: Size | None = None) -> Inflated | Status:
     """Inflate and check all image data of a file; or return why it was not done: then another decoder is to do it.
 
-    Args:
-        data: the file.
-        size: what :func:`read_size` returns of it, if it is known.
-        level: the instruction set, at most; all compute the same.
+    ``size``: what :func:`read_size` returns of it, if it is known.
     """
     size = read_size(data) if size is None else size
     if size.status is not Status.DONE:
         return Status.DAMAGED if size.status is Status.INCOMPLETE else size.status
-    memory = np.empty(size.num_bytes, dtype=np.uint8)
+    rows = _rows_of(data, size)
+    if rows is None:
+        return Status.DAMAGED
+    kind = ctypes.create_string_buffer(_KIND_BYTES)
     address, length, kept = place_of(data)
-    status = Status(
-        _png_inflate()(scratch_of_thread().address, address, length, memory.ctypes.data, LEVELS.index(level))
-    )
+    status = Status(_png_begin()(address, length, rows, len(rows), kind))
     del kept
-    return Inflated(memory, size.width, size.height) if status is Status.DONE else status
+    return Inflated(kind, rows, size) if status is Status.DONE else status
 
 
-_png_whole = lazily("fastload_png_whole", ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, _INT, _POINTER, _INT)
+_png_whole = native.lazily(
+    "fastload_png_whole", _INT, _POINTER, _POINTER, _SIZE, ctypes.c_char_p, _SIZE, _POINTER, _INT, _POINTER, _INT
+)
 WHOLE_LAYOUTS = {"L": 1, "RGB": 3, "BGR": 3, "RGBA": 4, "BGRA": 4}
 """Bytes of a pixel that :func:`write_whole` makes."""
 
@@ -188,8 +192,6 @@ def write_whole(
     layout: str,
     weights: tuple[float, float] = (0.299, 0.587),
     size: Size | None = None,
-    *,
-    level: str = LEVELS[-1],
 ) -> Status:
     """Decode a file that nobody has looked at, as libpng does where it has nothing to warn of; or return why not.
 
@@ -200,7 +202,6 @@ def write_whole(
         layout: one of ``WHOLE_LAYOUTS``.
         weights: of red and green, where grey is asked for and the file is in colour: ``png_set_rgb_to_gray``.
         size: what :func:`read_size` returns of the file, if it is known.
-        level: the instruction set, at most; all compute the same.
 
     Returns:
         DONE; DAMAGED also for chunks that libpng may have words for; COLORS: the layout cannot be made of the file.
@@ -213,26 +214,19 @@ def write_whole(
     if size.status is not Status.DONE:
         return size.status
     shape = (size.height, size.width, WHOLE_LAYOUTS[layout])
-    if tuple(target.shape) != shape or target.dtype not in (np.uint8, torch.uint8):
-        raise ValueError(f"the target must be {shape} of uint8, got {tuple(target.shape)} of {target.dtype}")
-    if isinstance(target, Tensor):
-        place, is_contiguous = target.data_ptr(), target.is_contiguous() and target.is_cpu
-    else:
-        place, is_contiguous = target.ctypes.data, target.flags.c_contiguous and target.flags.writeable
-    if not is_contiguous:
-        raise ValueError("the target must be contiguous, on the CPU, and writable")
+    array = np.asarray(target)  # a tensor's own memory
+    if array.shape != shape or array.dtype != np.uint8 or not (array.flags.c_contiguous and array.flags.writeable):
+        raise ValueError(
+            f"the target must be {shape} of uint8, contiguous and writable, got {array.shape} of {array.dtype}"
+        )
+    rows = _rows_of(data, size)
+    if rows is None:
+        return Status.DAMAGED
     # As libpng has them.
     parts = (ctypes.c_int32 * 2)(*(round(weight * 100_000) * 32768 // 100_000 for weight in weights))
     address, length, kept = place_of(data)
-    status = _png_whole()(
-        scratch_of_thread().address,
-        address,
-        length,
-        place,
-        list(WHOLE_LAYOUTS).index(layout),
-        parts,
-        LEVELS.index(level),
-    )
+    asked = array.ctypes.data, list(WHOLE_LAYOUTS).index(layout), parts, native.level
+    status = _png_whole()(scratch_of_thread().address, address, length, rows, len(rows), *asked)
     del kept
     if status == Status.NO_MEMORY:
         raise MemoryError(f"no memory for an image of {size.height} x {size.width}")
@@ -256,16 +250,13 @@ def pillow_agrees() -> bool:
 
     if not features.check("zlib"):
         return False
-    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (24, 36, 3), dtype=np.uint8)
-    noise[:, :18] //= 64  # of which Pillow chooses other filters
-    for mode, layout in (("RGB", "RGB"), ("L", "L")):
-        file = io.BytesIO()
-        Image.fromarray(noise).convert(mode).save(file, "PNG")
-        inflated = inflate(file.getvalue())
-        if isinstance(inflated, Status):
-            return False
-        # The order is without effect: nothing is resized.
-        found = inflated.pixels(whole(24, 36), layout, order=Order.COLUMNS_FIRST)
-        if isinstance(found, Status) or not np.array_equal(found, np.asarray(Image.open(file))):
-            return False
-    return True
+    pixels = noise(24, 36)
+    pixels[:, :18] //= 64  # of which Pillow chooses other filters
+    files = [(layout, io.BytesIO()) for layout in ("RGB", "L")]
+    for layout, file in files:
+        Image.fromarray(pixels).convert(layout).save(file, "PNG")
+    inflated_files = [(layout, inflate(file.getvalue()), Image.open(file)) for layout, file in files]
+    return are_equal(
+        (None if isinstance(made, Status) else made.pixels(whole(24, 36), layout), image)
+        for layout, made, image in inflated_files
+    )

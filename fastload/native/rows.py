@@ -13,6 +13,7 @@ import functools
 import struct
 import threading
 import weakref
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from . import LEVELS, function, lazily
+from .. import native
 
 Box: TypeAlias = tuple[int, int, int, int]
 """Top, left, height, width, in pixels."""
@@ -28,8 +29,8 @@ Box: TypeAlias = tuple[int, int, int, int]
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 """[H, W, C] or [H, W]."""
 
-Data: TypeAlias = Any
-"""A file's bytes: anything with the buffer protocol, or a tensor [num_bytes] of uint8."""
+Data: TypeAlias = bytes | memoryview
+"""A file's bytes."""
 
 FILTERS = ("bilinear", "bicubic", "box", "hamming", "lanczos")
 """All antialiased, as Pillow has them."""
@@ -117,10 +118,10 @@ class Scratch:
     """Memory that the kernels reuse, for one thread at a time; freed with the object."""
 
     def __init__(self) -> None:
-        self.address: int | None = function("fastload_scratch_new", _POINTER)()
+        self.address: int | None = native.function("fastload_scratch_new", _POINTER)()
         if self.address is None:
             raise MemoryError("no memory for the native library's scratch")
-        freed = weakref.finalize(self, function("fastload_scratch_free", None, _POINTER), self.address)
+        freed = weakref.finalize(self, native.function("fastload_scratch_free", None, _POINTER), self.address)
         # At exit a daemon thread may still be using it.
         freed.atexit = False
 
@@ -139,7 +140,7 @@ def scratch_of_thread() -> Scratch:
     return _of_thread.scratch
 
 
-def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes:
+def request(target: _Target, cut: Cut, order: Order | None = None) -> bytes:
     """Return the request for a function of the library.
 
     Raises:
@@ -160,7 +161,7 @@ def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes
     try:
         if source is None:
             source = 0, 0, box[3], box[2]
-        return _REQUEST.pack(*target, *source, *box, *size, *window, code, order, mirrored, LEVELS.index(level))
+        return _REQUEST.pack(*target, *source, *box, *size, *window, code, order, mirrored, native.level)
     except (struct.error, OverflowError, IndexError) as error:
         raise ValueError(f"a cut's box, window and source are four numbers each, its size two, got {cut}") from error
 
@@ -169,20 +170,8 @@ def place_of(data: Data) -> tuple[Any, int, Any]:
     """Return where bytes lie and how many, and what keeps them there."""
     if isinstance(data, bytes):
         return data, len(data), data
-    if isinstance(data, Tensor):
-        if data.dtype != torch.uint8 or data.ndim != 1 or data.device.type != "cpu" or not data.is_contiguous():
-            raise ValueError(
-                "a file in a tensor must be [num_bytes] of uint8, contiguous, on the CPU, got "
-                f"{tuple(data.shape)} of {data.dtype} on {data.device}"
-            )
-        return data.data_ptr(), data.numel(), data
-    view = memoryview(data)
-    if not view.c_contiguous:
-        raise ValueError("a file's bytes must lie side by side, got a buffer with gaps")
-    if view.nbytes == 0:
-        return b"", 0, view
-    array = np.frombuffer(view, dtype=np.uint8)
-    return array.ctypes.data, view.nbytes, array
+    array = np.frombuffer(data, dtype=np.uint8) if len(data) else np.empty(0, dtype=np.uint8)
+    return array.ctypes.data, array.size, array
 
 
 _CODES = {name: code for code, name in enumerate((*FILTERS, *TENSOR_FILTERS))}
@@ -263,10 +252,12 @@ def _check_out(out: Tensor, height: int, width: int) -> None:
             raise ValueError(f"the row must not overlap itself, got stride 0 along dimension {dim}")
 
 
-_image_row = lazily("fastload_image_row", ctypes.c_int, _POINTER, _POINTER, _LONG, _INT, _INT, _INT, ctypes.c_char_p)
+_image_row = native.lazily(
+    "fastload_image_row", ctypes.c_int, _POINTER, _POINTER, _LONG, _INT, _INT, _INT, ctypes.c_char_p
+)
 
 
-def _cut_image(pixels: Pixels, cut: Cut, target: _Target, order: Order | None, level: str) -> None:
+def _cut_image(pixels: Pixels, cut: Cut, target: _Target, order: Order | None = None) -> None:
     channels = 1 if pixels.ndim == 2 else 3
     shaped = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.strides[2] == 1)
     if pixels.dtype != np.uint8 or not shaped or pixels.strides[1] != channels:
@@ -284,7 +275,7 @@ def _cut_image(pixels: Pixels, cut: Cut, target: _Target, order: Order | None, l
         channels,
         height,
         width,
-        request(target, cut, order, level),
+        request(target, cut, order),
     )
     if status < 0:
         raise refusal(cut, height, width)
@@ -292,9 +283,7 @@ def _cut_image(pixels: Pixels, cut: Cut, target: _Target, order: Order | None, l
         raise MemoryError(f"no memory for {cut} of an image of {height} x {width}")
 
 
-def pixels_of_image(
-    pixels: Pixels, cut: Cut, layout: str = "RGB", *, order: Order | None = None, level: str = LEVELS[-1]
-) -> Pixels:
+def pixels_of_image(pixels: Pixels, cut: Cut, layout: str = "RGB", *, order: Order | None = None) -> Pixels:
     """Return what a cut makes of an image.
 
     Args:
@@ -302,7 +291,6 @@ def pixels_of_image(
         cut: the part, size and flips.
         layout: of the result: one of ``LAYOUTS``. "L" has the first channel alone.
         order: None: that of the installed Pillow.
-        level: the instruction set, at most; all compute the same.
 
     Returns:
         [height, width, 3] of uint8, of the cut's window; [height, width, 4] for "RGBX", [height, width] for "L". The
@@ -319,7 +307,7 @@ def pixels_of_image(
         0.07 ms from 262 x 267 to 224 x 224 with AVX-512, 0.14 ms with AVX2 (AMD EPYC, 2.6 GHz).
     """
     found, target = new_pixels(cut, layout)
-    _cut_image(pixels, cut, target, order, level)
+    _cut_image(pixels, cut, target, order)
     return found
 
 
@@ -328,9 +316,6 @@ def row_of_image(
     cut: Cut,
     table: Tensor | None = None,
     out: Tensor | None = None,
-    *,
-    order: Order | None = None,
-    level: str = LEVELS[-1],
 ) -> Tensor:
     """Return what a table says of each level that a cut makes of an image; see :func:`pixels_of_image`.
 
@@ -340,7 +325,7 @@ def row_of_image(
             it may be: what is written and returned. None: a new one, contiguous.
     """
     row, target = new_row(cut, table, out)
-    _cut_image(pixels, cut, target, order, level)
+    _cut_image(pixels, cut, target)
     return row
 
 
@@ -352,9 +337,9 @@ def pillow_order() -> Order | None:
     """
     from PIL import Image
 
-    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (48, 40, 3), dtype=np.uint8)
-    strip = np.ascontiguousarray(noise.reshape(-1, 4, 3))
-    tries = [(noise, size) for size in ((12, 30), (30, 8), (20, 60), (70, 20), (61, 53))]
+    square = noise(48, 40)
+    strip = np.ascontiguousarray(square.reshape(-1, 4, 3))
+    tries = [(square, size) for size in ((12, 30), (30, 8), (20, 60), (70, 20), (61, 53))]
     agreed = set(Order)
     for pixels, size in [*tries, (strip, (20, 3)), (strip, (479, 2))]:
         for name in FILTERS:
@@ -364,3 +349,13 @@ def pillow_order() -> Order | None:
                 if not np.array_equal(pixels_of_image(pixels, cut, order=order), expected):
                     agreed.discard(order)
     return agreed.pop() if len(agreed) == 1 else None
+
+
+def noise(height: int, width: int) -> Pixels:
+    """Return pixels [height, width, 3] to try Pillow with."""
+    return np.random.Generator(np.random.PCG64(0)).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def are_equal(pairs: Iterable[tuple[Any, Any]]) -> bool:
+    """Return whether what is made here is what Pillow makes; False where nothing was made, but a reason or None."""
+    return all(isinstance(made, np.ndarray) and np.array_equal(made, np.asarray(image)) for made, image in pairs)

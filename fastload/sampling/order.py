@@ -128,7 +128,7 @@ class Permutation:
         """Return the positions of these values: the inverse of :meth:`at`."""
         return self._permuted(values, backwards=True)
 
-    def _permuted(self, start: Indices, *, backwards: bool, level: int = len(native.LEVELS) - 1) -> Indices:
+    def _permuted(self, start: Indices, *, backwards: bool) -> Indices:
         if start.size and not 0 <= start.min() <= start.max() < self.length:  # which would be walked for ever
             raise ValueError(
                 f"a permutation of {self.length} takes 0 to {self.length - 1}, got {start.min()} to {start.max()}"
@@ -140,7 +140,7 @@ class Permutation:
             return by_numpy(start, self.length, self.bits, self.round_keys, backwards=backwards)
         values = np.array(start, dtype=np.int64, order="C")
         network = *self.bits, self.round_keys.ctypes.data, len(self.round_keys)
-        permute(values.ctypes.data, values.size, self.length, *network, backwards, level)
+        permute(values.ctypes.data, values.size, self.length, *network, backwards, native.level)
         return values
 
 

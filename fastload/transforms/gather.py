@@ -95,7 +95,8 @@ def transformed(
         out = arrays.empty(after, done.dtype, memory_format_of(images))
         table = None if done.operation == Operation.COPY else _table_of(done, after.channels)
         levels = None if fill is None else fill_numbers("fill", fill, after.channels, images.dtype)
-        return arrays.transformed(images, rows, cols, out, fill=levels, table=table)
+        arrays.BatchWriter(images, after[2:], levels, table).write(out, rows, cols)
+        return out
     return _by_torch(images, rows, cols, after, fill, done)
 
 

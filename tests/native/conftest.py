@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
-from jpeg_files import Maker
+from jpeg_files import Maker, use_level
 
 from fastload import native
 
@@ -15,6 +16,20 @@ REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
 @pytest.fixture(scope="session")
 def maker(tmp_path_factory: pytest.TempPathFactory) -> Maker:
     return Maker(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(autouse=True)
+def _level_restored() -> Iterator[None]:
+    before = native.level
+    yield
+    native.level = before
+
+
+@pytest.fixture(params=native.LEVELS)
+def level(request: pytest.FixtureRequest) -> str:
+    """Give each instruction set, which is the newest that kernels use meanwhile."""
+    use_level(request.param)
+    return str(request.param)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,7 +11,7 @@
  * table: columns in chunks, whose offsets are damaged; no value outside of the buffers may be read.
  * cache: tables that are filled, damaged, checked and used again, between pages that nobody may touch.
  *
- * Prints how many rounds there were, and: files that were decoded, that were refused, and that were inflated; changed images
+ * Prints how many rounds there were, and: files that were decoded, that were refused, and of which a part was made; changed images
  * and refused ones, and pixels that were mixed; columns that were read, that are damaged, and rows that there are not; entries, caches that are damaged,
  * and that are used again. */
 #define _GNU_SOURCE
@@ -31,10 +31,11 @@
 
 struct fastload_scratch *fastload_scratch_new(void);
 void fastload_scratch_free(struct fastload_scratch *);
-int fastload_png_whole(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, int, const int32_t[2], int);
-int fastload_png_size(const uint8_t *, size_t, int64_t[8]);
-int fastload_png_inflate(struct fastload_scratch *, const uint8_t *, size_t, void *, int);
-int fastload_inflated_row(struct fastload_scratch *, const void *, const struct fastload_request *);
+int fastload_png_size(const uint8_t *, size_t, int64_t[9]);
+int fastload_png_whole(struct fastload_scratch *, const uint8_t *, size_t, const uint8_t *, size_t, uint8_t *, int,
+                       const int32_t[2], int);
+int fastload_png_begin(const uint8_t *, size_t, const uint8_t *, size_t, void *);
+int fastload_png_row(struct fastload_scratch *, const void *, const uint8_t *, const struct fastload_request *);
 int fastload_distort(int, const uint8_t *, const int64_t *, uint8_t *, const int64_t *, int64_t, int64_t, const float *,
                      const int32_t *, int, int);
 int fastload_distort_greys(const uint8_t *, const int64_t *, int64_t, int64_t, float *, int, int);
@@ -265,52 +266,72 @@ static uint8_t *by_libpng(const struct bytes *file, size_t width, size_t height)
     return NULL;
 }
 
+/* The inflated image data of a file whose chunks are known, in memory of just their size; NULL where they are damaged. */
+static uint8_t *inflated_rows(const struct bytes *file, const int64_t known[9])
+{
+    uint8_t *const coded = malloc((size_t)known[7] + 1), *rows = malloc((size_t)known[8]);
+    size_t held = 0;
+    for (const uint8_t *at = file->data + known[5]; held < (size_t)known[7]; at += 12 + png_number(at)) {
+        memcpy(coded + held, at + 8, png_number(at));
+        held += png_number(at);
+    }
+    uLongf size = (uLongf)known[8], used = (uLongf)held;
+    if (uncompress2(rows, &size, coded, &used) != Z_OK || size != (uLongf)known[8] || used != held) {
+        free(rows);
+        rows = NULL;
+    }
+    free(coded);
+    return rows;
+}
+
 static void try_png(void)
 {
     static const int channels[] = {1, 3, 3, 4, 4};
     static const int32_t weights[2] = {9797, 19234};
     struct bytes made = made_png();
     const struct bytes file = damaged_png(&made);
-    int64_t size[8];
-    const int known = fastload_png_size(file.data, file.size, size);
-    const size_t width = (size_t)size[0], height = (size_t)size[1], pixels = width * height;
-    if (known == FASTLOAD_DONE && pixels <= 1 << 18) {
-        for (int layout = 0; layout < 5; layout++) {
-            uint8_t *out[3];
-            int status[3];
-            for (int level = 0; level < 3; level++) {
-                out[level] = calloc(pixels * (size_t)channels[layout], 1);
-                status[level] = fastload_png_whole(scratch, file.data, file.size, out[level], layout, weights, level);
-                if (status[level] != status[0] ||
-                    (!status[0] && memcmp(out[0], out[level], pixels * (size_t)channels[layout])))
-                    fail("levels differ", status[0], status[level]);
-            }
-            if (layout == 1) {
-                uint8_t *expected = status[0] ? NULL : by_libpng(&file, width, height);
-                if (!status[0] && (!expected || memcmp(expected, out[0], pixels * 3)))
-                    fail("libpng says otherwise", (long)width, expected != NULL);
-                counts[status[0] ? 2 : 1]++;
-                free(expected);
-            }
-            for (int level = 0; level < 3; level++)
-                free(out[level]);
+    int64_t known[9];
+    const int status_of_size = fastload_png_size(file.data, file.size, known);
+    const size_t width = (size_t)known[0], height = (size_t)known[1], pixels = width * height, size = (size_t)known[8];
+    const int is_known = status_of_size == FASTLOAD_DONE && pixels <= 1 << 18;
+    uint8_t *const rows = is_known ? inflated_rows(&file, known) : NULL;
+    counts[2] += is_known && !rows;
+    for (int layout = 0; layout < 5 && rows; layout++) {
+        uint8_t *out[3];
+        int status[3];
+        for (int level = 0; level < 3; level++) {
+            out[level] = calloc(pixels * (size_t)channels[layout], 1);
+            status[level] = fastload_png_whole(scratch, file.data, file.size, rows, size, out[level], layout, weights, level);
+            if (status[level] != status[0] || (!status[0] && memcmp(out[0], out[level], pixels * (size_t)channels[layout])))
+                fail("levels differ", status[0], status[level]);
         }
-        void *inflated = malloc((size_t)size[7]);
-        if (fastload_png_inflate(scratch, file.data, file.size, inflated, (int)draw(3)) == FASTLOAD_DONE) {
-            struct fastload_request q = {.level = (int)draw(3)};
-            q.box[2] = q.size[0] = q.window[2] = (int)height;
-            q.box[3] = q.size[1] = q.window[3] = (int)width;
-            q.source[2] = (float)width;
-            q.source[3] = (float)height;
-            uint8_t *row = malloc(pixels * 3);
-            q.target = (struct target){.data = row, .row = 3 * (int64_t)width, .column = 3, .channel = 1, .element = 1,
-                                       .channels = 3};
-            fastload_inflated_row(scratch, inflated, &q);
-            counts[3]++;
-            free(row);
+        if (layout == 1) {
+            uint8_t *expected = status[0] ? NULL : by_libpng(&file, width, height);
+            if (!status[0] && (!expected || memcmp(expected, out[0], pixels * 3)))
+                fail("libpng says otherwise", (long)width, expected != NULL);
+            counts[status[0] ? 2 : 1]++;
+            free(expected);
         }
-        free(inflated);
+        for (int level = 0; level < 3; level++)
+            free(out[level]);
     }
+    uint64_t kind[2048 / 8];
+    if (rows && fastload_png_begin(file.data, file.size, rows, size, kind) == FASTLOAD_DONE) {
+        struct fastload_request q = {.level = (int)draw(3)};
+        q.box[0] = (int)draw((uint32_t)height);
+        q.box[1] = (int)draw((uint32_t)width);
+        q.box[2] = q.size[0] = q.window[2] = (int)height - q.box[0];
+        q.box[3] = q.size[1] = q.window[3] = (int)width - q.box[1];
+        q.source[2] = (float)q.box[3];
+        q.source[3] = (float)q.box[2];
+        uint8_t *row = malloc((size_t)q.box[2] * (size_t)q.box[3] * 3);
+        q.target = (struct target){.data = row, .row = 3 * (int64_t)q.box[3], .column = 3, .channel = 1, .element = 1,
+                                   .channels = 3};
+        fastload_png_row(scratch, kind, rows, &q);
+        counts[3]++;
+        free(row);
+    }
+    free(rows);
     free(file.data);
     free(made.data);
 }

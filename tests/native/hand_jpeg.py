@@ -6,10 +6,9 @@ import io
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from jpeg_files import by_pillow, cut_of
+from jpeg_files import by_pillow, cut_of, each_level
 from PIL import Image
 
-from fastload import native
 from fastload.native import jpeg
 from fastload.native.rows import MOST_SIDE, Status
 
@@ -95,8 +94,8 @@ def outcomes(data: bytes) -> set[Status]:
     sides = min(size.width, MOST_SIDE), min(size.height, MOST_SIDE)
     boxes = [(0, left, sides[1], sides[0] - left) for left in range(0, sides[0], max(8, sides[0] // 16))]
     for box in boxes if size.status is Status.DONE else ():
-        for level in native.LEVELS:
-            pixels = jpeg.pixels_of_jpeg(data, cut_of(box), level=level)
+        for level in each_level():
+            pixels = jpeg.pixels_of_jpeg(data, cut_of(box))
             found.add(pixels if isinstance(pixels, Status) else Status.DONE)
             if not isinstance(pixels, Status):
                 np.testing.assert_array_equal(pixels, by_pillow(data, cut_of(box)), f"{box} {level}")

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,25 @@ import pytest
 import torch
 from PIL import Image
 
+from fastload import native
 from fastload.native import rows
 from fastload.native.rows import FILTERS, Box, Cut
 
 SOURCES = Path(rows.__file__).parent / "src"
 # Sampling of the first component, across and down.
 SAMPLINGS = [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1)]
+
+
+def use_level(level: str) -> None:
+    """Let kernels use no newer instructions than those of a level; until the test ends."""
+    native.level = native.LEVELS.index(level)
+
+
+def each_level() -> Iterator[str]:
+    """Give each instruction set, which is the newest that kernels use until the next one is asked for."""
+    for level in native.LEVELS:
+        use_level(level)
+        yield level
 
 
 def picture(rng: np.random.Generator, height: int, width: int) -> np.ndarray:

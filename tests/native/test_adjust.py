@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jpeg_files import use_level
 from PIL import Image, ImageEnhance
 
 from fastload.native import LEVELS, processor_level
@@ -58,7 +59,6 @@ def by_pillow(pixels: Pixels, change: Change, part: float, steps: int) -> Pixels
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     ("change", "part", "steps"),
     [
@@ -74,7 +74,7 @@ def by_pillow(pixels: Pixels, change: Change, part: float, steps: int) -> Pixels
 )
 def test_all_colors_are_those_of_pillow(colors: Pixels, change: Change, part: float, steps: int, level: str) -> None:
     made = colors.copy()
-    adjust(made, change, part, steps, level)
+    adjust(made, change, part, steps)
     assert np.array_equal(made, by_pillow(colors, change, part, steps))
 
 
@@ -86,9 +86,10 @@ def test_all_colors_are_those_of_pillow(colors: Pixels, change: Change, part: fl
 def test_images_of_any_size_and_factors_give_what_pillow_gives(
     change: Change, part: float, steps: int, height: int, width: int, seed: int, level: str
 ) -> None:
+    use_level(level)
     pixels = noise(height, width, seed)
     made = pixels.copy()
-    adjust(made, change, part, steps, level)
+    adjust(made, change, part, steps)
     assert np.array_equal(made, by_pillow(pixels, change, part, steps))
 
 
@@ -98,14 +99,14 @@ def test_sharpness_is_pillows_for_images_of_any_size_and_factors(
     part: float, height: int, width: int, seed: int, spread: int, level: str
 ) -> None:
     pixels = (noise(height, width, seed) // spread * spread).astype(np.uint8)
-    made = sharpen(pixels, part, level)
+    use_level(level)
+    made = sharpen(pixels, part)
     if min(height, width) < 3:
         assert made is None
     else:
         assert np.array_equal(made, np.asarray(ImageEnhance.Sharpness(Image.fromarray(pixels)).enhance(part)))
 
 
-@pytest.mark.parametrize("level", LEVELS)
 def test_every_sum_of_neighbours_is_rounded_as_pillow_rounds_it(level: str) -> None:
     for total in range(0, 13 * 255 + 1, 1 if level == LEVELS[-1] else 7):
         middle = 0 if total < 13 else min(255, -(-total // 13))
@@ -114,7 +115,7 @@ def test_every_sum_of_neighbours_is_rounded_as_pillow_rounds_it(level: str) -> N
         values.insert(4, middle)
         pixels = np.array(values, np.uint8).reshape(3, 3, 1).repeat(3, -1)
         expected = ImageEnhance.Sharpness(Image.fromarray(pixels)).enhance(0.0)
-        assert np.array_equal(sharpen(pixels, 0.0, level), np.asarray(expected))
+        assert np.array_equal(sharpen(pixels, 0.0), np.asarray(expected))
 
 
 @settings(max_examples=100, deadline=None)
@@ -122,13 +123,14 @@ def test_every_sum_of_neighbours_is_rounded_as_pillow_rounds_it(level: str) -> N
 def test_tables_greys_and_histograms_are_those_of_pillow(
     height: int, width: int, mode: str, seed: int, level: str
 ) -> None:
+    use_level(level)
     image = Image.fromarray(noise(height, width, seed)).convert(mode)
     pixels = np.array(image)
     table = np.random.default_rng(seed).integers(0, 256, 256 * len(mode), dtype=np.uint8)
     assert histogram(pixels).tolist() == image.histogram()
     if mode == "RGB":
-        assert np.array_equal(greys(pixels, level), np.asarray(image.convert("L")))
-    map_levels(pixels, table.tobytes(), level)
+        assert np.array_equal(greys(pixels), np.asarray(image.convert("L")))
+    map_levels(pixels, table.tobytes())
     assert np.array_equal(pixels, np.asarray(image.point(table.tolist())))
 
 
@@ -150,7 +152,8 @@ def test_affine_transforms_of_any_size_are_pillows_to_the_last_bit(
 ) -> None:  # fmt: skip
     pixels = np.asarray(Image.fromarray(noise(size[1], size[0], seed) // spread * spread).convert(mode))
     fill = (seed, 255, 7)[: len(mode)]
-    made = affine(pixels, new_size, matrix, fill, interpolation, level)
+    use_level(level)
+    made = affine(pixels, new_size, matrix, fill, interpolation)
     if made is None:
         is_far = _farthest(new_size, matrix) >= 32768
         assert is_far or (interpolation != "nearest" and min(level, processor_level(), key=LEVELS.index) == "plain")

@@ -10,6 +10,7 @@ import torch
 import torchvision.transforms.v2.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jpeg_files import each_level, use_level
 from sanitizers import sanitized
 from torch import Tensor
 
@@ -31,7 +32,6 @@ from fastload.transforms import (
 from fastload.transforms.base import BatchShape
 
 DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
-LEVELS = range(len(native.LEVELS))
 EXAMPLES = 40 if sanitized() else 150
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
@@ -39,6 +39,19 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 def bits(tensor: Tensor) -> Tensor:
     """Return the numbers' bits: NaNs of tables are compared as well."""
     return tensor.contiguous().view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()])
+
+
+def transformed(
+    images: Tensor,
+    rows: list[AxisStep],
+    cols: list[AxisStep],
+    out: Tensor,
+    indices: Tensor | None = None,
+    fill: list[int] | None = None,
+    table: Tensor | None = None,
+) -> Tensor:
+    arrays.BatchWriter(images, (out.shape[-2], out.shape[-1]), fill, table).write(out, rows, cols, indices)
+    return out
 
 
 def lain_out(images: Tensor, layout: str) -> Tensor:
@@ -146,11 +159,11 @@ def test_each_sample_is_what_torchvision_makes_of_it_and_gaps_stay_as_they_were(
     if table is not None:
         expected = torch.stack([table[c][expected[:, c].long()] for c in range(channels)], dim=1)
     fill = [int(number) for number in case["crop"].fill] if case["crop"].map_fill is not None else None
-    for level in LEVELS:
+    for _ in each_level():
         memory, out = room((len(expected), channels, *size), dtype, case["target"])
         around = memory.clone()
         indices = case["indices"]
-        arrays.transformed(images, rows, cols, out, indices=indices, fill=fill, table=table, level=level)
+        transformed(images, rows, cols, out, indices=indices, fill=fill, table=table)
         assert torch.equal(bits(out), bits(expected))
         out.zero_()
         view = around.as_strided(out.shape, out.stride(), out.storage_offset())
@@ -158,11 +171,11 @@ def test_each_sample_is_what_torchvision_makes_of_it_and_gaps_stay_as_they_were(
         assert torch.equal(bits(memory), bits(around))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("source", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("target", ["NCHW", "NHWC"])
-def test_rows_of_any_length_end_where_they_should(level, channels, source, target):
+def test_rows_of_any_length_end_where_they_should(channels, source, target):
     table = table_of(channels, torch.float32, 4)
     flip = torch.tensor([True, False])
     for width in range(1, 140):
@@ -172,7 +185,7 @@ def test_rows_of_any_length_end_where_they_should(level, channels, source, targe
         for dtype, its_table in ((torch.uint8, None), (torch.float32, table)):
             # All memory that there is: a byte too far is another's.
             _, out = room(tuple(images.shape), dtype, target)
-            arrays.transformed(images, [], [AxisStep(StepKind.FLIP, flip, 0, width)], out, table=its_table, level=level)
+            transformed(images, [], [AxisStep(StepKind.FLIP, flip, 0, width)], out, table=its_table)
             if its_table is not None:
                 expected = torch.stack([its_table[c][expected[:, c].long()] for c in range(channels)], dim=1)
             assert torch.equal(bits(out), bits(expected))
@@ -214,8 +227,8 @@ def test_compose_gives_the_same_bits_with_and_without_the_library(names, values,
     images = lain_out(images, layout)
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        transformed = arrays.transformed
-        patch.setattr(arrays, "transformed", lambda *args, **more: calls.append(1) or transformed(*args, **more))
+        write = arrays.BatchWriter.write
+        patch.setattr(arrays.BatchWriter, "write", lambda *args: calls.append(1) or write(*args))
         found, params = composed(images, draws=Draws(b"key of 8", np.arange(num)), return_params=True)
         assert calls or values == "double"
         patch.setattr(arrays, "takes", lambda images: False)
@@ -235,7 +248,7 @@ def test_large_images_are_made_in_strips():
     expected = torch.stack([table[c][images[:, c].long()] for c in range(3)], dim=1)
     for layout in ("NCHW", "NHWC"):
         _, out = room(tuple(images.shape), torch.bfloat16, layout)
-        assert torch.equal(bits(arrays.transformed(images, [], [], out, table=table)), bits(expected))
+        assert torch.equal(bits(transformed(images, [], [], out, table=table)), bits(expected))
 
 
 @pytest.mark.parametrize("first", [0, 1])  # of the result's memory: streamed where it is aligned
@@ -250,10 +263,9 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
         for start, flip in zip(starts, flips, strict=True)
     ]
     results = [torch.zeros(num * 3072 + 1, dtype=dtype)[first : first + num * 3072].view(num, 3, 32, 32) for _ in "abc"]
-    for level, out in enumerate(results[:2]):
-        arrays.transformed(
-            images, *sides, out, indices=places, fill=[7], table=table, level=level * (len(native.LEVELS) - 1)
-        )
+    for level, out in zip(("plain", native.LEVELS[-1]), results, strict=False):
+        use_level(level)
+        transformed(images, *sides, out, indices=places, fill=[7], table=table)
     writer = arrays.BatchWriter(images, (32, 32), [7], table)
     writer.write(results[2], *sides, places)
     assert torch.equal(bits(results[0]), bits(results[1]))
@@ -273,7 +285,7 @@ def call(**changes: Any) -> Tensor:
         "cols": [],
         "out": torch.zeros(4, 3, 8, 9, dtype=torch.uint8),
     } | changes
-    return arrays.transformed(**given)
+    return transformed(**given)
 
 
 def ints(*numbers: int) -> Tensor:
@@ -305,7 +317,6 @@ def along(axis: str, *step: Any) -> dict[str, Any]:
         ({"table": torch.zeros(3, 255)}, TypeError, "table must be contiguous, torch.float32"),
         ({"fill": [1, 2]}, ValueError, r"fill must be one number in \[0, 255\], or one for each of 3"),
         ({"fill": [256]}, ValueError, "fill must be one number"),
-        ({"level": 3}, ValueError, "level must be a position in"),
         (
             along("rows", StepKind.SHIFT, ints(0, 1, 0, 0), 0, 8),
             ValueError,
@@ -354,7 +365,7 @@ def test_numbers_that_nobody_drew_give_an_error_or_places_of_the_image(kind, val
         values = values.expand(1, second).contiguous()
     out = torch.zeros(1, 1, 4, 9, dtype=torch.uint8)
     try:
-        arrays.transformed(images, [], [AxisStep(kind, values, first, second)], out, fill=fill)
+        transformed(images, [], [AxisStep(kind, values, first, second)], out, fill=fill)
     except ValueError:
         return
     assert set(out.flatten().tolist()) <= set(range(1, 37)) | set(fill or [])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jpeg_files import each_level, use_level
 from torch import Tensor
 from torchvision.transforms import _functional_tensor
 from torchvision.transforms.v2 import functional
@@ -19,22 +20,22 @@ from fastload.native import LEVELS, distort
 levels = st.sampled_from(LEVELS)
 FUSED = bool(_fused())
 
-CHANGES: dict[str, tuple[Callable[[Tensor, Any, str], Tensor], Callable[[Tensor, Any], Tensor]]] = {
+CHANGES: dict[str, tuple[Callable[[Tensor, Any], Tensor], Callable[[Tensor, Any], Tensor]]] = {
     "saturation": (
-        lambda image, factor, level: distort.saturated(image, factor, fused=FUSED, level=level),
+        lambda image, factor: distort.saturated(image, factor, fused=FUSED),
         functional.adjust_saturation_image,
     ),
-    "hue": (lambda image, factor, level: distort.turned(image, factor, level=level), functional.adjust_hue_image),
+    "hue": (distort.turned, functional.adjust_hue_image),
     "saturation, version 1": (
-        lambda image, factor, level: distort.saturated(image, factor, fused=False, level=level),
+        lambda image, factor: distort.saturated(image, factor, fused=False),
         _functional_tensor.adjust_saturation,
     ),
     "hue, version 1": (
-        lambda image, factor, level: distort.turned_1(image, factor, level=level),
+        distort.turned_1,
         _functional_tensor.adjust_hue,
     ),
     "order": (
-        lambda image, order, level: distort.permuted(image, order, level=level),
+        distort.permuted,
         functional.permute_channels_image,
     ),
 }
@@ -94,14 +95,13 @@ def test_all_colors_are_those_of_torchvision(colors: Tensor, name: str, argument
     change, original = CHANGES[name]
     for part in colors.split(512, 1):  # version 1 takes 300 bytes for each pixel
         expected = original(part, argument)
-        for level in LEVELS:
-            assert torch.equal(change(part, argument, level), expected)
+        for _ in each_level():
+            assert torch.equal(change(part, argument), expected)
 
 
-@pytest.mark.parametrize("level", LEVELS)
 def test_all_greys_are_those_of_torchvision(colors: Tensor, level: str) -> None:
-    assert torch.equal(distort.greys(colors, fused=FUSED, level=level), by_torch(colors))
-    made = distort.greys(colors, fused=False, level=level).to(torch.uint8)
+    assert torch.equal(distort.greys(colors, fused=FUSED), by_torch(colors))
+    made = distort.greys(colors, fused=False).to(torch.uint8)
     assert torch.equal(made, _functional_tensor.rgb_to_grayscale(colors))
 
 
@@ -115,17 +115,18 @@ def test_images_of_any_size_and_order_in_memory_give_what_torchvision_gives(
     (name, argument), image = asked, arranged(noise(height, width, seed), form)
     assert distort.is_known(image)
     change, original = CHANGES[name]
-    made, expected = change(image, argument, level), original(image, argument)
+    use_level(level)
+    made, expected = change(image, argument), original(image, argument)
     assert torch.equal(made, expected)
     assert made.stride() == expected.stride()
-    assert torch.equal(distort.greys(image, fused=FUSED, level=level), by_torch(image))
+    assert torch.equal(distort.greys(image, fused=FUSED), by_torch(image))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0, 10), st.integers(0, 5), st.booleans())
 def test_sums_are_rounded_once_or_twice_at_all_levels_of_the_processor(factor: float, seed: int, fused: bool) -> None:
     image = arranged(noise(30, 41, seed), "planes")
-    made = [distort.saturated(image, factor, fused=fused, level=level) for level in LEVELS]
+    made = [distort.saturated(image, factor, fused=fused) for _ in each_level()]
     for one in made:
         assert torch.equal(one, made[0])
 

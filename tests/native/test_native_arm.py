@@ -49,7 +49,7 @@ def requested(cut: Cut, layout: str = "RGB", table: npt.NDArray[np.generic] | No
         target = 0, width * size, size, height * width * size, 0, size, 3
         out = Buffer(3 * height * width * size)
         pointers = {DATA_AT: out, TABLE_AT: Buffer(table.tobytes())}
-    packed = rows.request(target, cut, Order.TALL_ROWS_FIRST, LEVELS[-1])
+    packed = rows.request(target, cut, Order.TALL_ROWS_FIRST)
     return Buffer(packed, pointers), out
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jpeg_files import SOURCES, compiler
+from jpeg_files import SOURCES, compiler, use_level
 
 from fastload import native
 from fastload.keys import preserving, seeding
@@ -29,10 +29,10 @@ KEYS = st.builds(Keys, st.integers(-(2**127), 2**127 - 1), st.integers(0, 2**40)
 class Three:
     """Three generators of our own, and what seeds them quickly."""
 
-    def __init__(self, level: int = len(native.LEVELS) - 1) -> None:
+    def __init__(self) -> None:
         self.random, self.numpy, self.torch = random.Random(0), np.random.RandomState(0), torch.Generator()
         self.states = States(self.random, self.numpy, self.torch)
-        self.run = Run(self.states, level)
+        self.run = Run(self.states)
 
     def step(self) -> int:
         with self.states.lock:
@@ -59,11 +59,6 @@ class Three:
         return self.random.getstate(), (kind, numbers.tolist(), *rest), self.torch.get_state().tolist()
 
 
-@pytest.fixture(params=range(len(native.LEVELS)), ids=native.LEVELS)
-def level(request):
-    return request.param
-
-
 @pytest.fixture(autouse=True)
 def _usable():
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -72,10 +67,11 @@ def _usable():
 
 
 @settings(max_examples=20)
+@pytest.mark.parametrize("level", native.LEVELS)
 @given(keys=KEYS, ids=IDS)
-@pytest.mark.parametrize("level", range(len(native.LEVELS)))
 def test_each_sample_has_the_state_of_its_key(level, keys, ids):
-    three, slow = Three(level), Three()
+    use_level(level)
+    three, slow = Three(), Three()
     assert three.run.begin(keys.prefix, ids)
     for identity in ids:
         assert three.step() == 0
@@ -109,7 +105,7 @@ def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(level, tmp_p
     short = {0: 0, 3: 1, 7: 2**32 - 1, 8: 2**32, 15: 5}
     digests[0, list(short)] = list(short.values())
     rows = np.zeros((16, 3, 624), dtype=np.uint32)
-    ctypes.CDLL(str(library)).made(digests.ctypes, ctypes.c_int64(level), rows.ctypes)
+    ctypes.CDLL(str(library)).made(digests.ctypes, ctypes.c_int64(native.level), rows.ctypes)
     for lane, row in enumerate(rows):
         three = Three().seed(digests[:, lane].tobytes())
         for_torch = three.torch.get_state()[24 : 24 + 8 * 624].view(torch.int64)

@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from damaged_files import mutants
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from jpeg_files import (
     assert_rows_by_table,
     by_pillow,
     cut_of,
+    each_level,
     picture,
     real_files,
     saved,
@@ -26,11 +26,8 @@ from jpeg_files import (
 )
 from PIL import Image
 
-from fastload import native
 from fastload.native import jpeg, rows
 from fastload.native.rows import Status
-
-BEST = native.LEVELS[-1]
 
 
 def with_record(data: bytes) -> list[bytes]:
@@ -56,8 +53,8 @@ def assert_equals_pillow(data: bytes, rng: np.random.Generator, *, times: int = 
     for cut in cuts:
         expected = by_pillow(data, cut)
         for file in files:
-            for level in native.LEVELS:
-                found = jpeg.pixels_of_jpeg(file, cut, level=level)
+            for level in each_level():
+                found = jpeg.pixels_of_jpeg(file, cut)
                 np.testing.assert_array_equal(found, expected, f"{size=} {cut=} {level=}")
 
 
@@ -147,7 +144,6 @@ def test_other_depths_and_very_many_pixels_are_left_to_another_decoder(at, chang
         bytearray,
         memoryview,
         lambda data: np.frombuffer(data, dtype=np.uint8),
-        lambda data: torch.frombuffer(bytearray(data), dtype=torch.uint8),
         lambda data: (mapped := mmap.mmap(-1, len(data))).write(data) and mapped,
     ],
 )
@@ -177,7 +173,6 @@ def test_real_files_equal_pillows_and_are_decoded_here():
     assert len(left) <= 0.05 * len(paths), left
 
 
-@pytest.mark.parametrize("level", native.LEVELS)
 @pytest.mark.parametrize("layout", rows.LAYOUTS)
 def test_each_layout_has_the_same_pixels(level, layout):
     """With and without a resize; all of an image is decoded without a detour."""
@@ -193,7 +188,7 @@ def test_each_layout_has_the_same_pixels(level, layout):
             window = some_box(rng, height, width)
             cut = cut_of((0, 0, height, width), flips=cut.flips, window=None if turn % 5 else window)
         for file in with_record(data):
-            assert_in_layout(jpeg.pixels_of_jpeg(file, cut, layout, level=level), layout, data, cut)
+            assert_in_layout(jpeg.pixels_of_jpeg(file, cut, layout), layout, data, cut)
 
 
 def test_a_row_is_what_a_table_says_of_the_pixels():
@@ -256,20 +251,6 @@ def test_a_damaged_copy_equals_pillows_or_is_left_to_it_without_a_word(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        torch.zeros(4),
-        torch.zeros(4, 4, dtype=torch.uint8),
-        torch.zeros(9, dtype=torch.uint8)[::2],
-        np.zeros((4, 6), dtype=np.uint8)[:, ::2],
-    ],
-)
-def test_a_file_in_pieces_is_refused(data):
-    with pytest.raises(ValueError, match="a file"):
-        jpeg.read_size(data)
-
-
 @pytest.mark.parametrize("channels", rows.LAYOUTS.values())
 def test_nothing_is_written_beside_pixels_that_are_decoded_without_a_detour(channels):
     for width in range(1, 70):
@@ -278,7 +259,7 @@ def test_nothing_is_written_beside_pixels_that_are_decoded_without_a_detour(chan
         room = np.full((21, width + 40, channels), 77, dtype=np.uint8)
         inner = room[1:-1, 20:-20]
         target = inner.ctypes.data, room.strides[0], channels, 1, 0, 1, channels
-        request = rows.request(target, cut_of((0, 0, 19, width)), None, BEST)
+        request = rows.request(target, cut_of((0, 0, 19, width)))
         assert jpeg._jpeg_row()(rows.scratch_of_thread().address, data, len(data), request) == 0
         expected = np.asarray(Image.open(io.BytesIO(data))).reshape(19, width, -1)
         np.testing.assert_array_equal(inner[..., :3], expected)
@@ -363,6 +344,6 @@ def test_narrow_and_flat_images_and_each_row_and_column_of_them(maker, sampling,
         for file in (data, jpeg.record_of_jpeg(data)):
             for box in boxes:
                 expected = whole[box[0] : box[0] + box[2], box[1] : box[1] + box[3]]
-                for level in native.LEVELS:
-                    found = jpeg.pixels_of_jpeg(file, cut_of(box), level=level)
+                for level in each_level():
+                    found = jpeg.pixels_of_jpeg(file, cut_of(box))
                     np.testing.assert_array_equal(found, expected, f"{box} {level}")

@@ -8,7 +8,6 @@ import zlib
 
 import numpy as np
 import pytest
-from deflate_writer import Bits, begin_block, codes_of, number_of, random_stream, zlib_stream
 from jpeg_files import assert_in_layout, assert_rows_by_table, by_pillow, cut_of, picture, some_cut
 from PIL import Image, PngImagePlugin
 from png_files import (
@@ -24,37 +23,35 @@ from png_files import (
     in_pieces,
 )
 
-from fastload import native
-from fastload.native import png, rows
+from fastload.native import inflate, png, rows
 from fastload.native.rows import Status
 
-BEST = native.LEVELS[-1]
 SIDES = (9, 7)
 
 
-def pixels_of(data: bytes, cut: rows.Cut, layout: str = "RGB", level: str = BEST) -> np.ndarray | Status:
-    inflated = png.inflate(data, level=level)
-    return inflated if isinstance(inflated, Status) else inflated.pixels(cut, layout, level=level)
+def pixels_of(data: bytes, cut: rows.Cut, layout: str = "RGB") -> np.ndarray | Status:
+    inflated = png.inflate(data)
+    return inflated if isinstance(inflated, Status) else inflated.pixels(cut, layout)
 
 
-def all_of(data: bytes, layout: str = "RGB", level: str = BEST) -> np.ndarray | Status:
+def all_of(data: bytes, layout: str = "RGB") -> np.ndarray | Status:
     """Return all of an image; of one that no result can hold, a pixel, if even that."""
     size = png.read_size(data)
     sides = (size.height, size.width) if 0 < max(size.height, size.width) <= rows.MOST_SIDE else (1, 1)
-    return pixels_of(data, rows.whole(*sides), layout, level=level)
+    return pixels_of(data, rows.whole(*sides), layout)
 
 
 def grey_file(stream: bytes, width: int, height: int = 1) -> bytes:
     return file_of(header(width, height, 8, 0), in_pieces(stream))
 
 
-def assert_equals_pillow(data: bytes, rng: np.random.Generator, *, times: int = 1, level: str = BEST) -> None:
+def assert_equals_pillow(data: bytes, rng: np.random.Generator, *, times: int = 1) -> None:
     size, image = png.read_size(data), Image.open(io.BytesIO(data))
     assert (size.width, size.height, size.mode, size.status) == (*image.size, image.mode, Status.DONE)
-    np.testing.assert_array_equal(all_of(data, level=level), np.asarray(image.convert("RGB")))
+    np.testing.assert_array_equal(all_of(data), np.asarray(image.convert("RGB")))
     for _ in range(times):
         cut = some_cut(rng, size.height, size.width)
-        np.testing.assert_array_equal(pixels_of(data, cut, level=level), by_pillow(data, cut), f"{cut=}")
+        np.testing.assert_array_equal(pixels_of(data, cut), by_pillow(data, cut), f"{cut=}")
 
 
 def assert_as_pillow_or_left(data: bytes) -> Status:
@@ -75,13 +72,12 @@ def assert_as_pillow_or_left(data: bytes) -> Status:
     return Status.DONE
 
 
-@pytest.mark.parametrize("level", native.LEVELS)
 @pytest.mark.parametrize(("bits", "color"), KINDS)
 def test_all_kinds_of_any_size_and_filters_equal_pillows(bits, color, level):
     rng = np.random.default_rng(bits * 8 + color)
     for case in range(45):
         width, height = (int(side) for side in rng.integers(1, (12, 90)[case % 2], 2))
-        assert_equals_pillow(drawn(rng, width, height, bits, color), rng, times=4, level=level)
+        assert_equals_pillow(drawn(rng, width, height, bits, color), rng, times=4)
 
 
 @pytest.mark.parametrize("color", [0, 2, 6])
@@ -107,14 +103,13 @@ def test_files_that_pillow_writes_are_decoded_here(mode):
         assert_equals_pillow(file.getvalue(), rng, times=5)
 
 
-@pytest.mark.parametrize("level", native.LEVELS)
 @pytest.mark.parametrize("layout", rows.LAYOUTS)
 def test_each_layout_has_the_same_pixels(level, layout):
     rng = np.random.default_rng(11)
     for bits, color in KINDS:
         if layout != "L" or color in (0, 4):
             data, cut = drawn(rng, 33, 21, bits, color), some_cut(rng, 21, 33)
-            assert_in_layout(pixels_of(data, cut, layout, level=level), layout, data, cut)
+            assert_in_layout(pixels_of(data, cut, layout), layout, data, cut)
 
 
 @pytest.mark.parametrize("color", [2, 3, 6])
@@ -130,14 +125,22 @@ def test_a_row_is_what_a_table_says_of_the_pixels():
         assert_rows_by_table(png.inflate(data).row, data, some_cut(rng, 50, 40))
 
 
-# -- deflate ----------------------------------------------------------------------------------------------------------
+# -- image data -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["isal", "zlib"])
+def inflater(request, monkeypatch):
+    if request.param == "zlib":
+        monkeypatch.setattr(inflate, "igzip_lib", None)
+    assert (inflate.why_not() is None) == (request.param == "isal"), "the package isal is not installed"
+    return request.param
 
 
 @pytest.mark.parametrize("window", range(9, 16))
 @pytest.mark.parametrize(
     "strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE, zlib.Z_FIXED]
 )
-def test_each_strategy_and_window_of_zlib(strategy, window):
+def test_each_strategy_and_window_of_zlib(strategy, window, inflater):
     rng = np.random.default_rng(window)
     image = picture(rng, 90, 200)
     raw = filtered(image.reshape(90, 600), 3, [int(x) for x in rng.integers(0, 5, 90)])
@@ -146,120 +149,33 @@ def test_each_strategy_and_window_of_zlib(strategy, window):
         # What a flush adds: stored blocks of no bytes.
         stream = packer.compress(raw[:20000]) + packer.flush(zlib.Z_FULL_FLUSH) + packer.compress(raw[20000:])
         data = file_of(header(200, 90, 8, 2), in_pieces(stream + packer.flush(), [5, 5, 900]))
-        for of_library in native.LEVELS:
-            np.testing.assert_array_equal(all_of(data, level=of_library), image)
-
-
-def test_streams_of_any_codes_are_inflated_as_by_zlib():
-    """Codes of up to 15 bits, symbols that nothing uses, copies of all lengths and distances, blocks of no bytes."""
-    rng = np.random.default_rng(5)
-    for case in range(150):
-        size = int(rng.integers(2, 32_000 if case % 10 == 0 else 1500))
-        stream, made = random_stream(rng, size)
-        data = grey_file(stream, size - 1)
-        if made[0] > 4:
-            made = bytes([made[0] % 5]) + made[1:]
+        if inflater == "zlib" and window < 15:
             assert all_of(data) is Status.DAMAGED
-            continue
-        assert zlib.decompress(stream) == made
-        for level in native.LEVELS[:2]:
-            np.testing.assert_array_equal(all_of(data, level=level), by_pillow(data, rows.whole(1, size - 1)))
+        else:
+            np.testing.assert_array_equal(all_of(data), image)
 
 
-def coded(lengths: list[int], distances: list[int], tokens: list[tuple[bool, int, int, int]]) -> bytes:
-    """Return a block with these lengths of codes and these tokens; see :func:`random_tokens`."""
-    bits = Bits()
-    begin_block(bits, lengths, distances)
-    codes = codes_of(lengths), codes_of(distances)
-    for is_distance, symbol, extra, num in tokens:
-        bits.code(codes[is_distance].get(symbol, (1, 1)))
-        bits.number(extra, num)
-    return bits.bytes()
+def test_a_distance_beyond_the_window_is_left_to_pillow(inflater):
+    made = np.random.default_rng(0).integers(1, 5, 2000, dtype=np.uint8).tobytes()
+    made = bytes(1) + made + made
+    stream = zlib.compress(made)
+    for window_bits in range(8, 15):
+        head = (window_bits - 8) << 12 | 0x800
+        data = grey_file((head + -head % 31).to_bytes(2, "big") + stream[2:], len(made) - 1)
+        is_taken = (inflater == "isal" and window_bits >= 11) or len(made) <= 1 << window_bits
+        assert all_of(data) is Status.DAMAGED or is_taken, window_bits
+        if is_taken:
+            np.testing.assert_array_equal(all_of(data), by_pillow(data, rows.whole(1, len(made) - 1)))
 
 
-def with_codes(**lengths: int) -> list[int]:
-    found = [0] * 286
-    for symbol, length in lengths.items():
-        found[int(symbol[1:])] = length
-    return found
-
-
-ZERO, END, THREE = (False, 0, 0, 0), (False, 256, 0, 0), (False, 257, 0, 0)
-FAR = (True, 0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("deflated", "made", "is_taken"),
-    [
-        # A single distance, of one bit; the other bit stands for nothing.
-        (coded(with_codes(_0=1, _256=2, _257=2), [1], [ZERO, THREE, FAR, END]), 4, True),
-        (coded(with_codes(_0=1, _256=2, _257=2), [1], [ZERO, THREE, (True, 1, 0, 0), END]), 4, False),
-        (coded(with_codes(_0=1, _256=2, _257=2), [2], [ZERO, THREE, FAR, END]), 4, False),
-        # No distances at all.
-        (coded(with_codes(_0=1, _256=1), [0], [ZERO, ZERO, ZERO, ZERO, END]), 4, True),
-        (coded(with_codes(_0=1, _256=2, _257=2), [0], [ZERO, THREE, FAR, END]), 4, False),
-        # 258 bytes by the symbol before the last.
-        (coded(with_codes(_0=1, _256=2, _284=2), [1], [ZERO, (False, 284, 31, 5), FAR, END]), 259, True),
-        (coded(with_codes(_0=1, _256=2, _285=2), [1], [ZERO, (False, 285, 0, 0), FAR, END]), 259, True),
-        # Codes that are too many, too few, or do not end.
-        (coded(with_codes(_0=1, _1=1, _256=1), [0], [ZERO, ZERO, ZERO, ZERO, END]), 4, False),
-        (coded(with_codes(_0=2, _256=2), [0], [ZERO, ZERO, ZERO, ZERO, END]), 4, False),
-        (coded(with_codes(_0=1, _1=1), [0], [ZERO, ZERO, ZERO, ZERO]), 4, False),
-        # A distance before the first byte.
-        (coded(with_codes(_0=1, _256=2, _257=2), [1, 1], [ZERO, THREE, (True, 1, 0, 0), END]), 4, False),
-        # One byte more, and one less, than the image has.
-        (coded(with_codes(_0=1, _256=2, _257=2), [1], [ZERO, THREE, FAR, END]), 5, False),
-        (coded(with_codes(_0=1, _256=2, _257=2), [1], [ZERO, THREE, FAR, END]), 3, False),
-        # More symbols than there are.
-        (coded([1] + [0] * 255 + [2, 2] + [0] * 29, [1], [ZERO, THREE, FAR, END]), 4, False),
-        (coded(with_codes(_0=1, _256=2, _257=2), [1] + [0] * 30, [ZERO, THREE, FAR, END]), 4, False),
-        # Fixed codes: a literal, symbols that stand for nothing.
-        (b"\x63\x60\x60\x60\x00\x00", 4, True),
-        (bytes.fromhex("1b030000"), 4, False),
-        # A stored block whose length is told otherwise the second time; a kind of block that there is not.
-        (b"\x01\x04\x00\xfb\xff\0\0\0\0", 4, True),
-        (b"\x01\x04\x00\xfb\xfe\0\0\0\0", 4, False),
-        (b"\x01\x05\x00\xfa\xff\0\0\0\0", 4, False),
-        (b"\x07\x04\x00\xfb\xff\0\0\0\0", 4, False),
-        (b"\x00\x04\x00\xfb\xff\0\0\0\0", 4, False),
-        (b"", 4, False),
-    ],
-)
-def test_a_block_by_hand_is_taken_or_left(deflated, made, is_taken):
-    data = grey_file(zlib_stream(deflated, bytes(made)), made - 1)
-    status = assert_as_pillow_or_left(data)
-    assert (status is Status.DONE) == is_taken
-    if not is_taken:
-        assert status is Status.DAMAGED
-
-
-@pytest.mark.parametrize("window_bits", range(8, 16))
-def test_a_distance_beyond_the_window_is_left_to_pillow(window_bits):
-    made = np.random.default_rng(0).integers(1, 5, 1 << window_bits, dtype=np.uint8).tobytes()
-    packer = zlib.compressobj(0, zlib.DEFLATED, -15)
-    stored = packer.compress(made) + packer.flush(zlib.Z_FULL_FLUSH)
-    for distance in (1 << window_bits, (1 << window_bits) + 1):
-        symbol, extra, num = number_of(distance, is_distance=True)
-        # No file can name a distance of more than the largest window.
-        if symbol < 30:
-            of_distances = [int(one == symbol) for one in range(30)]
-            block = coded(with_codes(_256=1, _257=1), of_distances, [THREE, (True, symbol, extra, num), END])
-            stream = zlib_stream(stored + block, made + made[:3], window_bits=window_bits)
-            data = grey_file(stream, len(made) + 2)
-            last = cut_of((0, len(made) - 3, 1, 5))
-            found = pixels_of(data, last)
-            if distance > 1 << window_bits:
-                assert found is Status.DAMAGED
-            else:
-                np.testing.assert_array_equal(found, by_pillow(data, last))
-
-
+@pytest.mark.usefixtures("inflater")
 @pytest.mark.parametrize("head", [b"\x78\x02", b"\x88\x1c", b"\x77\x09", b"\x78\xbb", b"\x78", b""])
 def test_a_stream_that_does_not_begin_as_zlib_wants_is_left_to_pillow(head):
     stream = zlib.compress(bytes(8))
     assert assert_as_pillow_or_left(grey_file(head + stream[2:], 7)) is Status.DAMAGED
 
 
+@pytest.mark.usefixtures("inflater")
 @pytest.mark.parametrize("change", [b"", b"\0", b"1234", b"12345678"])
 def test_a_stream_whose_checksum_is_wrong_or_that_goes_on_is_left_to_pillow(change):
     stream = zlib.compress(bytes(8))
@@ -335,9 +251,9 @@ def test_a_strange_chunk_transparency_and_animation_are_left_to_pillow(what):
 def test_interlaced_files_and_grey_ones_of_16_bits_are_left_to_pillow():
     data = some_file()
     interlaced = file_of(header(*SIDES, 8, 2, b"\0\0\1"), b"".join(chunk(*one) for one in chunks_of(data)[1:-1]))
-    assert png.read_size(interlaced) == (*SIDES, "RGB", "RGB", False, 0, 0, 0, Status.CODING)
+    assert png.read_size(interlaced) == (*SIDES, "RGB", "RGB", False, 0, 0, 0, 0, Status.CODING)
     grey = drawn(np.random.default_rng(0), *SIDES, 16, 0)
-    assert png.read_size(grey) == (*SIDES, "I;16", "I;16B", False, 0, 0, 0, Status.CODING)
+    assert png.read_size(grey) == (*SIDES, "I;16", "I;16B", False, 0, 0, 0, 0, Status.CODING)
     assert all_of(interlaced) is all_of(grey) is Status.CODING
 
 
@@ -373,7 +289,7 @@ def test_a_first_chunk_that_says_what_is_unknown_or_too_large_is_left_to_pillow(
     rest = b"".join(chunk(*one) for one in chunks_of(some_file())[1:-1])
     size = png.read_size(file_of(header(*sides, *kind, tail), rest))
     named = (*sides, "RGB", "RGB") if status is Status.TOO_LARGE else (0, 0, "", "")
-    assert size == (*named, False, 0, 0, 0, status)
+    assert size == (*named, False, 0, 0, 0, 0, status)
 
 
 @pytest.mark.parametrize("color", [2, 3])
@@ -430,11 +346,13 @@ def test_pillow_fails_for_damage_that_a_cut_does_not_meet_and_so_the_file_is_lef
         assert pixels_of(data, cut_of((0, 0, 10, 10))) is Status.DAMAGED
 
 
+@pytest.mark.usefixtures("inflater")
 def test_more_data_than_the_image_has_is_not_inflated():
     data = file_of(header(9, 9, 8, 0), in_pieces(zlib.compress(bytes(50_000_000))))
     assert all_of(data) is Status.DAMAGED
 
 
+@pytest.mark.usefixtures("inflater")
 def test_damaged_copies_equal_pillows_or_are_left_to_it():
     rng = np.random.default_rng(7)
     files = [

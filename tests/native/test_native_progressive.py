@@ -9,10 +9,9 @@ import pytest
 from hand_jpeg import AC, DAMAGED, DC, DONE, END, EOI, Codes, coded, may_wait, outcomes, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jpeg_files import SAMPLINGS, by_pillow, cut_of, some_box
+from jpeg_files import SAMPLINGS, by_pillow, cut_of, each_level, some_box
 from scan_encoder import Drawn, Scan, drawn, file_of, scan_header, scan_of, start_of
 
-from fastload import native
 from fastload.native import jpeg
 from fastload.native.rows import Status
 
@@ -46,8 +45,8 @@ def assert_pillows(data: bytes, rng: np.random.Generator, boxes: int = 3) -> Non
     for number in range(boxes):
         box = some_box(rng, size.height, size.width) if number else (0, 0, size.height, size.width)
         top, left, height, width = box
-        for level in native.LEVELS:
-            found = jpeg.pixels_of_jpeg(data, cut_of(box), level=level)
+        for level in each_level():
+            found = jpeg.pixels_of_jpeg(data, cut_of(box))
             np.testing.assert_array_equal(found, whole[top : top + height, left : left + width], f"{box} {level}")
     assert may_wait(data)
 

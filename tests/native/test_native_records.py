@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damaged_files import mutants
-from jpeg_files import SAMPLINGS, picture, saved, some_cut
+from jpeg_files import SAMPLINGS, each_level, picture, saved, some_cut
 from PIL import Image
 
 from fastload import PackError, native
@@ -103,9 +103,9 @@ def test_every_instruction_set_makes_the_same_record(maker, tmp_path):
     assert damaged > 100
 
 
-def _is_whole(record: bytes, level: str) -> bool:
+def _is_whole(record: bytes) -> bool:
     try:
-        jpeg.check_record(record, level=level)
+        jpeg.check_record(record)
     except PackError:
         return False
     return True
@@ -124,11 +124,11 @@ def outcome(record: bytes) -> str:
     assert jpeg.header_of_record(record)
     all_of_it = whole(size.height, size.width)
     for cut in (all_of_it, some_cut(np.random.default_rng(len(record)), size.height, size.width)):
-        found = [jpeg.pixels_of_jpeg(record, cut, level=level) for level in LEVELS]
+        found = [jpeg.pixels_of_jpeg(record, cut) for _ in each_level()]
         done = [not isinstance(one, Status) for one in found]
         assert len(set(done)) == 1
         if cut is all_of_it:
-            assert [_is_whole(record, level) for level in LEVELS] == done
+            assert [_is_whole(record) for _ in each_level()] == done
         if not done[0]:
             assert set(found) == {Status.DAMAGED}
             continue

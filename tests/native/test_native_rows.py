@@ -13,14 +13,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jpeg_files import by_pillow, cut_of, picture, some_cut
+from jpeg_files import by_pillow, cut_of, each_level, picture, some_cut, use_level
 from PIL import Image
 from torchvision import transforms
 
 from fastload import native
 from fastload.native import jpeg, png, rows
 
-LEVELS = native.LEVELS
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -45,8 +44,8 @@ def test_a_cut_equals_pillows(interpolation):
             image = np.where(image > 127, 255, 0).astype(np.uint8)
         cut = some_cut(rng, height, width)._replace(interpolation=interpolation)
         expected = by_pillow(image, cut)
-        for level in LEVELS:
-            np.testing.assert_array_equal(rows.pixels_of_image(image, cut, level=level), expected, f"{level} {cut}")
+        for level in each_level():
+            np.testing.assert_array_equal(rows.pixels_of_image(image, cut), expected, f"{level} {cut}")
 
 
 @settings(max_examples=150)
@@ -67,11 +66,10 @@ def test_any_window_of_any_resize_equals_pillows(data):
     flips = data.draw(st.tuples(st.booleans(), st.booleans()))
     cut = cut_of(box, size, data.draw(st.sampled_from(rows.FILTERS)), window=part(*size), flips=flips, source=source)
     image = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    level = data.draw(st.sampled_from(LEVELS))
-    np.testing.assert_array_equal(rows.pixels_of_image(image, cut, level=level), by_pillow(image, cut))
+    use_level(data.draw(st.sampled_from(native.LEVELS)))
+    np.testing.assert_array_equal(rows.pixels_of_image(image, cut), by_pillow(image, cut))
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("layout", rows.LAYOUTS)
 def test_grey_and_coloured_pixels_become_each_layout(level, layout):
     rng = np.random.default_rng(8)
@@ -82,7 +80,7 @@ def test_grey_and_coloured_pixels_become_each_layout(level, layout):
         if turn % 2:
             image = image[..., 0].copy()
             expected = expected[..., [0, 0, 0]]
-        found = rows.pixels_of_image(image, cut, layout, level=level)
+        found = rows.pixels_of_image(image, cut, layout)
         if layout == "L":
             np.testing.assert_array_equal(found, expected[..., 0])
         else:
@@ -99,8 +97,8 @@ def test_extreme_shapes_equal_pillows(height, width, size):
     for interpolation in rows.FILTERS:
         cut = cut_of((0, 0, height, width), size, interpolation)
         expected = by_pillow(image, cut)
-        for level in LEVELS:
-            np.testing.assert_array_equal(rows.pixels_of_image(image, cut, level=level), expected)
+        for _ in each_level():
+            np.testing.assert_array_equal(rows.pixels_of_image(image, cut), expected)
 
 
 @pytest.mark.parametrize("order", rows.Order)
@@ -146,7 +144,6 @@ def levels():
     return torch.arange(256, dtype=torch.uint8).expand(3, 1, 256).contiguous()
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("layout", layouts(1, 1, 1, torch.uint8))
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bfloat16, torch.float16])
 def test_rows_of_any_strides_and_dtype_equal_totensor_and_normalize(level, layout, dtype):
@@ -161,21 +158,20 @@ def test_rows_of_any_strides_and_dtype_equal_totensor_and_normalize(level, layou
         table = finish(levels().to(torch.float32).div(255)).to(dtype).view(3, 256)
         expected = finish(transforms.ToTensor()(pil)).to(dtype)
     batch = layouts(3, 53, 37, dtype)[layout]
-    rows.row_of_image(image, cut, table, batch[1], level=level)
+    rows.row_of_image(image, cut, table, batch[1])
     assert torch.equal(batch[1], expected)
     assert not batch[0].any()
     assert not batch[2].any()
-    assert torch.equal(rows.row_of_image(image, cut, table, level=level), expected)
+    assert torch.equal(rows.row_of_image(image, cut, table), expected)
 
 
-@pytest.mark.parametrize("level", LEVELS)
 def test_what_lies_beside_a_row_is_not_touched(level):
     rng = np.random.default_rng(4)
     for _ in range(60):
         height, width = (int(side) for side in rng.integers(1, 80, 2))
         store = torch.full((height + 2, width + 2, 3), 77, dtype=torch.uint8)
         inner = store[1:-1, 1:-1].permute(2, 0, 1)
-        rows.row_of_image(picture(rng, 50, 60), cut_of((2, 3, 40, 50), (height, width)), None, inner, level=level)
+        rows.row_of_image(picture(rng, 50, 60), cut_of((2, 3, 40, 50), (height, width)), None, inner)
         found = store.clone()
         found[1:-1, 1:-1] = 77
         assert bool((found == 77).all())

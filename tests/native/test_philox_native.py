@@ -29,7 +29,8 @@ def draws(draw):
 def _level(request, monkeypatch):
     if request.param is None:
         monkeypatch.setattr(philox, "_native", lambda: None)
-    monkeypatch.setattr(philox, "_BEST", request.param)
+    else:
+        monkeypatch.setattr(native, "level", request.param)
 
 
 @given(drawn=draws(), num_words=st.integers(1, 13))

@@ -113,14 +113,26 @@ void idct_neon(int16_t *group, const int16_t quant[64], uint8_t *out, size_t str
 void idct_avx2(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
 void idct_avx512(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
 
+/* libjpeg's factors of chroma, in units of 2**-16, less the whole numbers nearest to them. */
+#define RED_CR 26345   /* 1.402 - 1 */
+#define BLUE_CB -14942 /* 1.772 - 2 */
+#define GREEN_CB -22554
+#define GREEN_CR 18734 /* 1 - 0.71414 */
+
 /* Rows of n samples. Kernels write up to SAMPLE_PADDING bytes behind their results. */
 struct colors {
     const uint8_t *y, *cb, *cr;
 };
 /* To pixels of 3 bytes. */
 void to_rgb(int level, const struct colors *from, uint8_t *out, int n);
+void to_rgb_sse2(const struct colors *from, uint8_t *out, int n);
+void to_rgb_avx2(const struct colors *from, uint8_t *out, int n);
+void to_rgb_avx512(const struct colors *from, uint8_t *out, int n);
 /* Three channels, which may be the same, to pixels of 3 bytes. */
 void interleave(int level, const uint8_t *const from[3], uint8_t *out, int n);
+void interleave_sse2(const uint8_t *const from[3], uint8_t *out, int n);
+void interleave_avx2(const uint8_t *const from[3], uint8_t *out, int n);
+void interleave_avx512(const uint8_t *const from[3], uint8_t *out, int n);
 /* Twice as many: weights 3 and 1 of a sample and its neighbour; in[-1] and in[n] are read. */
 void upsample_h2v1(int level, const uint8_t *in, uint8_t *out, int n);
 /* The same across and down; `far`: the row above or below; sums[-1] to sums[n] are written. */

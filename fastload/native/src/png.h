@@ -51,10 +51,45 @@ static inline size_t png_stride(const struct png_header *h)
 /* Whether the image data can fill the image: so memory is claimed by data, not by a header alone. */
 int is_png_enough(const struct png_header *h);
 
-/* Inflates and checks all image data of a file whose chunks were read. `rows`: for all rows, and INFLATE_OUT_PADDING.
- * Returns enum fastload_status. */
-int inflate_png_rows(struct fastload_scratch *scratch, const uint8_t *bytes, const struct png_header *h, uint8_t *rows,
-                     int level);
+/* Whether `size` bytes of inflated image data are all rows of an image, each with a filter that is known. */
+int are_png_rows(const struct png_header *h, const uint8_t *filtered, size_t size);
+
+/* Undoes the filters of rows that nobody changes, in a copy. */
+struct png_rows {
+    const uint8_t *filtered; /* the next row */
+    size_t full, stride;     /* from a row to the next: there, and of the copy, where a row may end sooner */
+    int pixel, held, level;  /* bytes of a pixel, at least 1; rows in the copy */
+    uint8_t *copy;           /* the row above those, and PNG_ROWS_AT_ONCE of them */
+};
+#define PNG_ROWS_AT_ONCE 16
+
+/* `filtered`: of all rows; `first`: which the next one is, of which no filter needs the one above; `columns`: how many are
+ * wanted, from the left. Returns enum fastload_status. */
+int png_rows_begin(struct png_rows *r, struct fastload_scratch *scratch, const struct png_header *h, const uint8_t *filtered,
+                   int first, int columns, int level);
+
+/* The next `num` rows, PNG_ROWS_AT_ONCE at most: r->stride from one to the next; behind each ROW_PADDING bytes may be read. */
+const uint8_t *png_rows_next(struct png_rows *r, int num);
+
+/* What pixels become. Numbers are those of fastload/native/png.py. */
+enum png_layout { PNG_L = 0, PNG_TO_RGB = 1, PNG_TO_BGR = 2, PNG_TO_RGBA = 3, PNG_TO_BGRA = 4, PNG_NUM_LAYOUTS };
+
+/* How pixels are converted. */
+struct png_conversion {
+    int in, out;        /* bytes of a pixel, before and after; in 0: samples are numbers of colours, of `bits` each */
+    int bits;
+    int order[4];       /* which byte goes where */
+    int is_same;        /* each goes where it is */
+    int weights[3];     /* of red, green and blue in 2**-15, where out is grey and in is not; otherwise 0 */
+    uint8_t of[256][4]; /* what a number stands for, and whether the palette lacks it */
+};
+
+/* Of 16 bits the upper 8 are taken. `weights`: of red and green; for PNG_L of files in colour. Returns enum fastload_status:
+ * FASTLOAD_COLORS for a layout with an alpha channel, which the file lacks. */
+int png_plan(struct png_conversion *c, const struct png_header *h, int layout, const int32_t weights[2]);
+
+/* `num` pixels of a row, from `left` on, behind which 16 bytes may be read. Returns whether the palette lacks a colour. */
+int png_convert(const struct png_conversion *c, const uint8_t *row, int left, int num, uint8_t *out, int level);
 
 enum png_filter { PNG_NONE = 0, PNG_SUB = 1, PNG_UP = 2, PNG_AVERAGE = 3, PNG_PAETH = 4 };
 
@@ -62,33 +97,5 @@ enum png_filter { PNG_NONE = 0, PNG_SUB = 1, PNG_UP = 2, PNG_AVERAGE = 3, PNG_PA
  * which the first `bytes` are wanted. The row above the first must be undone, if the first one's filter looks at it; and
  * there must be memory for it. `pixel`: bytes of a pixel, at least one. Reads 8 bytes behind the last row. */
 void unfilter_rows(uint8_t *rows, size_t stride, int num, size_t bytes, int pixel, int level);
-
-/* Names what samples of up to 8 bits stand for: red, green, blue, and whether the palette lacks it. */
-void png_name_colors(const struct png_header *h, uint8_t of[256][4]);
-
-/* To pixels of `step` bytes, of which so many are copied, from samples of so many bits each: what they stand for. Returns
- * whether the palette lacks one. */
-INLINE int png_name_each(const uint8_t of[256][4], const uint8_t *row, int left, int num, int bits, int step, size_t copied,
-                         uint8_t *out)
-{
-    int missing = 0;
-    for (int x = left; x < left + num; x++, out += step) {
-        const int sample = bits == 8 ? row[x] : row[x * bits / 8] >> (8 - bits - (x * bits & 7)) & ((1 << bits) - 1);
-        memcpy(out, of[sample], copied);
-        missing |= of[sample][3];
-    }
-    return missing;
-}
-
-/* With the number of bits as a constant. */
-INLINE int png_name_pixels(const uint8_t of[256][4], const uint8_t *row, int left, int num, int bits, int step,
-                           size_t copied, uint8_t *out)
-{
-    if (bits == 8)
-        return png_name_each(of, row + left, 0, num, 8, step, copied, out);
-    return bits == 4   ? png_name_each(of, row, left, num, 4, step, copied, out)
-           : bits == 2 ? png_name_each(of, row, left, num, 2, step, copied, out)
-                       : png_name_each(of, row, left, num, 1, step, copied, out);
-}
 
 #endif

@@ -16,9 +16,9 @@ struct fastload_scratch {
     struct block rows;     /* resample.c: rows of the final width */
     struct block result;   /* resample.c: a row of the result, and source rows where they had to be copied */
     struct block pixels;   /* jpeg.c, png.c: decoded rows */
-    struct block planes;   /* picture.c: samples of each component, and coefficients; png.c: filtered rows */
-    struct block entropy;  /* entropy.c: coded data without its stuffing; png.c: coded data in one piece */
-    struct block restarts; /* entropy.c: where restart intervals begin */
+    struct block planes;   /* picture.c: samples of each component, and coefficients; png_rows.c: rows */
+    struct block entropy;  /* coded.c: coded data without its stuffing */
+    struct block restarts; /* coded.c: where restart intervals begin */
     struct block kept;     /* progressive.c: all coefficients of the part of an image; coefficients_pack.c: segments */
     struct block parts;    /* coefficients_pack.c: segments that are being made, and where the others are */
     struct block codes;    /* entropy.c: Huffman tables, kept for files that use the same */
