@@ -23,9 +23,6 @@ from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import Scope
 
-EOI = b"\xff\xd9"
-# At the bytes of a file so far, while its headers or scans go on: files hold a few previews at most.
-_MOST_LOOKS = 16
 Data: TypeAlias = bytes | memoryview | png.Inflated | Pixels
 """A JPEG file, the record of one, what a PNG file holds, or pixels."""
 
@@ -83,31 +80,15 @@ def _read_jpeg(image: Any, scope: Scope) -> FileSource | str:
 
 def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
     file.seek(0)
+    data = file.read()
+    if type(data) is not bytes:
+        return "truncated"
     waiting = jpeg.Waiting()
-    blocks: list[bytes] = []
-    last, looks = b"", 0
-    while True:
-        block = file.read(block_bytes)
-        if type(block) is not bytes or not block:
-            return "truncated"
-        if not waiting.has_header:
-            blocks.append(block)
-            # From its beginning a file is only looked at again where its end may have come; and not for ever.
-            last, before = block[-1:], last
-            if looks and EOI not in before + block:
-                continue
-            looks += 1
-            if looks > _MOST_LOOKS:
-                return "uncommon"
-            block = b"".join(blocks)
-            blocks = []
-        status = waiting.look_at(block)
-        if status is Status.DONE:
-            blocks.append(block[: waiting.end])
-            return FileSource(b"".join(blocks), waiting.width, waiting.height, waiting.components == 1)
-        if status is not Status.INCOMPLETE:
-            return status.name.lower().replace("_", " ")
-        blocks.append(block)
+    status = waiting.look_at(data)
+    if status is not Status.DONE:
+        return "truncated" if status is Status.INCOMPLETE else status.name.lower().replace("_", " ")
+    file.seek(min(len(data), -(-waiting.end // block_bytes) * block_bytes))  # where Pillow stops, which reads in blocks
+    return FileSource(data[: waiting.end], waiting.width, waiting.height, waiting.components == 1)
 
 
 def read_png(image: Any, scope: Scope) -> FileSource | str:
