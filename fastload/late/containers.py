@@ -238,15 +238,9 @@ def _table_of(transform: Any, before: Table | None = None) -> Table | None:
 
 
 def _made_table(transform: Any, before: Table | None, signatures: tuple[Any, ...]) -> Table | None:
+    """Return the table by which transforms make a tensor of an image that has all levels; None if there is none."""
     image: Any = Image.fromarray(_LEVELS) if before is None else before.example()
-    return _table_from(transform(image), None if before is None else image, signatures)
-
-
-def _table_from(made: Any, before: Tensor | None, signatures: tuple[Any, ...]) -> Table | None:
-    """Return the table by which transforms make a tensor of an image that has all levels; None if there is none.
-
-    ``before``: the tensor that the last of them was given, if it was one.
-    """
+    made = transform(image)
     if tuple(made.shape) != (3, 16, 16) or made.dtype not in DTYPES:
         return None
     channels_last = made.stride() == (1, 48, 3)
@@ -254,8 +248,8 @@ def _table_from(made: Any, before: Tensor | None, signatures: tuple[Any, ...]) -
         return None
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
     is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
-    shares_memory = before is not None and made.untyped_storage().data_ptr() == before.untyped_storage().data_ptr()
-    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory, made is before)
+    shares_memory = before is not None and made.untyped_storage().data_ptr() == image.untyped_storage().data_ptr()
+    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory, made is image)
 
 
 def _signature(transform: Any, image: type | None) -> tuple[Any, ...] | None:

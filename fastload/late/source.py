@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import struct
-import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -157,28 +156,6 @@ def _palette_of(data: bytes) -> bytes | None:
     return None
 
 
-class _RecentUses(threading.local):
-    """Guesses whether a sample will use a file's pixels more than once, as with two views of each image.
-
-    Each thread guesses by itself, since the last file of another may not be used up yet.
-
-    Then one whole decode is cheaper than several partial ones. The guess changes the cost, never the pixels.
-    """
-
-    def __init__(self) -> None:
-        self._score = 0
-        self._last = [1]
-
-    def begin(self, uses: list[int]) -> bool:
-        """Begin with a file; return the guess. ``uses``: [number of its uses], which is kept."""
-        self._score = min(8, self._score + 2) if self._last[0] > 1 else max(0, self._score - 1)
-        self._last = uses
-        return self._score >= 4
-
-
-_recent_uses = _RecentUses()
-
-
 class FileSource:
     """What images are made of: a file; a record in a pack, and where it lies, for errors; one in the cache; or pixels.
 
@@ -249,13 +226,14 @@ class FileSource:
     def _materialize(self, make: Callable[[Data], Any], cut: Cut, scope: Scope | None) -> Any:
         """Return what is made of a cut: of the file, where that does, else of the whole image."""
         data = self._data
-        if not isinstance(data, np.ndarray) and not self._uses[0] and not _recent_uses.begin(self._uses):
+        is_whole = isinstance(data, np.ndarray) or self._uses[0] > 0
+        if not is_whole and not (scope is not None and scope.uses_images_again(self._uses)):
             made = self._made(make, data)
             if not isinstance(made, Status):
                 self._uses[0] = 1
                 if scope is not None:
-                    is_whole = cut.box[2:] == cut.window[2:] == (self.height, self.width)
-                    scope.count(self._counted("whole" if is_whole else "in part"))
+                    keeps_all = cut.box[2:] == cut.window[2:] == (self.height, self.width)
+                    scope.count(self._counted("whole" if keeps_all else "in part"))
                 return made
         return make(self._decoded(scope))
 
