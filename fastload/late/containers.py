@@ -26,10 +26,11 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils._pytree import SUPPORTED_NODES
 
+from ..base import overrides
 from ..native.rows import DTYPES
 from . import draws, modes
 from .image import is_late, undecoded_of
-from .originals import METHODS, Originals, change_of, in_place_of, is_imported, is_written_in
+from .originals import METHODS, Originals, SampleOverride, change_of, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
 from .undecoded import V2_FUNCTIONAL, Table, Undecoded, can_stand_for, registry
 
@@ -58,20 +59,28 @@ def prepare(in_worker_process: bool) -> None:
 
 
 def _replace_methods(in_worker_process: bool) -> None:
-    for module, name, method in _CONTAINERS:
-        owner = getattr(sys.modules.get(module), name, None)
-        if owner is None or (owner is nn.Sequential and not in_worker_process):
-            continue
-        known: Any = getattr(owner, method, None)
-        if not hasattr(known, "runs_late") and is_written_in(known, "torch", "torchvision"):
-            setattr(owner, method, _around(known))
+    for one in OVERRIDES:
+        if is_imported(one.library) and (in_worker_process or one.where != overrides.WORKERS):
+            one.install()
+
+
+class _Container(SampleOverride):
+    """A container's method that calls its transforms."""
+
+    def stand_in(self, original: Any) -> Any:
+        """Return what runs them."""
+        return _around(original)
 
 
 _COMPOSE_2 = "torchvision.transforms.v2._container"
-_CONTAINERS = (
-    ("torchvision.transforms.transforms", "Compose", "__call__"),
-    (_COMPOSE_2, "Compose", "forward"),
-    ("torch.nn.modules.container", "Sequential", "forward"),
+_PURPOSE = "conversion, scaling and Normalize are made in the pass that decodes"
+OVERRIDES = tuple(
+    _Container(library, f"{library}:{name}", method, _PURPOSE, where=where)
+    for library, name, method, where in (
+        ("torchvision.transforms.transforms", "Compose", "__call__", overrides.PROCESS),
+        (_COMPOSE_2, "Compose", "forward", overrides.PROCESS),
+        ("torch.nn.modules.container", "Sequential", "forward", overrides.WORKERS),
+    )
 )
 
 
@@ -91,7 +100,6 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *inputs, **named)
         return _run(transforms, inputs[0]) if is_image else _run_tree(transforms, inputs)
 
-    run.runs_late = True  # type: ignore[attr-defined]
     return run
 
 

@@ -1,30 +1,37 @@
-"""A function or method that a user has replaced is called as without late decoding, for as long as it is there."""
+"""All overrides of images' libraries: the originals that users replace are called, and so are those that these call."""
 
 from __future__ import annotations
 
 import functools
+import inspect
+import itertools
 import pkgutil
+import types
 import unittest.mock
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 import torch
 from comparing import as_sample, jpeg, opened
 from kit.datasets import Made
-from PIL import Image, ImageEnhance
-from replacing import REGISTRY, forget, replaced
+from PIL import ImageEnhance
+from replacing import REGISTRY, forget, put_back, replaced
 from test_late_containers import norm, seen
 from test_late_tensors import PLAIN, pair, to_float
 from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import _functional_pil, _functional_tensor, v2
 from torchvision.transforms.v2 import functional
-from torchvision.transforms.v2.functional import _utils
 
 import fastload
+from fastload.base import overrides
 from fastload.base.compat import process
+from fastload.base.overrides import Override
+from fastload.errors import ConfigError
+from fastload.late import opener, tensor_colors
 
 pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 
@@ -189,51 +196,166 @@ def test_it_is_called_within_a_sample_too(place, run, monkeypatch):
 
 
 RUNS = version_1, version_2, enhanced, saturated, pair(BY_IOU)
-OWNED: list[tuple[Any, Any]] = [
-    *((v2.functional, name) for name in ("gaussian_blur", "pad", "get_size", "resize", "adjust_hue")),
-    *((v2, name) for name in ("RandomVerticalFlip", "ToImage", "Normalize", "RandomIoUCrop")),
-    *((v1.transforms, name) for name in ("ToTensor", "Normalize", "Compose", "RandomHorizontalFlip")),
-    *((_functional_pil, "adjust_hue"), (_functional_tensor, "adjust_hue"), (v2.RandomIoUCrop, "make_params")),
-    *((ImageEnhance, "Contrast"), (ImageEnhance, "_Enhance"), (ImageEnhance._Enhance, "enhance")),
-    *((functional.adjust_hue, kind) for kind in (Image.Image, torch.Tensor, tv_tensors.Image)),
-]
 
 
-def own(image: Any, *inputs: Any, **named: Any) -> Any:
+@pytest.fixture
+def untouched() -> Iterator[None]:
+    """Nothing is replaced, not even what opens files."""
+    put_back()
+    for one in opener.OVERRIDES:
+        one.undo()
+    yield
+    put_back()
+
+
+def of_the_table() -> list[Override]:
+    """Return the overrides that are installed in a worker process, or for Pillow's files."""
+    modules = {*itertools.chain(*overrides.MODULES.values()), *overrides.OTHER_MODULES[:2]}
+    return [one for module, one in overrides.table() if module in modules and one.library != "torchcodec.decoders"]
+
+
+TABLE = of_the_table()
+each_override = pytest.mark.parametrize("override", TABLE, ids=lambda one: one.path)
+
+
+def put(override: Override, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a value under a name, or delete it: None."""
+    owner, name = override.place()
+    if isinstance(owner, dict):
+        monkeypatch.delitem(owner, name) if value is None else monkeypatch.setitem(owner, name, value)
+    elif value is None:
+        monkeypatch.delattr(owner, name)
+    else:
+        monkeypatch.setattr(owner, name, value)
+
+
+def own(image: Any = None, *inputs: Any, **named: Any) -> Any:
+    if isinstance(image, torch.nn.Module):  # the object of a method
+        return inputs[0] if inputs else None
     return getattr(image, "image", image)  # that of an enhancer
 
 
-OWN: dict[str, Any] = {
+OWN: dict[str, Callable[[Any], Any]] = {
     "a function": lambda function: own,
     "a wrapper": lambda function: functools.wraps(function)(own),
     "a mock": lambda function: unittest.mock.Mock(side_effect=own),
-    "another of torchvision's": lambda function: v2.functional.horizontal_flip,
-    "nothing": None,
+    "nothing": lambda function: None,
 }
 
 
-OF_OWN = [(place, kind) for place in OWNED for kind in OWN if "torchvision" not in kind or place[1] == "resize"]
-
-
-@pytest.mark.parametrize(("place", "kind"), OF_OWN, ids=lambda one: one if isinstance(one, str) else str(one[1]))
-def test_what_users_have_replaced_or_deleted_before_is_no_error_and_stays(place, kind, monkeypatch):
-    owner, name = place
-    registry = {function: {**kernels} for function, kernels in REGISTRY.items()}
-    monkeypatch.setattr(_utils, "_KERNEL_REGISTRY", registry)
-    forget(monkeypatch)
-    kernels = registry.get(owner) if owner is functional.adjust_hue else None
-    found = vars(owner) if kernels is None else kernels
-    given = None if OWN[kind] is None else OWN[kind](found.get(name))
+@pytest.mark.parametrize("kind", OWN)
+@each_override
+def test_what_a_user_has_replaced_or_deleted_stays_and_is_told(override, kind, monkeypatch):
+    put_back()
+    if override.library == "PIL.Image":
+        pytest.skip("what opens files is called, whosever it is")
+    original = override.found()
     with monkeypatch.context() as patch:
-        if kernels is not None:
-            patch.delitem(kernels, name) if given is None else patch.setitem(kernels, name, given)
-        elif given is not None:
-            patch.setattr(owner, name, given, raising=False)
-        else:
-            patch.delattr(owner, name)
+        given = OWN[kind](original)
+        put(override, given, patch)
+        if given is not None:
+            assert "it was replaced by" in (override.why_not() or "")
+        forget(patch)
         for run in RUNS:
             assert outcome_of(run, late=True) == outcome_of(run, late=False)
-        assert given is None or found[name] is given
+        assert given is None or (override.found() is given and not override.is_installed)
+    put_back()
+    assert override.found() is original
+    assert override.why_not() is None
+
+
+@each_override
+def test_what_nobody_may_set_stays_and_is_told(override, monkeypatch, untouched):
+
+    def refuse(value: Any) -> None:
+        raise AttributeError("it is read-only")
+
+    monkeypatch.setattr(override, "_set", refuse)
+    assert override.why_not() == "it cannot be replaced: AttributeError: it is read-only"
+    override.install()
+    assert not override.is_installed
+
+
+@each_override
+def test_it_is_installed_undone_and_switched_off(override, monkeypatch, untouched):
+    original = override.found()
+    for _ in range(2):
+        override.install()
+        assert override.is_installed
+        found = override.found()
+        assert found is not original
+        if not isinstance(original, tuple):  # a file's opener, and what tells files
+            assert override.original is original
+        override.install()
+        assert override.found() is found
+        override.undo()
+        assert override.found() is original
+    monkeypatch.setattr(overrides, "ON", False)
+    override.install()
+    assert override.found() is original
+    assert override.why_not() == "FASTLOAD_OVERRIDES=0"
+
+
+@each_override
+def test_what_replaces_it_later_stays_when_it_is_undone(override, monkeypatch, untouched):
+    if override.library == "PIL.Image":
+        pytest.skip("ours is put around it")
+    override.install()
+    with monkeypatch.context() as patch:
+        put(override, own, patch)
+        override.undo()
+        assert override.found() is own
+    override._put_back()
+
+
+@each_override
+def test_who_reads_it_finds_what_the_original_has(override, untouched):
+    original, reads = override.found(), [attrgetter("__name__"), inspect.getdoc]
+    if isinstance(original, types.FunctionType):
+        reads += [inspect.signature, inspect.getfullargspec, inspect.getsource, inspect.getmodule, get_type_hints]
+        reads += map(attrgetter, ("__globals__", "__module__", "__qualname__"))
+    elif not isinstance(original, tuple):
+        reads += [repr]
+    else:
+        pytest.skip("nobody reads what opens files")
+    expected = [read(original) for read in reads]
+    override.install()
+    found = override.found()
+    made = [read(found) for read in reads]
+    override.undo()
+    assert found is not original
+    assert made == expected
+
+
+@each_override
+def test_where_both_differ_the_original_is_called(override, monkeypatch):
+    cases = list(override.cases(usual=False))
+    if not cases or override.library in ("cv2", "torchvision.io"):
+        pytest.skip("it needs no comparison, or is compared for each kind of files")
+    made: list[Any] = []
+    make = override.make
+
+    def noting(*arguments: Any, **named: Any) -> Any:
+        made.append(make(*arguments, **named))
+        return made[-1]
+
+    monkeypatch.setattr(override, "make", noting)
+    for agrees in (True, False):
+        made.clear()
+        monkeypatch.setattr(overrides, "results", dict(overrides.results) if agrees else {(override.path,): False})
+        for run in (*RUNS, changes_of_colors):
+            assert outcome_of(run, late=True) == outcome_of(run, late=False)
+        assert made
+        assert any(one is not None for one in made) == agrees
+
+
+def changes_of_colors(image: Any) -> Any:
+    tensor, made = PLAIN(image), []
+    arguments = {"adjust_hue": 0.1, "rgb_to_grayscale": 3, "permute_channels": [1, 2, 0]}
+    for name, known in tensor_colors.KNOWN.items():
+        modules = [{1: _functional_tensor, 2: functional}[version] for version in known.versions]
+        made += [getattr(module, name)(tensor, arguments.get(name, 0.7)) for module in modules]
+    return made, functional.adjust_hue(image.convert("RGB"), 0.1)
 
 
 def test_only_in_worker_processes_more_than_containers_is_replaced():
@@ -245,5 +367,53 @@ def test_only_in_worker_processes_more_than_containers_is_replaced():
     compose = {"Compose.__call__", "Compose.forward"}
     assert set(found()) == set(found(num_workers=1, worker_method="thread")) == compose
     in_workers = found(num_workers=1)
-    expected = {"Brightness.enhance", "RandomIoUCrop.make_params", "adjust_hue_image of Image", "Sequential.forward"}
+    expected = {"Brightness.__init__", "RandomIoUCrop.make_params", "adjust_hue_image of Image", "Sequential.forward"}
     assert expected | compose < set(in_workers)
+
+
+def test_the_parents_comparisons_reach_workers(monkeypatch):
+    """Also those that are not forked: they are not made again."""
+
+    def compare(index: int) -> Any:
+        return overrides.agreed(("told",), lambda: False), len(overrides.results)
+
+    monkeypatch.setitem(overrides.results, ("told",), True)
+    loader = fastload.DataLoader(Made(1, compare), None, num_workers=1, multiprocessing_context="spawn")
+    told, number = next(iter(loader))
+    assert told is True
+    assert number >= len(overrides.results)
+
+
+def test_explain_says_what_stays_and_why(monkeypatch):
+    def explained() -> str:
+        loader = fastload.DataLoader(Made(1, own), num_workers=1)
+        return " ".join(str(loader.explain()).split())
+
+    assert "as it was" not in explained()
+    monkeypatch.setattr(v2.RandomIoUCrop, "make_params", own)
+    words = f"torchvision.transforms.v2 in worker processes is as it was: it was replaced by {__name__}.own"
+    assert words in explained()
+    monkeypatch.setattr(overrides, "ON", False)
+    assert "FASTLOAD_OVERRIDES=0: no name of another library is replaced" in explained()
+
+
+def test_switched_off_every_sample_is_the_same_and_nothing_is_replaced(monkeypatch):
+    def samples() -> Any:
+        def sample(index: int) -> Any:
+            torch.manual_seed(index)
+            return seen([run(opened(jpeg(80, 60))) for run in RUNS]), sorted(replaced())
+
+        loader = fastload.DataLoader(Made(2, sample), None, num_workers=1, collate_fn=lambda one: one)
+        return list(loader), loader.statistics().decoded
+
+    (made, decoded), _ = samples(), put_back()
+    assert decoded
+    monkeypatch.setattr(overrides, "ON", False)
+    others, decoded = samples()
+    assert [one for one, _ in others] == [one for one, _ in made]
+    assert decoded == {}
+    assert [names for _, names in others] == [[], []]
+    with pytest.raises(ConfigError, match="FASTLOAD_OVERRIDES=0, but worker threads that draw need generators"):
+        next(iter(fastload.DataLoader(Made(2, own), None, num_workers=1, worker_method="thread", seed=1)))
+    with pytest.raises(ConfigError, match="use worker processes of one thread each"):
+        next(iter(fastload.DataLoader(Made(2, own), None, num_workers=1, worker_threads=2)))
