@@ -38,7 +38,8 @@ def examine(only_overrides: bool = False) -> list[Finding]:
     found = [*own(), *required()]
     if any(finding.state == "broken" for finding in found):
         return found
-    from .probes import PROBES, overridden
+    from .overridden import overridden
+    from .probes import PROBES
 
     if only_overrides:
         return list(overridden())

@@ -11,23 +11,23 @@ from ..errors import one_line
 from .finding import Finding, State
 
 _OTHERS = (
-    ("workers.routing", "while worker threads run", "they draw from generators of their own", ""),
-    ("base.compat", "in workers", "tensors are stacked into private memory", "torch's default_collate_fn_map"),
+    ("routing", "while worker threads run", "they draw from generators of their own", ""),
+    ("compat", "in workers", "tensors are stacked into private memory", "torch's default_collate_fn_map"),
     (
-        "native.generators",
+        "generators",
         "in every process that loads samples",
         "with a seed, their states are written for each sample",
         "random._inst, numpy.random.mtrand._rand, torch.default_generator",
     ),
-    ("tables.hugging_face", "in workers", "batches are read from Arrow's memory", "datasets.Dataset.__getitems__"),
+    ("hugging_face", "in workers", "batches are read from Arrow's memory", "datasets.Dataset.__getitems__"),
     (
-        "run.installation",
+        "installation",
         "under fastload run, and from fastload.install() on",
         "their loaders are fastload's",
         "torch.utils.data.DataLoader.__init__, torchdata's StatefulDataLoader.__init__",
     ),
     (
-        "run.adapters",
+        "adapters",
         "where they and fastload are imported",
         "they keep fastload's loaders, and restore their states",
         "accelerate.data_loader, lightning.pytorch.loops.fit_loop._FitLoop",
@@ -45,16 +45,11 @@ def overridden() -> Iterator[Finding]:
         purpose = f"{one.purpose} (in {one.where}{f'; tried with {one.package} {tried}' if tried else ''})"
         groups.setdefault((module, purpose, state, words), []).append(one.path)
     for (module, purpose, state, words), names in groups.items():
-        yield Finding(module.removeprefix("fastload."), state, f"{purpose}: {', '.join(names)}: {words}")
-    for module, where, purpose, names in _OTHERS:
-        names = names or ", ".join(_exchanged())
-        yield Finding(module, "ok", f"{purpose} ({where}): {names}")
-
-
-def _exchanged() -> list[str]:
+        yield Finding(module.rpartition(".")[2], state, f"{purpose}: {', '.join(names)}: {words}")
     from ..workers import routing
 
-    return routing.exchanged()
+    for module, where, purpose, names in _OTHERS:
+        yield Finding(module, "ok", f"{purpose} ({where}): {names or ', '.join(routing.exchanged())}")
 
 
 def _state_of(one: Override) -> tuple[State, str]:

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from ..base.overrides import Override, in_place_of
-from ..native.adjust import Change, adjust, sharpen
+from ..native.adjust import Change, adjust, pillow_agrees, sharpen
 from ..native.rows import Pixels
 from .image import changed, is_late
 from .originals import KernelOverride, SampleOverride
@@ -47,7 +47,7 @@ class _Enhancer(SampleOverride):
 
         @in_place_of(original)
         def construct(enhancer: Any, image: Any) -> None:
-            if type(enhancer) is kind and self.is_active() and _is_known(image):
+            if type(enhancer) is kind and self.is_active() and _is_known(image) and self.agrees():
                 # Beside the image itself, what it is now: a late copy.
                 vars(enhancer).update(image=image, _given=(image, image.copy()))
                 enhancer.__class__ = late
@@ -110,9 +110,13 @@ def _shift_hue(pixels: Pixels, factor: float) -> Pixels:
 
 
 def _grey(override: Override, image: Any, num_output_channels: Any = None, *others: Any, **named: Any) -> Any:
-    if others or named or num_output_channels != 3 or not _is_known(image):
+    if others or named or num_output_channels != 3 or not _is_known(image) or not override.agrees():
         return None
     return changed(image, "convert", functools.partial(adjust, change=Change.GREY), {})
+
+
+def _agrees(override: Override) -> bool:
+    return pillow_agrees()
 
 
 def _changes_alike(override: Override) -> bool:
@@ -131,11 +135,11 @@ _V1, _V2 = "torchvision.transforms._functional_pil", "torchvision.transforms.v2.
 _CALLS = "PIL.Image blend fromarray merge new", "PIL.ImageStat Stat", "numpy array", "PIL.Image:Image filter"
 OVERRIDES: tuple[Override, ...] = (
     *(
-        _Enhancer("PIL.ImageEnhance", owner, "__init__", _PURPOSE, calls=(*_CALLS, f"{owner} enhance"))
+        _Enhancer("PIL.ImageEnhance", owner, "__init__", _PURPOSE, None, _agrees, calls=(*_CALLS, f"{owner} enhance"))
         for owner in map("PIL.ImageEnhance:{}".format, _ENHANCERS)
     ),
     SampleOverride(_V1, _V1, "adjust_hue", _PURPOSE, _with_hue, _changes_alike, calls=_CALLS),
-    SampleOverride(_V1, _V1, "to_grayscale", _PURPOSE, _grey, calls=_CALLS),
+    SampleOverride(_V1, _V1, "to_grayscale", _PURPOSE, _grey, _agrees, calls=_CALLS),
     # Version 2 keeps the function that it was written with.
     KernelOverride(_V2, f"{_V2}:adjust_hue", "PIL.Image:Image", _PURPOSE, _with_hue, _changes_alike, calls=_CALLS),
 )

@@ -62,7 +62,7 @@ class _Opener(SampleOverride):
 
     def install(self) -> None:
         """Put ours around what is registered, also around what was registered in its place."""
-        if not self.is_there():
+        if not self.is_there() and self.agrees():
             self.is_installed = False
             super().install()
 
@@ -88,14 +88,10 @@ def _opened(image: Any) -> Any:
     return image
 
 
-def _png_why_not() -> str | None:
-    return None if png.pillow_agrees() else "Pillow decodes PNG files to other values"
-
-
 _PURPOSE = "files that a sample opens through Pillow are decoded when their pixels are needed"
-OVERRIDES = (
-    _Opener("PIL.Image", "PIL.Image:OPEN", "JPEG", _PURPOSE, where=overrides.PROCESS),
-    _Opener("PIL.Image", "PIL.Image:OPEN", "PNG", _PURPOSE, where=overrides.PROCESS, needs=_png_why_not),
+OVERRIDES = tuple(
+    _Opener("PIL.Image", "PIL.Image:OPEN", name, _PURPOSE, None, self_test, overrides.PROCESS)
+    for name, self_test in (("JPEG", lambda _: jpeg.pillow_agrees()), ("PNG", lambda _: png.pillow_agrees()))
 )
 
 

@@ -52,9 +52,9 @@ class _Color(NamedTuple):
         kind = Tensor if self.plain is None else sys.modules["torchvision.tv_tensors"].Image
         values = *args, *named.values()
         is_known = type(image) is kind and len(values) == 1 and named.keys() <= {self.known.argument}
-        plain = self.plain or override
-        if not is_known or not _is_plain(image) or not plain.agrees():
+        if not is_known or not _is_plain(image) or not override.agrees():
             return None
+        plain = self.plain or override
         made = self.known.change(plain.original, image.as_subclass(Tensor), values[0], self.version)
         return made if made is None or kind is Tensor else made.as_subclass(kind)
 
@@ -64,6 +64,8 @@ class _Color(NamedTuple):
         The noise has 32,761 colors: hues that are computed in another way differ in some of 10,000. It takes 1 to 20
         ms.
         """
+        if self.plain is not None:
+            return self.plain.agrees()
         generator = torch.Generator().manual_seed(0)
         pixels = torch.randint(0, 256, (181, 181, 3), dtype=torch.uint8, device="cpu", generator=generator)
         side_by_side = pixels.permute(2, 0, 1)
@@ -177,20 +179,21 @@ def _fused(version: int) -> bool | None:
 
 
 def _overrides() -> Iterator[Override]:
-    purpose = "colors of tensors are changed by the native library"
     for name, known in KNOWN.items():
         for version in known.versions:
-            one, calls = _Color(known, version), ("torch clamp stack where", _CALLS[version])
-            what: dict[str, Any] = {"purpose": purpose, "needs": why_not, "calls": calls}
+            calls = "torch clamp stack where", _CALLS[version]
+            what: dict[str, Any] = {"purpose": "colors of tensors are changed by the native library", "calls": calls}
+
+            def of(one: _Color, what: dict[str, Any] = what) -> dict[str, Any]:
+                return {**what, "make": one.changed, "self_test": one.makes_the_same, "needs": why_not}
+
             if version == 1:
-                yield SampleOverride(_V1, _V1, name, make=one.changed, self_test=one.makes_the_same, **what)
-                continue
-            owner = f"{_V2}:{name}"
-            plain = KernelOverride(_V2, owner, "torch:Tensor", make=one.changed, self_test=one.makes_the_same, **what)
-            yield plain
-            yield KernelOverride(
-                _V2, owner, "torchvision.tv_tensors:Image", make=one._replace(plain=plain).changed, **what
-            )
+                yield SampleOverride(_V1, _V1, name, **of(_Color(known, 1)))
+            else:
+                owner = f"{_V2}:{name}"
+                plain = KernelOverride(_V2, owner, "torch:Tensor", **of(_Color(known, 2)))
+                yield plain
+                yield KernelOverride(_V2, owner, "torchvision.tv_tensors:Image", **of(_Color(known, 2, plain)))
 
 
 OVERRIDES = tuple(_overrides())

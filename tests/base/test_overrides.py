@@ -85,6 +85,7 @@ def test_where_a_self_test_fails_the_original_is_called(library, test):
     assert overrides.results == {("made_library.doubled",): False}
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_a_replacement_is_read_and_scripted_as_the_original(library):
     original, override = library.doubled, doubled()
     override.install()
