@@ -22,9 +22,8 @@ from fastload.cli import main
 from fastload.doctor import command, packages, probes
 from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding, pip
-from fastload.late import opener, undecoded
+from fastload.late import opener
 from fastload.native import jpeg, rows
-from fastload.native.rows import TENSOR_FILTERS
 
 ROOT = Path(__file__).parents[1]
 
@@ -307,15 +306,6 @@ def test_the_page_of_overrides_names_what_threads_and_run_replace_too(entries, c
     page = " ".join(capsys.readouterr().out.split())
     for name in ("json.loads", "random.randint", "numpy.random.shuffle", "manual_seed", "DataLoader.__init__"):
         assert name in page
-
-
-def test_values_of_resized_tensors_that_differ_are_named(monkeypatch):
-    if not native.available():
-        pytest.skip("needs the native library")
-    monkeypatch.setattr(undecoded, "tensor_filters", lambda: TENSOR_FILTERS)
-    assert one(probes.tensors()).state == "ok"
-    monkeypatch.setattr(undecoded, "tensor_filters", lambda: {"tensor bicubic"})
-    assert one(probes.tensors()).words.endswith("resize (tensor bilinear)")
 
 
 def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):

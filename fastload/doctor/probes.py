@@ -64,18 +64,6 @@ def native_library() -> Iterator[Finding]:
     yield _asked("seeding", slow_because(), "each sample is seeded the fast way, to the same numbers", cost)
 
 
-def tensors() -> Iterator[Finding]:
-    """Compare how tensors are resized."""
-    from torchvision.transforms.v2 import functional  # noqa: F401  # which has the kernels
-
-    from ..late.undecoded import tensor_filters
-    from ..native.rows import TENSOR_FILTERS
-
-    others = [one for one in TENSOR_FILTERS if one not in tensor_filters()]
-    reason = f"torchvision's values are not the C library's: resize ({', '.join(others)})" if others else None
-    yield _asked("tensors", reason, "are resized by the C library", "torchvision resizes them")
-
-
 def cuda() -> Iterator[Finding]:
     """Look for CUDA devices, and let each add two numbers."""
     import torch
@@ -122,5 +110,5 @@ def memory_files() -> Iterator[Finding]:
 
 
 PROBES: tuple[Callable[[], Iterator[Finding]], ...]
-PROBES = pillow, native_library, tensors, overridden, cuda, cores, memory_files
+PROBES = pillow, native_library, overridden, cuda, cores, memory_files
 """All probes, in the order of the page."""

@@ -16,6 +16,7 @@ import io
 import math
 import os
 import stat
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -201,7 +202,8 @@ def _imdecode(takes: Takes, buf: Any = None, flags: Any = None, *others: Any, **
 def _array(takes: Takes, file: bytes | memoryview, flags: int, form: str, key: Key | None = None) -> Pixels | None:
     if form == PNG:
         _note(OTHER_FORMAT)
-        return _array_of_png(file, flags) if takes(PNG, flags) else None
+        pixels = _png(file, _OF_FLAGS[flags], _OPENCV_WEIGHTS, _new_array) if takes(PNG, flags) else None
+        return None if pixels is None else pixels.base
     size = _size(file, applies_orientation=not flags & _IGNORE_ORIENTATION)
     if size is None or not takes(f"{JPEG} {size.sampling}", flags):
         _note(OTHER_WAY)
@@ -212,15 +214,19 @@ def _array(takes: Takes, file: bytes | memoryview, flags: int, form: str, key: K
     return None if isinstance(made, Status) else made
 
 
-def _array_of_png(file: bytes | memoryview, flags: int) -> Pixels | None:
+def _new_array(shape: tuple[int, int, int]) -> Pixels:
+    """Return a view of memory as OpenCV's: an array of its own, without a channel where there is one."""
+    return np.empty(shape[: 3 if shape[2] > 1 else 2], dtype=np.uint8).reshape(shape)
+
+
+def _png(file: bytes | memoryview, layouts: _Layouts, weights: tuple[float, float], new: Callable[..., Any]) -> Any:
+    """Return the pixels [height, width, channels] of a PNG file in memory that ``new`` makes; None: not done."""
     size = png.read_size(file)
-    layout = _OF_FLAGS[flags].get(size.mode)
+    layout = layouts.get(size.mode)
     if layout is None or size.status is not Status.DONE:
         return None
-    channels = png.WHOLE_LAYOUTS[layout]
-    pixels = np.empty((size.height, size.width, channels)[: 2 if channels == 1 else 3], dtype=np.uint8)
-    target = pixels.reshape(size.height, size.width, channels)
-    return pixels if png.write_whole(file, target, layout, _OPENCV_WEIGHTS, size) is Status.DONE else None
+    target = new((size.height, size.width, png.WHOLE_LAYOUTS[layout]))
+    return target if png.write_whole(file, target, layout, weights, size) is Status.DONE else None
 
 
 # torchvision and TorchCodec, whose modes are numbers to their operators.
@@ -250,12 +256,13 @@ def _tensor(
     file = bytes(buffer)  # a copy, which no other thread can change
     if form == PNG:
         _note(OTHER_FORMAT)
-        return _tensor_of_png(file, mode) if takes(PNG, mode) else None
+        made = _png(file, _OF_MODES[mode], _TORCH_WEIGHTS, _new_tensor) if takes(PNG, mode) else None
+        return None if made is None else made.permute(2, 0, 1)
     size = _size(file, applies_orientation=bool(apply_exif_orientation))
     if size is None or (mode == _UNCHANGED and size.components != 3) or not takes(f"{JPEG} {size.sampling}", mode):
         _note(OTHER_WAY)
         return None
-    out = _new_tensor(size.height, size.width, 3).permute(2, 0, 1)
+    out = _new_tensor((size.height, size.width, 3)).permute(2, 0, 1)
     data = _kept(file, size, None if _cache() is None else key_of_bytes(file))
     cut = whole(size.height, size.width)
     made = _made(lambda data: jpeg.row_of_jpeg(data, cut, out=out), data)
@@ -271,17 +278,7 @@ def _codec_png(
     return _tensor(takes, input, mode, False, *others, **named)
 
 
-def _tensor_of_png(file: bytes, mode: int) -> Tensor | None:
-    size = png.read_size(file)
-    layout = _OF_MODES[mode].get(size.mode)
-    if layout is None or size.status is not Status.DONE:
-        return None
-    target = _new_tensor(size.height, size.width, png.WHOLE_LAYOUTS[layout])
-    status = png.write_whole(file, target, layout, _TORCH_WEIGHTS, size)
-    return target.permute(2, 0, 1) if status is Status.DONE else None
-
-
-def _new_tensor(*shape: int) -> Tensor:
+def _new_tensor(shape: tuple[int, int, int]) -> Tensor:
     """Return memory as torchvision's: users may enlarge it, which they cannot do with an array's."""
     return torch.empty(shape, dtype=torch.uint8, device="cpu")
 
@@ -353,18 +350,15 @@ def _says_upright(segment: bytes) -> bool:
     """Whether an EXIF segment's first directory says 1, or nothing, of the orientation."""
     if segment[:6] != _EXIF or segment[6:10] not in (b"II*\0", b"MM\0*"):
         return False
-    order: Any = "little" if segment[6:7] == b"I" else "big"
-    begin = 6 + int.from_bytes(segment[10:14], order)
-    number = int.from_bytes(segment[begin : begin + 2], order)
-    entries = [segment[begin + 2 + 12 * n : begin + 14 + 12 * n] for n in range(number)]
-    if not entries or len(entries[-1]) != 12:
+    order = "<" if segment[6:7] == b"I" else ">"
+    try:
+        begin = 6 + struct.unpack_from(f"{order}I", segment, 10)[0]
+        (number,) = struct.unpack_from(f"{order}H", segment, begin)
+        entries = list(struct.iter_unpack(f"{order}HHIHH", segment[begin + 2 : begin + 2 + 12 * number]))
+    except struct.error:
         return False
-    upright = (3).to_bytes(2, order), (1).to_bytes(4, order), (1).to_bytes(2, order)
-    return all(
-        (entry[2:4], entry[4:8], entry[8:10]) == upright
-        for entry in entries
-        if int.from_bytes(entry[:2], order) == _ORIENTATION
-    )
+    is_upright = all(entry[1:4] == (3, 1, 1) for entry in entries if entry[0] == _ORIENTATION)
+    return 0 < number == len(entries) and is_upright
 
 
 def imported_by_name(dataset: Any) -> Iterator[str]:
