@@ -24,11 +24,13 @@ from PIL import Image
 from torch import Tensor, nn
 from torchvision import tv_tensors
 
+from ..base import overrides
+from ..base.overrides import in_place_of, is_imported
 from ..native.rows import DTYPES
 from . import draws, modes
 from .deferred import DeferredTensor, Table, can_defer, materialized
 from .image import is_late
-from .originals import Originals, in_place_of, is_imported, is_written_in
+from .originals import Originals, SampleOverride
 from .scope import thread, tried
 from .transform_lists import CONTAINERS, METHODS, V1, V2, V2_FUNCTIONAL, change_of, items_of
 
@@ -50,12 +52,31 @@ def prepare(in_worker_process: bool) -> None:
         return
     _known.find(found)
     _known.in_worker_process = in_worker_process
-    sequential = ("torch.nn.modules.container", "Sequential", "forward")
-    for module, name, method in (*CONTAINERS, sequential) if in_worker_process else CONTAINERS:
-        owner = getattr(sys.modules.get(module), name, None)
-        known: Any = getattr(owner, method, None)
-        if not hasattr(known, "runs_late") and is_written_in(known, "torch", "torchvision"):
-            setattr(owner, method, _around(known))
+    for one in OVERRIDES:
+        if is_imported(one.library) and (in_worker_process or one.where != overrides.WORKERS):
+            one.install()
+
+
+class _Container(SampleOverride):
+    """A container's method that calls its transforms."""
+
+    def is_original(self, found: Any) -> bool:
+        """Whether it is the container's own: behind one that was deleted there is its base's."""
+        return self.name in vars(self.place()[0]) and super().is_original(found)
+
+    def stand_in(self, original: Any) -> Any:
+        """Return what runs them."""
+        return _around(original)
+
+
+_PURPOSE = "conversion, scaling and Normalize are made in the pass that decodes"
+OVERRIDES = tuple(
+    _Container(library, f"{library}:{name}", method, _PURPOSE, where=where)
+    for library, name, method, where in (
+        *((*one, overrides.PROCESS) for one in CONTAINERS),
+        ("torch.nn.modules.container", "Sequential", "forward", overrides.WORKERS),
+    )
+)
 
 
 def _around(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,7 +97,6 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
         transforms = items if type(items) is list else [*items] if isinstance(items, (tuple, nn.Sequential)) else []
         return _run(record, transforms, inputs) if record and transforms else method(self, *inputs)
 
-    run.runs_late = True  # type: ignore[attr-defined]
     return run
 
 

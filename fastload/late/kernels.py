@@ -15,8 +15,8 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
+from ..base.overrides import is_written_in
 from .deferred import DeferredTensor, materialized
-from .originals import is_written_in
 from .transform_lists import registry, takes_names
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
