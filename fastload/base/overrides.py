@@ -124,7 +124,7 @@ class Override:
     _before: Any = field(default=_MISSING, init=False)
     """What the owner itself had under the name."""
 
-    @property
+    @functools.cached_property
     def path(self) -> str:
         """The name with that of its owner."""
         return f"{self.owner}.{self.name}".replace(":", ".")

@@ -48,8 +48,8 @@ def overridden() -> Iterator[Finding]:
         yield Finding(module.rpartition(".")[2], state, f"{purpose}: {', '.join(names)}: {words}")
     from ..workers import routing
 
-    for module, where, purpose, names in _OTHERS:
-        yield Finding(module, "ok", f"{purpose} ({where}): {names or ', '.join(routing.exchanged())}")
+    for module, where, purpose, others in _OTHERS:
+        yield Finding(module, "ok", f"{purpose} ({where}): {others or ', '.join(routing.exchanged())}")
 
 
 def _state_of(one: Override) -> tuple[State, str]:

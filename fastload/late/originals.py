@@ -50,7 +50,7 @@ class KernelOverride(SampleOverride):
         kernels = pkgutil.resolve_name("torchvision.transforms.v2.functional._utils:_KERNEL_REGISTRY")
         return kernels[pkgutil.resolve_name(self.owner)], pkgutil.resolve_name(self.name)
 
-    @property
+    @functools.cached_property
     def path(self) -> str:
         """The function and the class."""
         return f"{self.owner} of {self.name}".replace(":", ".")
