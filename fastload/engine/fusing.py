@@ -17,10 +17,10 @@ from torch.utils.data import IterableDataset
 
 from .. import native
 from ..arguments import FusingArguments
-from ..base import compat
+from ..base import compat, overrides
 from ..base.users_line import warn_at_users_line
 from ..device.streams import device_of
-from ..late.samples import WHOLE_IMAGES, late_module
+from ..late.samples import late_module
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
@@ -84,9 +84,8 @@ def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDa
 
 def images_in_words(arguments: FusingArguments) -> Iterator[str]:
     """Yield how the images are decoded that the dataset opens itself, in words; nothing where it has no library."""
-    if sys.modules.keys().isdisjoint(WHOLE_IMAGES | {"PIL.Image"}) or (
-        arguments.fuse is True and _planned(arguments)[0].fused
-    ):
+    libraries = {"PIL.Image", *overrides.MODULES}
+    if sys.modules.keys().isdisjoint(libraries) or (arguments.fuse is True and _planned(arguments)[0].fused):
         return
     if arguments.fuse is False:
         yield "decoded at once, as fuse=False asks"
@@ -95,8 +94,9 @@ def images_in_words(arguments: FusingArguments) -> Iterator[str]:
         reason = late_module("opener").why_not()
         late = "JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
         yield late if reason is None else f"decoded at once: {reason}"
-    if not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
+    if not sys.modules.keys().isdisjoint(overrides.MODULES):
         yield from late_module("arrays").in_words(arguments.dataset)
+        yield from overrides.in_words()
 
 
 def _planned(arguments: FusingArguments) -> tuple[Plan, FusedTail | None]:

@@ -16,7 +16,8 @@ from PIL import Image, ImageFile, JpegImagePlugin
 from torch import nn
 from torch.utils.data import ConcatDataset, Subset
 
-from ..late.originals import Originals, is_written_in
+from ..base.overrides import is_written_in
+from ..late.originals import Originals
 from .recognition import is_looked_into
 
 _OF_A_DATASET = (

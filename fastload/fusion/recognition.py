@@ -18,8 +18,9 @@ from torchvision.transforms import v2
 from torchvision.transforms._presets import ImageClassification
 
 from .. import transforms
+from ..base.overrides import is_written_in
 from ..errors import ConfigError
-from ..late.originals import METHODS, change_of, is_written_in
+from ..late.transform_lists import METHODS, change_of
 from ..transforms.sample import NotRecognised, SampleTransform, State, Version
 from .conversions import CONVERSIONS, check_conversion
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from ..base.overrides import compared
 from .rows import Pixels
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -46,7 +46,7 @@ _affine = native.lazily("fastload_affine", _INT, *_AFFINE)
 _affine_filtered = native.lazily("fastload_affine_filtered", _INT, *_AFFINE, _INT, _INT)
 
 
-@functools.cache
+@compared
 def pillow_agrees() -> bool:
     """Return whether the installed Pillow changes colors to the same values, found by trying; in 2 ms."""
     from PIL import Image, ImageEnhance
@@ -78,7 +78,7 @@ def pillow_agrees() -> bool:
     )
 
 
-@functools.cache
+@compared
 def pillow_mixes_alike(interpolation: str) -> bool:
     """Return whether the installed Pillow transforms to the same values by a filter, found by trying; in 2 ms.
 

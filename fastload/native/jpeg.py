@@ -21,6 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from .. import native
+from ..base.overrides import compared
 from ..errors import PackError
 from .rows import (
     Cut,
@@ -255,7 +256,7 @@ _can_wait = native.lazily(
 )
 
 
-@functools.cache
+@compared
 def pillow_agrees() -> bool:
     """Return whether the installed Pillow decodes files as :func:`pixels_of_jpeg` does, found by trying.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..base import compat
+from ..base import compat, overrides
 from ..errors import DatasetError, add_note
 from ..keys.seeding import BATCH, RNG, RNG_BATCH, SAMPLE, Seeder, fixed_place, keys_of, place, sample_id
 from ..observe import Watch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .on_error import ErrorPolicy, FailedSample
 
 # Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
-_IMAGE_LIBRARIES = ("PIL.Image", "cv2", "torchvision.io", "torchcodec.decoders")
+_IMAGE_LIBRARIES = ("PIL.Image", *overrides.MODULES)
 _NO_CONTEXT = nullcontext()
 
 
@@ -143,7 +143,7 @@ class SampleLoader:
     def settled(self, sample: Any) -> Any:
         """Return a sample of the dataset's, as it leaves it: without late images."""
         if self._late is not None and (self._late.images or self._late.outlived):
-            self._late.settle(sample)
+            self._late.materialize(sample)
         return sample
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
@@ -170,7 +170,7 @@ class SampleLoader:
                         seed_next()
                     sample = dataset[index if places is None else places[index]]
                     if late is not None and (late.images or late.outlived):
-                        late.settle(sample)
+                        late.materialize(sample)
                     samples.append(sample)
                 return samples
             except StopIteration as error:

@@ -14,6 +14,7 @@ from PIL import Image
 from torchvision import transforms as v1
 from torchvision.transforms import InterpolationMode, v2
 
+from fastload.base import overrides
 from fastload.late import LateSamples, draws
 
 
@@ -153,15 +154,15 @@ def test_a_transform_that_replaces_a_function_is_followed_by_those_behind_it(ver
     run = version.Compose([version.RandomHorizontalFlip(), replace, version.RandomHorizontalFlip()])
     with LateSamples() as late:
         made = run(opened(jpeg(40, 31, "RGB")))
-        late.settle(made)
+        late.materialize(made)
     assert made.size == (5, 3)
 
 
 @pytest.fixture
-def compared(monkeypatch) -> dict[type, Any]:
+def compared(monkeypatch) -> dict[Any, bool]:
     """What was compared in this process: nothing yet."""
-    monkeypatch.setattr(draws, "_compared", {})
-    return draws._compared
+    monkeypatch.setattr(overrides, "results", {})
+    return overrides.results
 
 
 def test_the_classes_draw_as_they_do_here_and_comparing_leaves_the_generator_as_it_was(compared):
