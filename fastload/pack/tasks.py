@@ -1,7 +1,4 @@
-"""Makes the parts of a pack, in this process or in several.
-
-A part has a temporary name until it is complete and on the disk. Its contents depend on its task alone.
-"""
+"""Encodes the images of a pack, in this process or in several; the results come in order."""
 
 from __future__ import annotations
 
@@ -10,130 +7,98 @@ import multiprocessing
 import multiprocessing.resource_tracker
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import PackError
 from .description import PackOptions
 from .encoding import encode
 from .listing import refuse_pipe
-from .parts import write_part
 
-Failures = list[tuple[str, str]]
-"""(name, reason) of files that cannot be packed."""
+Made: TypeAlias = list[bytes | str]
+"""For each file what is stored of it; or, as text, why it cannot be packed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackTask:
-    """A part to make."""
+    """Files to encode."""
 
-    path: str
-    """Of the part's file."""
     root: str
     names: Sequence[str]
     """Paths of the images below the root, with ``/``."""
-    labels: Sequence[int]
-    classes: Sequence[str]
     options: PackOptions
-    skip: bool
-    """Make the part without files that cannot be packed; otherwise such a part is not made."""
 
 
-def make(task: PackTask, tell: Callable[[], object]) -> Failures:
-    """Make a part, and return the files that cannot be packed; ``tell`` is called after each image.
-
-    Raises:
-        OSError: the part cannot be written.
-    """
-    failures: Failures = []
-
-    def images() -> Iterator[tuple[bytes, str, int]]:
-        for name, label in zip(task.names, task.labels, strict=True):
-            try:
-                path = os.path.join(task.root, *name.split("/"))
-                refuse_pipe(path)
-                with open(path, "rb") as file:
-                    data = file.read()
-                stored = encode(data, task.options)
-            except MemoryError:
-                raise
-            except Exception as error:
-                failures.append((name, f"{type(error).__name__}: {error}"))
-            else:
-                yield stored, name, label
-            tell()
-
-    temporary = f"{task.path}.{os.getpid()}.tmp"
-    try:
-        write_part(temporary, images(), task.classes)
-        if task.skip or not failures:
-            os.replace(temporary, task.path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-    return failures
+def make(task: PackTask) -> Made:
+    """Encode the files of a task."""
+    made: Made = []
+    for name in task.names:
+        try:
+            path = os.path.join(task.root, *name.split("/"))
+            refuse_pipe(path)
+            with open(path, "rb") as file:
+                data = file.read()
+            made.append(encode(data, task.options))
+        except MemoryError:
+            raise
+        except Exception as error:
+            made.append(f"{type(error).__name__}: {error}")
+    return made
 
 
-def make_all(tasks: Sequence[PackTask], workers: int, tell: Callable[[], object]) -> Iterator[Failures]:
-    """Make parts, and yield the files of each that cannot be packed, in the order of completion.
-
-    With one worker, this process makes all parts. ``tell`` is called after each image.
+def make_all(tasks: Sequence[PackTask], workers: int) -> Generator[Made, None, None]:
+    """Do tasks, and yield their results in order. With one worker, this process does them.
 
     Raises:
-        OSError: a part cannot be written.
         PackError: a process has died.
     """
     if workers == 1 or len(tasks) <= 1:
-        for task in tasks:
-            yield make(task, tell)
+        yield from map(make, tasks)
         return
-    waiting = list(reversed(tasks))
-    # Not forked, because Arrow has threads, and the user's process may have some.
-    context = multiprocessing.get_context("spawn")
-    busy: dict[Connection, tuple[Any, PackTask]] = {}
-    processes = []
-
-    def give(connection: Connection, process: Any) -> None:
-        busy[connection] = process, waiting.pop()
-        try:
-            connection.send(busy[connection][1])
-        except OSError:
-            raise _died(*busy[connection]) from None
-
+    context = multiprocessing.get_context("spawn")  # not forked: the user's process may have threads
+    processes: dict[Connection, Any] = {}
+    busy: dict[Connection, int] = {}
+    done: dict[int, Made] = {}
+    given = yielded = 0
     try:
         for number in range(min(workers, len(tasks))):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs,), name=f"fastload pack {number}", daemon=True)
             with _blocked_interrupts():
                 process.start()
-            processes.append((process, ours))
+            processes[ours] = process
             theirs.close()
-            give(ours, process)
-        while busy:
-            for one in wait(list(busy)):
-                assert isinstance(one, Connection)
-                process, task = busy[one]
+        while yielded < len(tasks):
+            for one in processes.keys() - busy.keys():
+                if given < min(len(tasks), yielded + 2 * len(processes)):  # so that results do not fill the memory
+                    busy[one] = given
+                    with contextlib.suppress(OSError):  # it has died, which is seen below
+                        one.send(tasks[given])
+                    given += 1
+            ready = wait(list(busy))
+            for one in [one for one in busy if one in ready]:
                 try:
                     message = one.recv()
                 except (EOFError, OSError):
-                    raise _died(process, task) from None
-                if message is None:
-                    tell()
-                    continue
+                    processes[one].join()
+                    raise PackError(
+                        f"a process that packs died (exit code {processes[one].exitcode}), at one of the "
+                        f"{len(tasks[busy[one]].names)} files from {tasks[busy[one]].names[0]} on; run the same "
+                        "command again, which continues where this one stopped"
+                    ) from None
                 if isinstance(message, BaseException):
                     raise message
-                yield message
-                if waiting:
-                    give(one, process)
-                else:
-                    del busy[one]
+                done[busy.pop(one)] = message
+            while yielded in done:
+                yield done.pop(yielded)
+                yielded += 1
     finally:
-        for process, connection in processes:
+        for connection, process in processes.items():
             process.terminate()
             connection.close()
-        for process, _ in processes:
+        for process in processes.values():
             process.join()
 
 
@@ -151,26 +116,14 @@ def _blocked_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _died(process: Any, task: PackTask) -> PackError:
-    process.join()
-    return PackError(
-        f"the process that made {os.path.basename(task.path)} died (exit code {process.exitcode}); run the same "
-        "command again, which continues where this one stopped"
-    )
-
-
 def _work(connection: Connection) -> None:
-    """Make the parts that are received, until the connection is closed, as when the parent dies."""
+    """Do the tasks that are received, until the connection is closed, as when the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    try:
+    with contextlib.suppress(EOFError, OSError):
         while True:
             task = connection.recv()
             try:
-                message: Any = make(task, lambda: connection.send(None))
-            except (BrokenPipeError, ConnectionResetError):
-                return
+                message: Any = make(task)
             except Exception as error:
                 message = error
             connection.send(message)
-    except (EOFError, OSError):
-        return
