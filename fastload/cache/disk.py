@@ -75,10 +75,9 @@ class FileStore:
         if place is None:
             return None
         try:
-            data = self._records.read(*place)
+            return self._records.read(*place)
         except OSError:
             return None
-        return None if data is None else memoryview(data)
 
     def ask_for(self, key: Key) -> bool:
         """Ask the system to read the entry of a key ahead; return whether there is one that is not empty."""

@@ -21,6 +21,7 @@ import stat
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import DupFd
 from typing import Any
@@ -45,6 +46,8 @@ HEADER = b"fastload records, format 1\n".ljust(LINE.itemsize, b"\0")
 MOST_BYTES = (1 << 31) - 4096
 """Of a record: what Linux reads at once."""
 _LINES_A_READ = 1 << 20
+_BUFFER_STEP = 1 << 16
+_MOST_BUFFERS = 64
 _WAIT_S = 5.0  # for another process that adds to the files, which takes microseconds
 _RETRY_S = 0.0005
 
@@ -54,18 +57,55 @@ class OtherFormatError(Exception):
 
 
 @functools.cache
-def _crc32() -> Callable[[bytes], int]:
+def _crc32() -> Callable[[bytes | memoryview], int]:
     if not native.available() or native.processor_level() == "plain":  # there zlib is several times as fast
         return zlib.crc32
-    made: Callable[[bytes, int], int] = native.function(
-        "fastload_cache_sum", ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64
-    )
-    return lambda data: made(data, len(data))
+    made = native.function("fastload_cache_sum", ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
+    at = ctypes.c_char.from_buffer
+
+    def crc32(data: bytes | memoryview) -> int:
+        found: int = made(data if isinstance(data, bytes) or not data else ctypes.byref(at(data)), len(data))
+        return found
+
+    return crc32
 
 
-def checksum_of(data: bytes) -> int:
-    """Return what stands in the line of a record: its CRC-32, inverted, so that a line of zeros is that of none."""
+def checksum_of(data: bytes | memoryview) -> int:
+    """Return what stands in the line of a record: its CRC-32, inverted, so that a line of zeros is that of none.
+
+    A view must be of memory that may be written to.
+    """
     return _crc32()(data) ^ 0xFFFFFFFF
+
+
+class _Buffers(threading.local):
+    """Memory to read into, again and again: fresh memory costs six times as much as what is read into it."""
+
+    def __init__(self) -> None:
+        self._used: deque[bytearray] = deque()
+
+    def take(self, length: int) -> memoryview:
+        """Return memory of this length, which is nobody else's as long as there is a view of it."""
+        buffer = self._used.popleft() if self._used else None
+        if buffer is not None and (len(buffer) < length or _has_views(buffer)):
+            if len(buffer) >= length and len(self._used) < _MOST_BUFFERS:
+                self._used.append(buffer)
+            buffer = None
+        if buffer is None:
+            buffer = bytearray(-(-(length + 1) // _BUFFER_STEP) * _BUFFER_STEP)
+        self._used.append(buffer)
+        return memoryview(buffer)[:length]
+
+
+def _has_views(buffer: bytearray) -> bool:
+    try:
+        buffer.append(buffer.pop())  # what has views has one length
+    except BufferError:
+        return True
+    return False
+
+
+_buffers = _Buffers()
 
 
 def line_of(key: Any, place: int, length: int, checksum: int) -> Lines:
@@ -128,8 +168,8 @@ class RecordFile:
         """Return how many bytes both take."""
         return sum(self.sizes().values())
 
-    def read(self, place: int, length: int, checksum: int) -> bytes | None:
-        """Return a record; None where it is not there any more, or has changed.
+    def read(self, place: int, length: int, checksum: int) -> memoryview | None:
+        """Return a record, in memory of the process; None where it is not there any more, or has changed.
 
         Raises:
             OSError: it cannot be read.
@@ -139,8 +179,9 @@ class RecordFile:
             self._size = os.fstat(self._files[0]).st_size
             if end > self._size:
                 return None
-        data = _read(self._files[0], length, place)
-        return data if len(data) == length and checksum_of(data) == checksum else None
+        data = _buffers.take(length)
+        is_whole = _read_into(self._files[0], data, place) == length and checksum_of(data) == checksum
+        return data.toreadonly() if is_whole else None
 
     def ask_for(self, place: int, length: int) -> None:
         """Ask the system to read a record ahead, where it takes advice."""
@@ -273,14 +314,20 @@ def open_files(folder: str, how: int = os.O_RDONLY, is_private: bool = False) ->
 _seeking = threading.Lock()
 
 
-def _read_by_seeking(file: int, length: int, place: int) -> bytes:
-    """Read where the system has no pread."""
+def _read_into(file: int, data: memoryview, place: int) -> int:
+    """Read as much as there is; return how many bytes these are."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [data], place)
     with _seeking:
         os.lseek(file, place, os.SEEK_SET)
-        return os.read(file, length)
+        found = os.read(file, len(data))
+    data[: len(found)] = found
+    return len(found)
 
 
-_read: Callable[[int, int, int], bytes] = getattr(os, "pread", _read_by_seeking)
+def _read(file: int, length: int, place: int) -> bytes:
+    data = bytearray(length)
+    return bytes(data[: _read_into(file, memoryview(data), place)])
 
 
 def _write(file: int, data: bytes, place: int) -> None:

@@ -144,7 +144,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             data, reason = None, f"cannot be read: {error.strerror}"
         if data is None:
             raise PackError(f"{self.where(index)}: its record {reason}; {_REPAIR}")
-        return memoryview(data)
+        return data
 
     def image(self, index: Any) -> PIL.Image.Image:
         """Return an image in RGB, with the ``info`` of its file, as ImageFolder's loader does.
@@ -219,7 +219,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         data = files.read(*places[self._count].item())
         if not data:
             raise PackError(f"the names of the images in {self._folder} are damaged; {_REPAIR}")
-        names: list[str] = json.loads(data)
+        names: list[str] = json.loads(bytes(data))
         return names
 
     def __getstate__(self) -> dict[str, Any]:
