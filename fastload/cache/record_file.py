@@ -64,7 +64,7 @@ def _crc32() -> Callable[[bytes | memoryview], int]:
     at = ctypes.c_char.from_buffer
 
     def crc32(data: bytes | memoryview) -> int:
-        found: int = made(data if isinstance(data, bytes) or not data else ctypes.byref(at(data)), len(data))
+        found: int = made(data if isinstance(data, bytes) else ctypes.byref(at(data)) if data else None, len(data))
         return found
 
     return crc32

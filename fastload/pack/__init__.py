@@ -2,7 +2,7 @@
 
 ::
 
-    SRC ─listing─> files ─workers─> encoding ─> records, index ─┐
+    SRC ─listing─> files ─threads─> encoding ─> records, index ─┐
                                                 pack.json ──────┴─> PackedImages
 
 :mod:`~fastload.pack.command` writes, :class:`~fastload.pack.dataset.PackedImages` reads. The records are a

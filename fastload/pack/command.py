@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store JPEG files without their Huffman codes: the same pixels, faster to decode, 1.4 times the bytes",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="number of processes (one for each core)")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of threads (one for each core)")
     parser.add_argument(
         "--on-error",
         choices=("raise", "skip"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import os
-from collections import Counter
-from collections.abc import Iterator
+import warnings
+from collections import Counter, deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -17,10 +18,9 @@ from ..cache.record_file import INDEX, OtherFormatError, RecordFile, open_files
 from ..errors import ConfigError, PackError
 from ..native.jpeg import is_record
 from .description import FILE, NAMES, Description, PackOptions, read_description
-from .listing import Listing, list_images
-from .tasks import PackTask, make_all
+from .encoding import encode
+from .listing import Listing, list_images, refuse_pipe
 
-_IMAGES_A_TASK = 16
 _SHOWN = 20
 Failures = list[tuple[str, str]]
 """(name, reason) of files that cannot be packed."""
@@ -63,8 +63,7 @@ def pack(
         source: a folder with a folder for each class, as for ImageFolder.
         destination: the pack's folder: a new or empty one, or one of the same pack.
         options: how to store the images; None: as they are.
-        workers: number of processes; None: one for each core. The files do not depend on it. With more than one, a
-            script that calls this needs ``if __name__ == "__main__"``.
+        workers: number of threads; None: one for each core. The files do not depend on it.
         on_error: for files that cannot be decoded: ``"raise"`` an error that lists them, after all files were tried;
             ``"skip"`` them.
 
@@ -73,7 +72,7 @@ def pack(
 
     Raises:
         PackError: ``source`` is not such a folder; ``destination`` is not empty, or another pack; files cannot be
-            decoded; for coefficients the native library is not installed; a process died.
+            decoded; for coefficients the native library is not installed.
         ConfigError: an argument is out of range.
         OSError: a file cannot be written.
     """
@@ -101,13 +100,15 @@ def pack(
         num_before = len(stored)
         left = [number for number in range(len(listing.names)) if number not in stored]
         failures: Failures = []
-        for number, made in zip(left, _made(listing, left, options, workers), strict=True):
-            if isinstance(made, str):
-                failures.append((listing.names[number], made))
-            else:
-                files.append(plan.key(number), made)
-                stored[number] = is_record(made)
-            progress.advance()
+        with warnings.catch_warnings(), contextlib.closing(_made(listing, left, options, workers)) as all_made:
+            warnings.simplefilter("ignore")  # such as of broken EXIF data, which torchvision's loader accepts too
+            for number, made in zip(left, all_made, strict=True):
+                if isinstance(made, str):
+                    failures.append((listing.names[number], made))
+                else:
+                    files.append(plan.key(number), made)
+                    stored[number] = is_record(made)
+                progress.advance()
         if failures and on_error == "raise":
             raise _refused(failures)
         description = _finished(folder, files, plan, listing, stored)
@@ -187,17 +188,38 @@ def _stored(files: RecordFile, plan: Description, progress: TerminalBar) -> dict
     return stored
 
 
-def _made(listing: Listing, left: list[int], options: PackOptions, workers: int | None) -> Iterator[bytes | str]:
-    """Yield what is stored of files, by their numbers, or why they cannot be packed."""
+def _made(
+    listing: Listing, left: list[int], options: PackOptions, workers: int | None
+) -> Generator[bytes | str, None, None]:
+    """Yield what is stored of files, by their numbers and in order; or, as text, why they cannot be packed."""
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    names = [listing.names[number] for number in left]
-    tasks = [
-        PackTask(root=listing.root, names=names[first : first + _IMAGES_A_TASK], options=options)
-        for first in range(0, len(names), _IMAGES_A_TASK)
-    ]
-    with contextlib.closing(make_all(tasks, workers)) as made:
-        yield from itertools.chain.from_iterable(made)
+
+    def make(number: int) -> bytes | str:
+        try:
+            path = os.path.join(listing.root, *listing.names[number].split("/"))
+            refuse_pipe(path)
+            with open(path, "rb") as file:
+                return encode(file.read(), options)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    if workers == 1:
+        yield from map(make, left)
+        return
+    executor = ThreadPoolExecutor(workers)  # nearly all of it is done without the interpreter's lock
+    under_way: deque[Future[bytes | str]] = deque()
+    try:
+        for number in left:
+            under_way.append(executor.submit(make, number))
+            if len(under_way) > 4 * workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 def _finished(
