@@ -8,7 +8,7 @@ import json
 import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -22,14 +22,6 @@ from .pixels import pixels_of
 from .records import image_of
 
 _REPAIR = "run the same fastload pack again, which makes anew what is damaged or lost"
-
-
-class _Opened(NamedTuple):
-    """The files of a pack in a process."""
-
-    files: RecordFile
-    places: Any
-    """Of the records, and of the names: place, length and checksum."""
 
 
 class PackedImages(Dataset[tuple[Any, Any]]):
@@ -203,7 +195,8 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         return place % self._count
 
     @functools.cached_property
-    def _opened(self) -> _Opened:
+    def _opened(self) -> tuple[RecordFile, Any]:
+        """The files; and of the records, and then of the names, place, length and checksum."""
         description = self._description
         try:
             files = open_files(self._folder)
@@ -211,7 +204,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         except (OSError, OtherFormatError) as error:
             raise PackError(f"the files of the pack {self._folder} cannot be read: {error}; {_REPAIR}") from error
         lines = np.delete(description.places(files), list((description.skipped or {}).values()))
-        return _Opened(files, lines[["place", "length", "sum"]].copy())
+        return files, lines[["place", "length", "sum"]].copy()
 
     @functools.cached_property
     def _all_names(self) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import PackError, why_not_imported
+from ..native.jpeg import is_record
 from .description import FILE, OLD_FORMAT, format_of
 
 
@@ -46,19 +47,23 @@ class OldPack:
         Raises:
             PackError: a part cannot be read.
         """
-        number = 0
+        number = num_records = 0
         for path in self._paths:
             try:
                 with self._arrow.OSFile(path) as file, self._arrow.ipc.open_stream(file) as reader:
                     for batch in reader:
                         batch.validate(full=True)  # reading an invalid one may crash the process
                         for image in batch.column("image"):
-                            number += 1
-                            yield image["path"].as_py(), path, image["bytes"].as_py()
+                            data = image["bytes"].as_py()
+                            number, num_records = number + 1, num_records + is_record(data)
+                            yield image["path"].as_py(), path, data
             except (OSError, ValueError, KeyError, TypeError, self._arrow.ArrowException) as error:
                 raise PackError(f"{path} cannot be read as a part of a pack: {error}") from error
-        if number != self.num_images:
-            raise PackError(f"the parts of the pack have {number:,} images instead of {self.num_images:,}")
+        if (number, num_records) != (self.num_images, self.num_records):  # it has no checksums
+            raise PackError(
+                f"the parts of the pack have {number:,} images, {num_records:,} of them as coefficients, instead of "
+                f"{self.num_images:,} and {self.num_records:,}: one is damaged, and what was written of it is as well"
+            )
 
 
 def is_old(folder: str) -> bool:

@@ -30,16 +30,11 @@ def check_can_pack() -> None:
     Raises:
         PackError: they cannot.
     """
-    reason = why_not()
-    if reason is not None:
-        raise PackError(
-            f"coefficients are packed by fastload's native library, which cannot be used: {reason}; {REMEDY}"
-        )
     reason = jpeg.why_not_as_pillow()
     if reason is not None:
         raise PackError(
-            f"coefficients are packed where they give Pillow's pixels: {reason}; install Pillow from its own wheel, or "
-            "pack without --coefficients"
+            f"coefficients are packed by fastload's native library, where it gives Pillow's pixels: {reason}; {REMEDY}"
+            ", or pack without --coefficients"
         )
 
 

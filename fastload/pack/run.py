@@ -229,7 +229,7 @@ def _finished(
     numbers = sorted(stored)
     names = json.dumps([listing.names[number] for number in numbers]).encode()
     _, *place = plan.places(files)[-1].tolist()
-    if files.read(*place) != names:
+    if bytes(files.read(*place) or b"") != names:
         files.append(plan.key(NAMES), names)
     files.flush()
     labels = Counter(listing.labels[number] for number in numbers)

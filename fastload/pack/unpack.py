@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 
 from ..base.terminal_bar import TerminalBar
 from ..errors import PackError
-from ..native.jpeg import is_record
 from .dataset import PackedImages
 from .old_format import OldPack, is_old
 from .records import Data, file_of
@@ -51,19 +50,18 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     stored: Iterator[tuple[str, str, Data]]
     if is_old(source):
         old = OldPack(source)
-        classes, total, raw, num_records, stored = old.classes, old.num_images, old.raw, old.num_records, old.stored()
+        classes, total, raw, stored = old.classes, old.num_images, old.raw, old.stored()
     else:
         images = PackedImages(source)
-        classes, total, raw, num_records, stored = images.classes, len(images), images.raw, None, _stored(images)
+        classes, total, raw, stored = images.classes, len(images), images.raw, _stored(images)
     os.makedirs(destination, exist_ok=True)
-    num_bytes = num_before = found = 0
+    num_bytes = num_before = 0
     with locked(destination), TerminalBar() as progress:
         progress.begin(total)
         progress.describe("unpacking images")
         for name in classes:
             os.makedirs(_path(destination, name, source), exist_ok=True)
         for name, where, encoded in stored:
-            found += is_record(encoded)
             try:
                 data = file_of(encoded)
             except PackError as error:
@@ -71,11 +69,6 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
             num_before += not _write(_path(destination, f"{name}.ppm" if raw else name, source), data)
             num_bytes += len(data)
             progress.advance()
-    if num_records not in (None, found):  # the old format has no checksums
-        raise PackError(
-            f"{source} has {found:,} images with coefficients instead of {num_records:,}, and the others were written "
-            "as they are stored: a part of it is damaged; pack the images again"
-        )
     return Unpacked(num_images=total, num_bytes=num_bytes, num_before=num_before)
 
 
