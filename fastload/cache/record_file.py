@@ -46,7 +46,7 @@ HEADER = b"fastload records, format 1\n".ljust(LINE.itemsize, b"\0")
 MOST_BYTES = (1 << 31) - 4096
 """Of a record: what Linux reads at once."""
 _LINES_A_READ = 1 << 20
-_BUFFER_STEP = 1 << 16
+_BUFFER_STEP, _LARGEST_BUFFER = 1 << 16, 4 << 20
 _MOST_BUFFERS = 64
 _WAIT_S = 5.0  # for another process that adds to the files, which takes microseconds
 _RETRY_S = 0.0005
@@ -86,12 +86,12 @@ class _Buffers(threading.local):
 
     def take(self, length: int) -> memoryview:
         """Return memory of this length, which is nobody else's as long as there is a view of it."""
-        buffer = self._used.popleft() if self._used else None
-        if buffer is not None and (len(buffer) < length or _has_views(buffer)):
-            if len(buffer) >= length and len(self._used) < _MOST_BUFFERS:
-                self._used.append(buffer)
-            buffer = None
-        if buffer is None:
+        if length > _LARGEST_BUFFER:
+            return memoryview(bytearray(length))
+        buffer = self._used.popleft() if self._used else bytearray(1)
+        if _has_views(buffer) and len(self._used) < _MOST_BUFFERS:
+            self._used.append(buffer)
+        if len(buffer) < length or _has_views(buffer):
             buffer = bytearray(-(-(length + 1) // _BUFFER_STEP) * _BUFFER_STEP)
         self._used.append(buffer)
         return memoryview(buffer)[:length]

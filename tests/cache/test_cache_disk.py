@@ -332,3 +332,19 @@ class InBytes(os.PathLike[bytes]):
 @pytest.mark.parametrize("name", ["cache", os.fsdecode(b"\xff cache")])
 def test_a_folder_may_be_given_as_text_or_as_a_path_of_text_or_bytes(tmp_path, kind, name):
     assert asked.read(kind(tmp_path / name), "2MiB") == asked.Asked(2 << 20, tmp_path / name)
+
+
+def test_what_was_read_stays_as_long_as_anybody_has_a_view_of_it(folder):
+    kept, rng = opened(folder, SIZE), np.random.default_rng(0)
+    data = {number: rng.bytes(int(rng.integers(1, 200_000))) for number in range(150)}
+    data[150] = rng.bytes(5 << 20)
+    for number, one in data.items():
+        kept.keep(named(number), one)
+    views = {number: kept.find(named(number)) for number in data}
+    assert all(bytes(views[number] or b"") == one for number, one in data.items())
+    for number in rng.permutation(150)[:75]:
+        del views[int(number)]
+    parts = [np.frombuffer(view[5:] or b"", np.uint8) for view in views.values() if view is not None]
+    again = [kept.find(named(int(number))) for number in rng.permutation(150)]
+    assert len(again) == 150
+    assert [part.tobytes() for part in parts] == [data[number][5:] for number in views]
