@@ -3,9 +3,9 @@
 Beside a record stands what the reading of the file would have told. A file that has no record (progressive, damaged, of
 another kind) has an empty entry, so that it is not tried again.
 
-In memory a file is known by its key. On a disk, where files may be other ones in a later run, records are known by the
-bytes that they were made of; which bytes a file has, is kept beside them: on the disk, if files keep their inodes where
-they are, and else in memory, for this run.
+In memory a file is known by its key. In a folder, where files may be other ones in a later run, records are known by
+the bytes that they were made of; the file's key is another name of that record: for later runs too, if files keep their
+inodes where they are, and else for this run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from ..base.file_systems import has_lasting_inodes
 from ..native import jpeg
 from ..native.rows import Status
-from .store import Key, Store, device_of, key_of_bytes, key_of_file, key_that_was_kept, same
+from .disk import FileStore
+from .store import Key, Store, device_of, key_of_bytes, key_of_file, same
 
 Made = TypeVar("Made")
 BLOCK_BYTES = 1 << 16
@@ -81,54 +82,24 @@ class Records:
 
     Args:
         store: where they are.
-        names: for a store on a disk: where this run notes which bytes files have whose inodes do not last.
-        folder: of such a store.
+        folder: of a store on a disk.
         num_ranks: how many ranks of this machine share it, in memory.
     """
 
-    def __init__(self, store: Store, names: Store | None = None, folder: str | None = None, num_ranks: int = 1) -> None:
+    def __init__(self, store: Store | FileStore, folder: str | None = None, num_ranks: int = 1) -> None:
         self.store = store
-        self._names = names
         self.folder = folder
         self.num_ranks = num_ranks
 
-    @property
-    def shared(self) -> Store:
-        """The memory that processes of this machine hand to each other: all of it, or for a folder the names."""
-        return self.store if self._names is None else self._names
-
     def find(self, key: Key) -> Found | bool | None:
         """Return the record of a file; False: it is known to have none; None: it was not kept."""
-        entry = self._entry(key)
+        entry = self.store.find(key)
         if entry is None:
             return None
         if not entry:
             return False
         position, width, height, is_grey, has_more = _BEHIND.unpack_from(entry, len(entry) - _BEHIND.size)
         return Found(entry[: -_BEHIND.size], width, height, is_grey, has_more, position)
-
-    def _entry(self, key: Key) -> memoryview | None:
-        known = self._key_of_record(key)
-        return None if known is None else self.store.find(known)
-
-    def _key_of_record(self, key: Key) -> Key | None:
-        if self._names is None or device_of(key) is None:
-            return key
-        name = self.store.find(key) or self._names.find(key)
-        return None if name is None else key_that_was_kept(name)
-
-    def _name(self, key: Key, data: bytes, position: int) -> Key:
-        """Return the key of a file's record, and note on a disk that the file of another key has it."""
-        device = device_of(key)
-        if self._names is None or device is None:
-            return key
-        # The same bytes in a longer file are read further.
-        found = key_of_bytes(data, position.to_bytes(8, "little"))
-        if self._key_of_record(key) is None:
-            names = self.store if has_lasting_inodes(device) else self._names
-            if names.has_room(len(bytes(found))):
-                names.keep(key, (bytes(found),), counts=False)
-        return found
 
     def has_room(self, data: bytes) -> bool:
         """Return whether the record of a file may be kept, which takes more bytes than the file; note it if not."""
@@ -155,21 +126,25 @@ class Records:
                 if waiting.look_at(data) is Status.DONE:
                     position = min(-(-waiting.end // BLOCK_BYTES) * BLOCK_BYTES, len(data))
                     data = data[: waiting.end]  # as Pillow's reading gives it
-            key = self._name(key, data, position)
-            found = self.find(key)
-            if found is not None:  # another worker was faster, or another run has left it
-                return self._noted(found)
-            record = jpeg.record_of_jpeg(data)
-            if isinstance(record, Status):
-                self.store.keep(key, ())
-                return self._noted(False)
-            if self.store.find(key) is None:  # no other worker was faster
-                has_more = b"MPF\0" in jpeg.header_of_record(record)
-                self.store.keep(key, (record, _BEHIND.pack(position, *size, is_grey, has_more)))
+            device = device_of(key)
+            names = self.store if isinstance(self.store, FileStore) and device is not None else None
+            # The same bytes in a longer file are read further.
+            known = key if names is None else key_of_bytes(data, position.to_bytes(8, "little"))
+            found = self.find(known)  # another worker was faster, or another run has left it
+            if found is None:
+                record = jpeg.record_of_jpeg(data)
+                if isinstance(record, Status):
+                    self.store.keep(known, b"")
+                elif self.store.find(known) is None:  # no other worker was faster
+                    has_more = b"MPF\0" in jpeg.header_of_record(record)
+                    self.store.keep(known, record, _BEHIND.pack(position, *size, is_grey, has_more))
+                found = self.find(known)
+            if names is not None and device is not None:
+                names.name(key, known, lasts=has_lasting_inodes(device))
         except (MemoryError, OSError):  # the sample can do without
             note(NOT_WRITTEN)
             return None
-        return self._noted(self.find(key))
+        return self._noted(found)
 
     def _noted(self, found: Found | bool | None) -> memoryview | None:
         if isinstance(found, Found):
@@ -188,11 +163,10 @@ class Records:
         key = key_of_file(file)
         if key is None:
             return False
-        if self._names is None:
-            found = self.find(key)
-            return isinstance(found, Found) and not found.has_more
-        key = self._key_of_record(key)
-        return key is not None and self.store.ask_for(key)
+        if isinstance(self.store, FileStore):
+            return self.store.ask_for(key)
+        found = self.find(key)
+        return isinstance(found, Found) and not found.has_more
 
     def read(self, file: io.FileIO, key: Key) -> bytes | memoryview:
         """Read an open file that was not kept, and keep its record if it has one; return that, or else the file.

@@ -23,8 +23,8 @@ from .store import Contents, Store, reserve_of_host
 
 # Of "auto": half of what is free.
 _SHARE = 2
-_NAMES_BYTES = 1 << 30
-"""Of a run's memory of what files hold: 90 a file, which it takes as it needs them."""
+_TABLE_BYTES = 4 << 30
+"""Of a run's memory of where records lie: 60 to 80 for each key, which it takes as it needs them."""
 
 
 class _Process:
@@ -37,8 +37,8 @@ class _Process:
         """What the first loader asks for."""
         self.server: ranks.Server | None = None
         """Hands the memory to the other ranks of this machine, if this is the first of them."""
-        self.has_said: set[str] = set()
-        """Warnings about a disk."""
+        self.has_said = False
+        """That a disk is full."""
         self.run = uuid.uuid4().hex
         """What workers on any machine name the cache of their machine by, where there is no torchrun."""
 
@@ -126,20 +126,13 @@ def records_of(cache: Any, cache_size: Any = None) -> Records:
 
 
 def _warn_of(asked: Asked, found: Contents) -> None:
-    """Say once what is wrong with a cache on a disk."""
-    said = f"cache={str(asked.path)!r}"
-    if found.is_damaged:
-        said = f"the file of {said} was changed by another program: what is damaged is not used; the next run mends it"
-    elif found.is_short:
-        said = (
-            f"the disk of {said} is full: no more is kept there until it has room, and the other files are read in "
-            "each epoch"
+    """Say once that the disk of a cache is full."""
+    if found.is_short and not _process.has_said:
+        _process.has_said = True
+        warn_at_users_line(
+            f"the disk of cache={str(asked.path)!r} is full: no more is kept there until it has room, and the other "
+            "files are read in each epoch"
         )
-    else:
-        return
-    if said not in _process.has_said:
-        _process.has_said.add(said)
-        warn_at_users_line(said)
 
 
 class Ticket:
@@ -157,7 +150,7 @@ class Ticket:
             self._run = ranks.words_of_run() or [_process.run]
             listener = None if _process.server is not None else ranks.listening(ranks.name_by(self._run))
             if listener is not None:
-                _process.server = ranks.Server(listener, records.shared, str(asked))
+                _process.server = ranks.Server(listener, records.store.table, str(asked))
 
     def __reduce__(self) -> Any:
         return _records_here, (self._asked, self._run)
@@ -178,9 +171,9 @@ def _new_records(asked: Asked, run: list[str] | None = None) -> Records:
         store, num_ranks = _of_run(asked, lambda number: _in_memory(asked.size, number), run)
         return Records(store, num_ranks=num_ranks)
     assert asked.size is not None
-    on_disk = disk.open_store(asked.path, asked.size)
-    names, num_ranks = _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1), run)
-    return Records(on_disk, names, str(asked.path), num_ranks)
+    files = disk.open_records(asked.path, asked.size)
+    table, num_ranks = _of_run(asked, lambda _: _in_memory(_TABLE_BYTES, 1), run)
+    return Records(disk.FileStore(asked.size, table, files), str(asked.path), num_ranks)
 
 
 def _of_run(asked: Asked, make: Callable[[int], Store], run: list[str] | None) -> tuple[Store, int]:
@@ -253,4 +246,4 @@ def forget() -> None:
         if _process.server is not None:
             _process.server.close()
         _process.records = _process.asked = _process.server = None
-        _process.has_said.clear()
+        _process.has_said = False

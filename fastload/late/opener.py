@@ -111,19 +111,12 @@ def prepare() -> bool:
     return True
 
 
-def image_of_record(
-    data: memoryview, size: jpeg.Size, info: dict[Any, Any], where: Callable[[], str], is_checked: bool
-) -> Any:
+def image_of_record(data: memoryview, size: jpeg.Size, info: dict[Any, Any], where: Callable[[], str]) -> Any:
     """Return the image of a record in RGB, not decoded yet; None where images are not late.
 
-    ``where``: says where it lies, for errors of a record that is changed later.
-
-    Raises:
-        PackError: the record is damaged, wherever that is; it is not looked at again where it ``is_checked``.
+    ``where``: says where it lies, for errors of one that cannot be decoded.
     """
     if thread.scope is None or thread.scope.is_full or why_not() is not None:
         return None
-    if not is_checked:
-        jpeg.check_record(data)
     source = FileSource(data, size.width, size.height, size.components == 1, where)
     return made_late(source, Geometry.whole(size.width, size.height), "RGB", info)

@@ -159,8 +159,7 @@ def check_record(data: Data) -> None:
 def damaged_record() -> PackError:
     """Return the error for a record that cannot be read."""
     return PackError(
-        "the record of its coefficients is damaged; remove the file of the pack that it is in, and run the same "
-        "fastload pack again, which makes that file anew"
+        "the record of its coefficients is damaged; run the same fastload pack again, which makes anew what is damaged"
     )
 
 

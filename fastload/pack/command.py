@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store JPEG files without their Huffman codes: the same pixels, faster to decode, 1.4 times the bytes",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="number of processes (one for each core)")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of threads (one for each core)")
     parser.add_argument(
         "--on-error",
         choices=("raise", "skip"),
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def pack(options: argparse.Namespace) -> int:
-    """Store the images of an ImageFolder tree in a few Arrow files, for slow disks and small CPUs.
+    """Store the images of an ImageFolder tree in two files, for slow disks and small CPUs.
 
     The files' bytes are stored as they are, or images are shrunk and encoded again, or their pixels are stored.
     """
@@ -64,9 +64,6 @@ def pack(options: argparse.Namespace) -> int:
     )
     began = time.monotonic()
     try:
-        from .parts import load_pyarrow
-
-        load_pyarrow()
         from .run import pack as pack_folder
 
         done = pack_folder(
@@ -84,9 +81,7 @@ def pack(options: argparse.Namespace) -> int:
     for name, reason in done.skipped:
         print(f"fastload pack: left out {name}: {reason}", file=sys.stderr)
     description = done.description
-    files = f"{description.num_parts} file{'s' if description.num_parts > 1 else ''}"
-    if done.num_parts_before:
-        files += f" ({done.num_parts_before} made before)"
+    before = f" ({done.num_before:,} were stored before)" if done.num_before else ""
     if done.num_without_coefficients:
         print(
             f"{done.num_without_coefficients:,} of {done.num_images:,} images are no baseline JPEG files of one scan: "
@@ -94,7 +89,7 @@ def pack(options: argparse.Namespace) -> int:
         )
     share = done.num_bytes / max(1, description.source["bytes"])
     print(
-        f"{done.num_images:,} images of {len(description.classes):,} classes in {_printable(options)}: {files}, "
+        f"{done.num_images:,} images of {len(description.classes):,} classes in {_printable(options)}{before}, "
         f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
     )
     return 0
@@ -109,7 +104,8 @@ def add_unpack_options(parser: argparse.ArgumentParser) -> None:
 def unpack(options: argparse.Namespace) -> int:
     """Write the files of a pack back into a folder for each class, as for ImageFolder.
 
-    Coefficients become JPEG files that have them; all else is written as it is stored. Packs of pixels have no files.
+    Coefficients become JPEG files that have them, pixels PPM files; all else is written as it is stored. The pack may
+    be one of the old format, in Arrow files.
     """
     began = time.monotonic()
     try:

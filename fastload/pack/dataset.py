@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import bisect
+import functools
 import io
-import itertools
+import json
 import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import PIL.Image
 from torch.utils.data import Dataset
 
+from ..cache.record_file import RECORDS, OtherFormatError, RecordFile, open_files
 from ..errors import PackError
-from ..native.jpeg import damaged_record, is_record
+from ..native.jpeg import is_record
 from .description import read_description
-from .parts import Part, load_pyarrow
 from .pixels import pixels_of
 from .records import image_of
+
+_REPAIR = "run the same fastload pack again, which makes anew what is damaged or lost"
 
 
 class PackedImages(Dataset[tuple[Any, Any]]):
     """The images of a pack, in place of the ImageFolder that was packed: the same samples in the same order.
 
-    A sample is (image, class number), after the transforms. Files are mapped into memory when they are first needed.
-    The dataset can be pickled: another process maps the files again. Forked processes and threads may share it.
+    A sample is (image, class number), after the transforms. Files are opened when they are first needed, and only read.
+    The dataset can be pickled: another process opens the files again. Forked processes and threads may share it.
 
     Args:
         root: the folder of the pack.
@@ -37,12 +39,9 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         classes: names of the classes, sorted.
         class_to_idx: the number of each class name.
         targets: the class number of each image.
-        samples: (path in the folder that was packed, class number) of each image, read from the pack on access;
-            ``imgs`` is the same.
 
     Raises:
-        PackError: the folder is not a pack, or the pack is not finished; a part is missing or damaged; pyarrow is not
-            installed.
+        PackError: the folder is not a pack, or the pack is not finished; a file of it is missing, cut off or changed.
     """
 
     def __init__(
@@ -51,34 +50,28 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
     ) -> None:
-        load_pyarrow()
         self.root = os.path.expanduser(root)
         self.transform = transform
         self.target_transform = target_transform
         description = read_description(self.root)
-        if description.parts is None or description.images_per_class is None:
+        if description.files is None:
             raise PackError(f"the pack {self.root} is not finished; run the same fastload pack again to continue")
         self.classes = description.classes
         self.class_to_idx = {name: place for place, name in enumerate(self.classes)}
-        self.targets = [label for label, count in enumerate(description.images_per_class) for _ in range(count)]
+        counts = description.images_per_class or ()
+        self.targets = [label for label, count in enumerate(counts) for _ in range(count)]
         self.raw: bool = description.options["raw"]
         """Whether pixels are stored."""
-        self._num_records = description.num_records or 0
-        self._paths = [
-            os.path.join(os.path.abspath(self.root), description.part_name(number))
-            for number in range(len(description.parts))
-        ]
-        for path, part in zip(self._paths, description.parts, strict=True):
+        self._count = len(self.targets)
+        self._description = description
+        self._folder = os.path.abspath(self.root)
+        for name, size in description.files.items():
+            path = os.path.join(self._folder, name)
             if not os.path.exists(path):
-                raise PackError(f"a part of the pack is missing: {path}; run fastload pack again, which restores it")
-            if os.path.getsize(path) != part["bytes"]:
-                raise PackError(
-                    f"{path} has {os.path.getsize(path):,} bytes instead of {part['bytes']:,}: it was cut off or "
-                    "changed; fastload pack restores it"
-                )
-        self._ends = list(itertools.accumulate(part["images"] for part in description.parts))
-        self._class_ends = list(itertools.accumulate(description.images_per_class))
-        self._parts: dict[int, Part] = {}
+                raise PackError(f"a file of the pack is missing: {path}; {_REPAIR}")
+            if os.path.getsize(path) != size:
+                found = os.path.getsize(path)
+                raise PackError(f"{path} has {found:,} bytes instead of {size:,}: it was cut off or changed; {_REPAIR}")
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -101,7 +94,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
     @property
     def coefficients(self) -> bool:
         """True if JPEG files are stored as coefficients."""
-        return self._num_records > 0
+        return bool(self._description.num_records)
 
     @property
     def stored_as(self) -> str:
@@ -110,17 +103,19 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             return "images, packed as pixels"
         if not self.coefficients:
             return "packed files"
-        count = self._ends[-1]
-        if self._num_records == count:
+        if self._description.num_records == self._count:
             return "images, packed as coefficients"
-        return f"packed images ({self._num_records:,} of {count:,} as coefficients)"
+        return f"packed images ({self._description.num_records:,} of {self._count:,} as coefficients)"
+
+    @functools.cached_property
+    def samples(self) -> list[tuple[str, int]]:
+        """(path in the folder that was packed, class number) of each image, read from the pack at the first access."""
+        return list(zip(self._all_names, self.targets, strict=True))
 
     @property
-    def samples(self) -> PackedSamples:
-        """See the class."""
-        return PackedSamples(self)
-
-    imgs = samples
+    def imgs(self) -> list[tuple[str, int]]:
+        """The same."""
+        return self.samples
 
     def encoded(self, index: Any) -> memoryview:
         """Return what is stored of an image: the bytes of its file, or of a binary PPM if pixels are stored.
@@ -128,34 +123,36 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         If coefficients are stored, it is a record of the file, which ``fastload.images.decode`` decodes, and from
         which ``fastload unpack`` makes a file again; a file that has no coefficients is stored as it was.
 
-        The view refers to the memory map, and keeps it open.
-
         Raises:
             IndexError: there is no such index.
-            PackError: the part cannot be read.
+            PackError: it cannot be read, or has changed since it was packed.
         """
-        part, place = self._find(index)
-        return part.encoded(place)
+        files, places = self._opened
+        place, length, checksum = places[self._find(index)].item()
+        reason = "is damaged"
+        try:
+            data = files.read(place, length, checksum) if length else None
+        except OSError as error:
+            data, reason = None, f"cannot be read: {error.strerror}"
+        if data is None:
+            raise PackError(f"{self.where(index)}: its record {reason}; {_REPAIR}")
+        return data
 
     def image(self, index: Any) -> PIL.Image.Image:
         """Return an image in RGB, with the ``info`` of its file, as ImageFolder's loader does.
 
         Raises:
             IndexError: there is no such index.
-            PackError: its coefficients are damaged, or the native library, which reads them, cannot be used.
+            PackError: as :meth:`encoded`; or the native library, which reads coefficients, cannot be used.
             Exception: of Pillow: the image cannot be decoded.
         """
-        part, place = self._find(index)
-        part.will_need(place)
-        data = part.encoded(place)
+        data = self.encoded(index)
         try:
             pixels = pixels_of(data)
             if pixels is not None:
                 return PIL.Image.fromarray(pixels)
             if is_record(data):
-                made = image_of(data, lambda: self.where(index), is_checked=bool(part.is_checked[place]))
-                part.is_checked[place] = 1
-                return made
+                return image_of(data, lambda: self.where(index))
             # Pillow reads from files alone.
             with PIL.Image.open(io.BytesIO(data)) as image:
                 return image.convert("RGB")
@@ -167,9 +164,8 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             raise
 
     def where(self, index: Any) -> str:
-        """Return the name of an image, and the part of the pack that it is in."""
-        part, place = self._find(index)
-        return f"{part.name(place)} in {part.path}"
+        """Return the name of an image, and the file that it is in."""
+        return f"{self.name(index)} in {os.path.join(self._folder, RECORDS)}"
 
     def damage(self, index: Any, error: Exception) -> PackError | None:
         """Return the error for an image that cannot be decoded: for coefficients one that names it; None for a file.
@@ -178,60 +174,46 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             index: of the image.
             error: what decoding has raised.
         """
-        if isinstance(error, PIL.UnidentifiedImageError) and self.coefficients:
-            error = damaged_record()  # even its beginning is
         return PackError(f"{self.where(index)}: {error}") if isinstance(error, PackError) else None
 
     def name(self, index: Any) -> str:
         """Return the path of an image in the folder that was packed, with ``/``."""
-        part, place = self._find(index)
-        return part.name(place)
+        return self._all_names[self._find(index)]
 
     def will_need(self, indices: Sequence[Any]) -> None:
         """Ask the system to read images ahead, if it can."""
+        files, places = self._opened
         for index in indices:
-            part, place = self._find(index)
-            part.will_need(place)
+            place, length, _ = places[self._find(index)].item()
+            files.ask_for(place, length)
 
-    def _find(self, index: Any) -> tuple[Part, int]:
+    def _find(self, index: Any) -> int:
+        """Return an index as a place from 0 on."""
         place = operator.index(index)
-        count = len(self.targets)
-        if not -count <= place < count:
-            raise IndexError(f"{self.root} has {count} images, got index {place}")
-        place %= count
-        number = bisect.bisect_right(self._ends, place)
-        part = self._parts.get(number)
-        first = self._ends[number - 1] if number else 0
-        if part is None:
-            path = self._paths[number]
-            part = Part(path)
-            # Not from self.targets, which the user may have changed.
-            labels = np.searchsorted(self._class_ends, np.arange(first, self._ends[number]), side="right")
-            if part.labels != labels.tolist():
-                raise PackError(f"{path} has other classes than this pack; pack the images again")
-            self._parts[number] = part  # two threads may both open it; one of the maps is kept
-        return part, place - first
+        if not -self._count <= place < self._count:
+            raise IndexError(f"{self.root} has {self._count} images, got index {place}")
+        return place % self._count
+
+    @functools.cached_property
+    def _opened(self) -> tuple[RecordFile, Any]:
+        """The files; and of the records, and then of the names, place, length and checksum."""
+        description = self._description
+        try:
+            files = open_files(self._folder)
+            files.check()
+        except (OSError, OtherFormatError) as error:
+            raise PackError(f"the files of the pack {self._folder} cannot be read: {error}; {_REPAIR}") from error
+        lines = np.delete(description.places(files), list((description.skipped or {}).values()))
+        return files, lines[["place", "length", "sum"]].copy()
+
+    @functools.cached_property
+    def _all_names(self) -> list[str]:
+        files, places = self._opened
+        data = files.read(*places[self._count].item())
+        if not data:
+            raise PackError(f"the names of the images in {self._folder} are damaged; {_REPAIR}")
+        names: list[str] = json.loads(bytes(data))
+        return names
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parts": {}}
-
-
-class PackedSamples(Sequence[tuple[str, int]]):
-    """(path in the folder that was packed, class number) of each image."""
-
-    def __init__(self, dataset: PackedImages) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, int]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, int]]: ...
-
-    def __getitem__(self, index: int | slice) -> tuple[str, int] | list[tuple[str, int]]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        return self._dataset.name(index), self._dataset.targets[index]
+        return {name: value for name, value in vars(self).items() if name not in ("_opened", "_all_names", "samples")}

@@ -1,7 +1,7 @@
 """How a pack's images are stored, and ``pack.json``, which describes the pack.
 
 ``pack.json`` is written twice: at the beginning, so that a later run can tell whether it continues this pack; and at
-the end, with the sizes of the parts.
+the end, with the sizes of the files.
 """
 
 from __future__ import annotations
@@ -9,15 +9,22 @@ from __future__ import annotations
 import json
 import os
 import reprlib
+import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from ..cache.record_file import LINE, Lines, RecordFile
 from ..errors import ConfigError, PackError
 
 FILE = "pack.json"
-_FORMAT = "fastload pack 1"
+OLD_FORMAT = "fastload pack 1"
+_FORMAT = "fastload pack 2"
 USUAL_QUALITY = 90
 """The JPEG quality of images that have to be encoded again, by default."""
+NAMES = (1 << 62) - 1
+"""The number of the record that has the images' names, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +81,29 @@ class Description:
     made_by: dict[str, str]
     """Versions of the libraries that encode."""
     classes: list[str]
-    images_per_part: int
-    num_parts: int
-    parts: list[dict[str, int]] | None = None
-    """``images`` and ``bytes`` of each; this and the next two are None until the pack is finished."""
+    files: dict[str, int] | None = None
+    """The size of each file in bytes; this and all that follow are None until the pack is finished."""
     images_per_class: list[int] | None = None
-    skipped: list[str] | None = None
-    """Names of the files that were left out."""
+    skipped: dict[str, int] | None = None
+    """The files that were left out: their numbers among those of the folder, by their names."""
     num_records: int | None = None
     """How many images are stored as coefficients."""
 
-    def part_name(self, number: int) -> str:
-        """Return the name of a part's file."""
-        return f"part-{number:05d}-of-{self.num_parts:05d}.arrow"
+    def key(self, number: int) -> tuple[int, int, int]:
+        """Return the key of the record of a file, by its number in the folder. A damaged key is that of no file."""
+        return number + 1, ~(number + 1) & (1 << 64) - 1, int(self.source["digest"][:16], 16)
+
+    def places(self, files: RecordFile) -> Lines:
+        """Return the line of the record of each file in the folder, and then that of the names; of length 0: none."""
+        count = self.source["images"]
+        found = np.zeros(count + 1, LINE)
+        for lines in files.lines():
+            first, second, third = lines["key"].T
+            number = first - np.uint64(1)
+            number[number == NAMES] = count
+            ours = (second == ~first) & (third == self.key(0)[2]) & (number <= count)
+            found[number[ours]] = lines[ours]  # the last of several
+        return found
 
     def check_same(self, begun: Description, folder: str) -> None:
         """Check that the pack in a folder is this one.
@@ -94,79 +111,61 @@ class Description:
         Raises:
             PackError: it is not.
         """
-        for what, ours, theirs in (
-            ("with", self.options, begun.options),
-            ("from a folder with", self.source, begun.source),
-            ("by", self.made_by, begun.made_by),
-            ("from", {"classes": self.classes}, {"classes": begun.classes}),
-            ("with", {"images_per_part": self.images_per_part}, {"images_per_part": begun.images_per_part}),
-        ):
-            for name in {**ours, **theirs}:
-                if ours.get(name) != theirs.get(name):
-                    was, now = reprlib.repr(theirs.get(name)), reprlib.repr(ours.get(name))
-                    raise PackError(
-                        f"{folder} has a pack made {what} {name}={was}, but this command has {name}={now}; pack to "
-                        "another folder, or remove that one"
-                    )
+        ours, theirs = ({**one.options, **one.source, **one.made_by, "classes": one.classes} for one in (self, begun))
+        for name, now in ours.items():
+            if theirs.get(name) != now:
+                was, now = reprlib.repr(theirs.get(name)), reprlib.repr(now)
+                raise PackError(
+                    f"{folder} has a pack with {name}={was}, but this command has {name}={now}; pack to another "
+                    "folder, or remove that one"
+                )
 
     def write(self, folder: str) -> None:
         """Write it to a pack's folder, atomically."""
-        path = os.path.join(folder, FILE)
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"format": _FORMAT, **asdict(self)}, file, indent=1)
+        path, contents = os.path.join(folder, FILE), asdict(self)
+        with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+            json.dump({"format": _FORMAT, **contents, "checksum": _checksum(contents)}, file, indent=1)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(file.name, path)
+
+
+def _checksum(contents: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(contents).encode())
+
+
+def format_of(folder: str) -> tuple[str, dict[str, Any]]:
+    """Return the format of a folder's pack, and what else its ``pack.json`` says, unchecked.
+
+    Raises:
+        PackError: there is none, or it cannot be read.
+    """
+    path = os.path.join(folder, FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return str(found.pop("format")), found
+    except FileNotFoundError as error:
+        raise PackError(f"{folder} is not a pack: it has no {FILE}; fastload pack SRC DST makes one") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise PackError(f"{path} cannot be read as the description of a pack: {error!r}") from error
 
 
 def read_description(folder: str) -> Description:
     """Return the description of a folder's pack.
 
     Raises:
-        PackError: the folder is not a pack, or its description is damaged.
+        PackError: the folder is not a pack, or one of another format, or its description was changed.
     """
-    path = os.path.join(folder, FILE)
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        if found.pop("format") != _FORMAT:
-            raise ValueError(f"its format is not {_FORMAT!r}")
-        found["options"].setdefault("coefficients", False)  # packs were made before there were any
-        description = Description(**found)
-        if not _agrees(description):
-            raise ValueError("its values are inconsistent; pack the images again")
-    except FileNotFoundError as error:
-        raise PackError(f"{folder} is not a pack: it has no {FILE}; fastload pack SRC DST makes one") from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, ConfigError) as error:
-        raise PackError(f"{path} cannot be read as the description of a pack: {error}") from error
-    return description
-
-
-def _agrees(one: Description) -> bool:
-    """Return whether all values have the right type, and the counts agree."""
-    parts, images = one.parts, one.images_per_class
-    return (
-        _are(dict, [one.options, one.source, one.made_by])
-        and asdict(PackOptions(**one.options)) == one.options
-        and _are(str, one.classes)
-        and _are(int, [one.images_per_part, one.num_parts])
-        and (one.skipped is None or _are(str, one.skipped))
-        and (one.num_records is None or _are(int, [one.num_records]))
-        and (
-            parts is None
-            or (
-                _are(dict, parts)
-                and len(parts) == one.num_parts
-                and all(_are(int, [part["images"], part["bytes"]]) for part in parts)
-            )
+    found, contents = format_of(folder)
+    if found == OLD_FORMAT:
+        raise PackError(
+            f"{folder} is a pack of the old format, in Arrow files: fastload unpack {folder} FILES makes files of it, "
+            "and fastload pack FILES DST a pack of those"
         )
-        and (images is None or (_are(int, images) and len(images) == len(one.classes)))
-        and (parts is None or images is None or sum(part["images"] for part in parts) == sum(images))
-    )
-
-
-def _are(kind: Any, values: Any) -> bool:
-    """Return whether values are a list of this type; numbers must not be negative."""
-    return type(values) is list and all(type(value) is kind and (kind is not int or value >= 0) for value in values)
+    if found != _FORMAT:
+        raise PackError(f"{folder} has the format {found!r}, which another version of fastload has made")
+    if contents.pop("checksum", None) != _checksum(contents):
+        raise PackError(f"{os.path.join(folder, FILE)} was changed since it was written; pack the images again")
+    return Description(**contents)

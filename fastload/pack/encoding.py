@@ -6,7 +6,6 @@ Each file is decoded, even if it is stored as it is, so that damaged files are f
 from __future__ import annotations
 
 import io
-import warnings
 
 import PIL.Image
 
@@ -22,14 +21,12 @@ def encode(data: bytes, options: PackOptions) -> bytes:
     Raises:
         Exception: of Pillow: it cannot be decoded or encoded.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # such as broken EXIF data, which torchvision's loader accepts too
-        image, stored = _encode(data, options)
-        if not options.coefficients:
-            return stored
-        from .records import record_of  # takes time: torch
+    image, stored = _encode(data, options)
+    if not options.coefficients:
+        return stored
+    from .records import record_of  # takes time: torch
 
-        return record_of(stored, image if stored is data else None)
+    return record_of(stored, image if stored is data else None)
 
 
 def _encode(data: bytes, options: PackOptions) -> tuple[PIL.Image.Image, bytes]:

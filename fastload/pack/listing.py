@@ -1,4 +1,4 @@
-"""The images of a folder, in the order of torchvision's ImageFolder, without torchvision."""
+"""The images of a folder, as torchvision's ImageFolder lists them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+
+from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
 from ..errors import PackError
-
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Extensions of the files that torchvision takes for images; case does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +34,25 @@ def list_images(root: str | os.PathLike[str]) -> Listing:
     """Return the images of a folder.
 
     Raises:
-        PackError: there is no such folder, it has no classes, a class has no images, or a name is not Unicode.
+        PackError: there is no such folder, it has no classes, or a class has no images.
         OSError: a folder cannot be read.
     """
     root = os.fspath(root)
+    example = f"it needs a folder of images for each class: {root}/cat/1.jpg"
     if not os.path.isdir(root):
-        raise PackError(f"{root} is not a folder; it needs a folder of images for each class: {root}/cat/1.jpg")
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    if not classes:
-        raise PackError(f"{root} has no folders; it needs a folder of images for each class: {root}/cat/1.jpg")
-    names: list[str] = []
-    labels: list[int] = []
-    num_bytes = 0
-    digest = hashlib.sha256()
-    for label, kind in enumerate(classes):
-        first = len(names)
-        for folder, _, files in sorted(os.walk(os.path.join(root, kind), onerror=_raise, followlinks=True)):
-            for file in sorted(files):
-                if file.lower().endswith(EXTENSIONS):
-                    path = os.path.join(folder, file)
-                    name = Path(os.path.relpath(path, root)).as_posix()
-                    size, changed = _stat(path)
-                    digest.update(f"{_unicode(name)!r} {label} {size} {changed}\n".encode())
-                    num_bytes += size
-                    names.append(name)
-                    labels.append(label)
-        if len(names) == first:
-            raise PackError(f"{os.path.join(root, kind)} has no images ({', '.join(EXTENSIONS)}); remove the folder")
-    return Listing(root, classes, names, labels, num_bytes, digest.hexdigest())
+        raise PackError(f"{root} is not a folder; {example}")
+    try:
+        classes, numbers = find_classes(root)
+        found = make_dataset(root, numbers, IMG_EXTENSIONS)
+    except FileNotFoundError as error:
+        raise PackError(f"{str(error).rstrip('.')}; {example}, and none without images") from error
+    names = [Path(os.path.relpath(path, root)).as_posix() for path, _ in found]
+    num_bytes, digest = 0, hashlib.sha256()
+    for (path, label), name in zip(found, names, strict=True):
+        size, changed = _stat(path)
+        digest.update(f"{name!r} {label} {size} {changed}\n".encode())
+        num_bytes += size
+    return Listing(root, classes, names, [label for _, label in found], num_bytes, digest.hexdigest())
 
 
 def refuse_pipe(path: str) -> None:
@@ -76,11 +65,6 @@ def refuse_pipe(path: str) -> None:
         raise OSError(errno.EINVAL, "a named pipe is not an image, and reading it may block forever", path)
 
 
-def _raise(error: OSError) -> NoReturn:
-    """Raise for a folder that cannot be read, which os.walk would skip."""
-    raise error
-
-
 def _stat(path: str) -> tuple[int, int]:
     """Return a file's size and modification time; zeros if it cannot be read, which is reported when it is packed."""
     try:
@@ -88,11 +72,3 @@ def _stat(path: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return status.st_size, status.st_mtime_ns
-
-
-def _unicode(name: str) -> str:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise PackError(f"the name {name!r} is not Unicode, which names in an Arrow file must be; rename it") from error
-    return name

@@ -30,16 +30,11 @@ def check_can_pack() -> None:
     Raises:
         PackError: they cannot.
     """
-    reason = why_not()
-    if reason is not None:
-        raise PackError(
-            f"coefficients are packed by fastload's native library, which cannot be used: {reason}; {REMEDY}"
-        )
     reason = jpeg.why_not_as_pillow()
     if reason is not None:
         raise PackError(
-            f"coefficients are packed where they give Pillow's pixels: {reason}; install Pillow from its own wheel, or "
-            "pack without --coefficients"
+            f"coefficients are packed by fastload's native library, where it gives Pillow's pixels: {reason}; {REMEDY}"
+            ", or pack without --coefficients"
         )
 
 
@@ -129,23 +124,22 @@ def info_of(data: Data) -> dict[Any, Any]:
         raise
 
 
-def image_of(data: memoryview, where: Callable[[], str], *, is_checked: bool = False) -> PIL.Image.Image:
+def image_of(data: memoryview, where: Callable[[], str]) -> PIL.Image.Image:
     """Return a record's image as ImageFolder's loader gives it: RGB, with the file's ``info``; in a sample it is late.
 
     Args:
         data: the record.
         where: says where it lies, for errors of a late image.
-        is_checked: whether the record is known to be whole. Else one that is to be decoded late is checked first.
 
     Raises:
-        PackError: the record is damaged, wherever that is, or the native library cannot be used.
+        PackError: the record is damaged, or the native library cannot be used.
     """
     check_can_read()
     if jpeg.why_not_as_pillow() is not None:  # Pillow is what ImageFolder has
         with PIL.Image.open(io.BytesIO(file_of(data))) as image:
             return image.convert("RGB")
     info, size = info_of(data), jpeg.read_size(data)
-    late: PIL.Image.Image | None = image_of_record(data, size, info, where, is_checked)
+    late: PIL.Image.Image | None = image_of_record(data, size, info, where)
     if late is not None:
         return late
     pixels = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGBX")

@@ -1,29 +1,29 @@
-"""Packs a folder: finds the parts that are missing, makes them, and checks the result."""
+"""Packs a folder: finds which images are stored, encodes the others, and describes the result."""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import errno
+import json
 import os
-import re
-from collections import Counter
-from collections.abc import Callable
+import warnings
+from collections import Counter, deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ..base.terminal_bar import TerminalBar
+from ..cache.record_file import INDEX, OtherFormatError, RecordFile, open_files
 from ..errors import ConfigError, PackError
-from .description import FILE, Description, PackOptions, read_description
-from .listing import Listing, list_images
-from .lock import locked
-from .parts import Part, load_pyarrow
-from .tasks import Failures, PackTask, make_all
+from ..native.jpeg import is_record
+from .description import FILE, NAMES, Description, PackOptions, read_description
+from .encoding import encode
+from .listing import Listing, list_images, refuse_pipe
 
-# Each part costs every process that reads it a memory map and a file descriptor.
-_MOST_PARTS = 256
-_LEAST_IMAGES = 256
 _SHOWN = 20
-_TEMPORARY = re.compile(rf"({re.escape(FILE)}|part-\d+-of-\d+\.arrow)\.\d+\.tmp")
+Failures = list[tuple[str, str]]
+"""(name, reason) of files that cannot be packed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +32,15 @@ class Packed:
 
     description: Description
     """Of the finished pack."""
-    num_parts_before: int
-    """How many parts existed before."""
+    num_images: int
+    num_before: int
+    """How many of them were stored before."""
     skipped: Failures
 
     @property
-    def num_images(self) -> int:
-        """Of all parts."""
-        return sum(part["images"] for part in self.description.parts or ())
-
-    @property
     def num_bytes(self) -> int:
-        """Size of all parts."""
-        return sum(part["bytes"] for part in self.description.parts or ())
+        """Size of all files."""
+        return sum((self.description.files or {}).values())
 
     @property
     def num_without_coefficients(self) -> int:
@@ -60,169 +56,193 @@ def pack(
     *,
     workers: int | None = None,
     on_error: Literal["raise", "skip"] = "raise",
-    images_per_part: int | None = None,
 ) -> Packed:
-    """Pack a folder of images, or continue an unfinished pack.
+    """Pack a folder of images, or continue an unfinished pack. What is stored already is read and checked.
 
     Args:
         source: a folder with a folder for each class, as for ImageFolder.
         destination: the pack's folder: a new or empty one, or one of the same pack.
         options: how to store the images; None: as they are.
-        workers: number of processes; None: one for each core. The files do not depend on it. With more than one, a
-            script that calls this needs ``if __name__ == "__main__"``.
+        workers: number of threads; None: one for each core. The files do not depend on it.
         on_error: for files that cannot be decoded: ``"raise"`` an error that lists them, after all files were tried;
             ``"skip"`` them.
-        images_per_part: in each file but the last; None: 256, or more if there would be more than 256 files.
 
     Returns:
         What was done.
 
     Raises:
         PackError: ``source`` is not such a folder; ``destination`` is not empty, or another pack; files cannot be
-            decoded; pyarrow, or for coefficients the native library, is not installed; a process died.
+            decoded; for coefficients the native library is not installed.
         ConfigError: an argument is out of range.
         OSError: a file cannot be written.
     """
     options = PackOptions() if options is None else options
     if on_error not in ("raise", "skip"):
         raise ConfigError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
-    for name, value in (("workers", workers), ("images_per_part", images_per_part)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} must be at least 1, got {value}")
-    load_pyarrow()
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}")
     if options.coefficients:
         from .records import check_can_pack  # takes time: torch
 
         check_can_pack()
     listing = list_images(source)
-    plan = _plan(listing, options, images_per_part)
+    plan = _plan(listing, options)
     folder = os.fspath(destination)
-    inside = os.path.realpath(folder) + os.sep
-    if inside.startswith(os.path.realpath(listing.root) + os.sep):
+    if (os.path.realpath(folder) + os.sep).startswith(os.path.realpath(listing.root) + os.sep):
         raise PackError(
             f"{folder} is inside of {listing.root}, where it would be one of the classes; pack to another folder"
         )
     os.makedirs(folder, exist_ok=True)
-    with locked(folder), TerminalBar() as progress:
-        there = _prepare(folder, plan)
-        tasks = [
-            PackTask(
-                path=os.path.join(folder, plan.part_name(number)),
-                root=listing.root,
-                names=listing.names[first : first + plan.images_per_part],
-                labels=listing.labels[first : first + plan.images_per_part],
-                classes=listing.classes,
-                options=options,
-                skip=on_error == "skip",
-            )
-            for number, first in enumerate(range(0, len(listing.names), plan.images_per_part))
-        ]
-        left = [task for number, task in enumerate(tasks) if number not in there]
-        progress.begin(len(listing.names), len(listing.names) - sum(len(task.names) for task in left))
+    with locked(folder), TerminalBar() as progress, contextlib.closing(_begun(folder, plan)) as files:
+        progress.begin(len(listing.names))
         progress.describe("packing images")
-        failures = _made(left, workers, progress.advance, folder)
-        description, skipped = _describe(plan, tasks, dict(failures), on_error == "skip")
-        if description != read_description(folder):
-            description.write(folder)
-    return Packed(description=description, num_parts_before=len(there), skipped=skipped)
+        stored = _stored(files, plan, progress)
+        num_before = len(stored)
+        left = [number for number in range(len(listing.names)) if number not in stored]
+        failures: Failures = []
+        with warnings.catch_warnings(), contextlib.closing(_made(listing, left, options, workers)) as all_made:
+            warnings.simplefilter("ignore")  # such as of broken EXIF data, which torchvision's loader accepts too
+            for number, made in zip(left, all_made, strict=True):
+                if isinstance(made, str):
+                    failures.append((listing.names[number], made))
+                else:
+                    files.append(plan.key(number), made)
+                    stored[number] = is_record(made)
+                progress.advance()
+        if failures and on_error == "raise":
+            raise _refused(failures)
+        description = _finished(folder, files, plan, listing, stored)
+    return Packed(description=description, num_images=len(stored), num_before=num_before, skipped=failures)
 
 
-def _plan(listing: Listing, options: PackOptions, images_per_part: int | None) -> Description:
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Lock a folder that is written to, where the system has locks.
+
+    Raises:
+        PackError: another process has locked it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise PackError(f"another process writes to {folder}; wait until it ends, or stop it") from None
+            # Otherwise the file system has no locks.
+        yield
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _plan(listing: Listing, options: PackOptions) -> Description:
     import PIL
-    import pyarrow
 
-    count = len(listing.names)
-    if images_per_part is None:
-        images_per_part = max(_LEAST_IMAGES, math.ceil(count / _MOST_PARTS))
     return Description(
         options=asdict(options),
-        source={"images": count, "bytes": listing.num_bytes, "digest": listing.digest},
-        made_by={"Pillow": PIL.__version__, "pyarrow": pyarrow.__version__},
+        source={"images": len(listing.names), "bytes": listing.num_bytes, "digest": listing.digest},
+        made_by={"Pillow": PIL.__version__},
         classes=listing.classes,
-        images_per_part=images_per_part,
-        num_parts=math.ceil(count / images_per_part),
     )
 
 
-def _prepare(folder: str, plan: Description) -> set[int]:
-    """Prepare the folder of a pack, and return the numbers of the parts that exist.
+def _begun(folder: str, plan: Description) -> RecordFile:
+    """Return the files of a pack, which are made if it is new.
 
     Raises:
-        PackError: it contains something else.
+        PackError: the folder contains something else.
     """
-    _remove_temporary(folder)  # left by a run that was killed
-    names = set(os.listdir(folder))
-    if FILE not in names:
-        if names:
-            raise PackError(f"{folder} is not empty, and not a pack: it has {min(names)!r}; pack to another folder")
+    names = set(os.listdir(folder)) - {f"{FILE}.tmp"}  # left by a run that was killed
+    if FILE in names:
+        plan.check_same(read_description(folder), folder)
+    elif names:
+        raise PackError(f"{folder} is not empty, and not a pack: it has {min(names)!r}; pack to another folder")
+    else:
         plan.write(folder)
-        return set()
-    begun = read_description(folder)
-    plan.check_same(begun, folder)
-    there = {number for number in range(plan.num_parts) if plan.part_name(number) in names}
-    # A finished pack may have lost files since.
-    sizes = None if begun.parts is None else [part["bytes"] for part in begun.parts]
-    paths = {number: os.path.join(folder, plan.part_name(number)) for number in there}
-    return {number for number, path in paths.items() if sizes is None or os.path.getsize(path) == sizes[number]}
+    files = open_files(folder, os.O_RDWR | os.O_CREAT)
+    try:
+        files.begin()
+    except OtherFormatError:
+        files.close()
+        raise PackError(
+            f"{os.path.join(folder, INDEX)} is damaged; remove {folder}, and pack the images again"
+        ) from None
+    files.cut()
+    return files
 
 
-def _remove_temporary(folder: str) -> None:
-    for name in filter(_TEMPORARY.fullmatch, os.listdir(folder)):
-        with contextlib.suppress(FileNotFoundError):  # the process that made it may remove it
-            os.unlink(os.path.join(folder, name))
+def _stored(files: RecordFile, plan: Description, progress: TerminalBar) -> dict[int, bool]:
+    """Return which images are stored, by their numbers, and whether as coefficients. Each is read and checked."""
+    stored: dict[int, bool] = {}
+    for number, (_, *place) in enumerate(plan.places(files)[:-1].tolist()):
+        data = files.read(*place) if place[1] else None
+        if data is not None:
+            stored[number] = is_record(data)
+            progress.advance()
+    return stored
 
 
-def _made(left: list[PackTask], workers: int | None, tell: Callable[[], object], folder: str) -> Failures:
-    """Make the missing parts, and return the files that cannot be packed.
-
-    Raises:
-        PackError: there are such files, and they are not skipped.
-    """
+def _made(
+    listing: Listing, left: list[int], options: PackOptions, workers: int | None
+) -> Generator[bytes | str, None, None]:
+    """Yield what is stored of files, by their numbers and in order; or, as text, why they cannot be packed."""
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    failures: Failures = []
+
+    def make(number: int) -> bytes | str:
+        try:
+            path = os.path.join(listing.root, *listing.names[number].split("/"))
+            refuse_pipe(path)
+            with open(path, "rb") as file:
+                return encode(file.read(), options)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    if workers == 1:
+        yield from map(make, left)
+        return
+    executor = ThreadPoolExecutor(workers)  # nearly all of it is done without the interpreter's lock
+    under_way: deque[Future[bytes | str]] = deque()
     try:
-        for failed in make_all(left, workers, tell):
-            failures += failed
+        for number in left:
+            under_way.append(executor.submit(make, number))
+            if len(under_way) > 4 * workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
     finally:
-        _remove_temporary(folder)
-    failures.sort()
-    if failures and not left[0].skip:
-        raise _refused(failures)
-    return failures
+        executor.shutdown(cancel_futures=True)
 
 
-def _describe(
-    plan: Description, tasks: list[PackTask], reasons: dict[str, str], skip: bool
-) -> tuple[Description, Failures]:
-    """Return the description of the finished pack, read from its files, and the files that were skipped.
-
-    Raises:
-        PackError: a file is not a part of this pack; or an earlier run has skipped files, and this one must not.
-    """
-    parts: list[dict[str, int]] = []
-    labels: Counter[int] = Counter()
-    num_records = 0
-    skipped: Failures = []
-    for task in tasks:
-        part = Part(task.path)
-        parts.append({"images": len(part), "bytes": os.path.getsize(task.path)})
-        labels.update(part.labels)
-        if task.options.coefficients:
-            from ..native.jpeg import is_record
-
-            num_records += sum(is_record(part.encoded(place)) for place in range(len(part)))
-        names = part.names()
-        there = set(names)
-        wanted = [(name, label) for name, label in zip(task.names, task.labels, strict=True) if name in there]
-        if list(zip(names, part.labels, strict=True)) != wanted:
-            raise PackError(f"{task.path} has images of another pack; remove it, and run fastload pack again")
-        skipped += [(name, reasons.get(name, "in an earlier run")) for name in task.names if name not in there]
-    if skipped and not skip:
-        raise _refused(skipped)
-    counts = [labels[label] for label in range(len(plan.classes))]
-    names = [name for name, _ in skipped]
-    return replace(plan, parts=parts, images_per_class=counts, skipped=names, num_records=num_records), skipped
+def _finished(
+    folder: str, files: RecordFile, plan: Description, listing: Listing, stored: dict[int, bool]
+) -> Description:
+    """Write the names and the description of a pack in which all is stored; return that."""
+    numbers = sorted(stored)
+    names = json.dumps([listing.names[number] for number in numbers]).encode()
+    _, *place = plan.places(files)[-1].tolist()
+    if bytes(files.read(*place) or b"") != names:
+        files.append(plan.key(NAMES), names)
+    files.flush()
+    labels = Counter(listing.labels[number] for number in numbers)
+    description = replace(
+        plan,
+        files=files.sizes(),
+        images_per_class=[labels[label] for label in range(len(plan.classes))],
+        skipped={name: number for number, name in enumerate(listing.names) if number not in stored},
+        num_records=sum(stored.values()),
+    )
+    if description != read_description(folder):
+        description.write(folder)
+    return description
 
 
 def _refused(failures: Failures) -> PackError:
@@ -232,6 +252,6 @@ def _refused(failures: Failures) -> PackError:
     what = "file" if len(failures) == 1 else "files"
     return PackError(
         "\n".join([f"{len(failures):,} {what} cannot be packed:", *lines])
-        + "\nrun again with --on-error skip to leave them out: the parts made so far are kept. If files are mended or "
+        + "\nrun again with --on-error skip to leave them out: what was packed so far is kept. If files are mended or "
         "removed instead, the folder has to be packed from the beginning"
     )

@@ -9,11 +9,10 @@ from pathlib import PurePosixPath
 
 from ..base.terminal_bar import TerminalBar
 from ..errors import PackError
-from ..native.jpeg import is_record
-from .description import Description, read_description
-from .lock import locked
-from .parts import Part, load_pyarrow
-from .records import file_of
+from .dataset import PackedImages
+from .old_format import OldPack, is_old
+from .records import Data, file_of
+from .run import locked
 
 # Of files that are not complete. The extension is none of ImageFolder's.
 _TEMPORARY = ".fastload-unpack"
@@ -33,58 +32,49 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     """Write the files of a pack into a folder for each class, under the names that they had.
 
     Files that are stored as they are become the same files. Of coefficients become JPEG files with the same header and
-    coefficients. Images that were shrunk or encoded again stay so.
+    coefficients, of pixels PPM files, whose names end with ``.ppm``. Images that were shrunk or encoded again stay so.
 
     Args:
-        source: the pack's folder.
+        source: the pack's folder; it may be of the old format.
         destination: a new folder, or one where an earlier run has stopped: its files are left as they are.
 
     Returns:
         What was done.
 
     Raises:
-        PackError: ``source`` is no finished pack, is damaged, or has pixels; ``destination`` has another file under a
-            name that is to be written; pyarrow, or for coefficients the native library, is not installed.
+        PackError: ``source`` is no finished pack, or is damaged; ``destination`` has another file under a name that is
+            to be written; for coefficients the native library, or for the old format pyarrow, is not installed.
         OSError: a file cannot be written.
     """
-    load_pyarrow()
     source, destination = os.fspath(source), os.fspath(destination)
-    description = read_description(source)
-    if description.parts is None:
-        raise PackError(f"the pack {source} is not finished; run the same fastload pack again to continue")
-    if description.options["raw"]:
-        raise PackError(f"the pack {source} has pixels and no files; it was made with --raw")
+    stored: Iterator[tuple[str, str, Data]]
+    if is_old(source):
+        old = OldPack(source)
+        classes, total, raw, stored = old.classes, old.num_images, old.raw, old.stored()
+    else:
+        images = PackedImages(source)
+        classes, total, raw, stored = images.classes, len(images), images.raw, _stored(images)
     os.makedirs(destination, exist_ok=True)
-    num_bytes = num_before = num_records = 0
-    total = sum(part["images"] for part in description.parts)
+    num_bytes = num_before = 0
     with locked(destination), TerminalBar() as progress:
         progress.begin(total)
         progress.describe("unpacking images")
-        for name in description.classes:
+        for name in classes:
             os.makedirs(_path(destination, name, source), exist_ok=True)
-        for part in _parts(source, description):
-            for place in range(len(part)):
-                name = part.name(place)
-                path = _path(destination, name, source)
-                num_records += is_record(part.encoded(place))
-                try:
-                    data = file_of(part.encoded(place))
-                except PackError as error:
-                    raise PackError(f"{name} in {part.path}: {error}") from None
-                num_before += not _write(path, data)
-                num_bytes += len(data)
-                progress.advance()
-    if num_records != (description.num_records or 0):
-        raise PackError(
-            f"{source} has {num_records:,} images with coefficients instead of {description.num_records or 0:,}, and "
-            f"the others were written as they are stored: a part of it is damaged; pack the images again"
-        )
+        for name, where, encoded in stored:
+            try:
+                data = file_of(encoded)
+            except PackError as error:
+                raise PackError(f"{name} in {where}: {error}") from None
+            num_before += not _write(_path(destination, f"{name}.ppm" if raw else name, source), data)
+            num_bytes += len(data)
+            progress.advance()
     return Unpacked(num_images=total, num_bytes=num_bytes, num_before=num_before)
 
 
-def _parts(folder: str, description: Description) -> Iterator[Part]:
-    for number in range(description.num_parts):
-        yield Part(os.path.join(folder, description.part_name(number)))
+def _stored(images: PackedImages) -> Iterator[tuple[str, str, Data]]:
+    for index, (name, _) in enumerate(images.samples):
+        yield name, images.root, images.encoded(index)
 
 
 def _path(destination: str, name: str, pack: str) -> str:
@@ -101,7 +91,7 @@ def _path(destination: str, name: str, pack: str) -> str:
     return os.path.join(destination, *parts)
 
 
-def _write(path: str, data: bytes | memoryview) -> bool:
+def _write(path: str, data: Data) -> bool:
     """Write a file; return False if it is there with these bytes.
 
     Raises:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from entries import opened
 
 from fastload.cache import shared
-from fastload.cache.disk import open_store
 from fastload.cache.store import Store
 from fastload.late import opener
 
@@ -33,6 +34,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["memory", "folder"])
-def new_store(request: pytest.FixtureRequest, folder: Path) -> Callable[[int], Store]:
+def new_store(request: pytest.FixtureRequest, folder: Path) -> Callable[[int], Any]:
     """What makes a store of so many bytes."""
-    return Store if request.param == "memory" else lambda size: open_store(folder, size)
+    return Store if request.param == "memory" else lambda size: opened(folder, size)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from fastload.cache.disk import FileStore, open_records
 from fastload.cache.store import Store, key_of_bytes
+
+
+def opened(folder: Path, size: int) -> FileStore:
+    """Return the store of a folder, as a run of its own has it."""
+    return FileStore(size, Store(64 << 20), open_records(folder, size))
 
 
 def named(number: int) -> Any:
@@ -19,13 +26,13 @@ def data_of(number: int) -> bytes:
     return str(number).encode() * 50
 
 
-def keep(kept: Store, numbers: range) -> None:
+def keep(kept: Store | FileStore, numbers: range) -> None:
     """Keep entries, each in two pieces."""
     for number in numbers:
-        kept.keep(named(number), (data_of(number), b"behind"))
+        kept.keep(named(number), data_of(number), b"behind")
 
 
-def found(kept: Store, number: int) -> bool:
+def found(kept: Store | FileStore, number: int) -> bool:
     """Return whether an entry is there; then it is what was kept."""
     entry = kept.find(named(number))
     assert entry is None or bytes(entry) == data_of(number) + b"behind"

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
 import multiprocessing
 import os
 import resource
-import signal
 import socket
-import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from entries import data_of, found, in_another_process, keep, named
+from entries import data_of, found, in_another_process, keep, named, opened
 from kit.forks import is_true_in_a_child
 
-from fastload import ConfigError
+from fastload import ConfigError, native
 from fastload.base import file_systems
-from fastload.cache import asked, disk, store
-from fastload.cache.disk import NAME, check, open_store
-from fastload.native import processor_level
+from fastload.cache import asked, disk, record_file
+from fastload.cache.disk import OLD_NAME, check
+from fastload.cache.record_file import HEADER, INDEX, LINE, RECORDS
 
 SIZE = 64 << 20
 
 
 def test_a_later_run_finds_what_was_kept_and_keeps_more(folder):
-    in_another_process(lambda: keep(open_store(folder, SIZE), range(5_000)))
-    kept = open_store(folder, SIZE)
+    in_another_process(lambda: keep(opened(folder, SIZE), range(5_000)))
+    kept = opened(folder, SIZE)
     assert all(found(kept, number) for number in range(5_000))
     assert not found(kept, 5_000)
     assert kept.contents().entries == 5_000
@@ -35,34 +33,29 @@ def test_a_later_run_finds_what_was_kept_and_keeps_more(folder):
     assert found(kept, 5_005)
 
 
-def test_folder_and_file_are_their_owners_alone(folder):
-    open_store(folder, SIZE)
+def test_folder_and_files_are_their_owners_alone(folder):
+    opened(folder, SIZE)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / NAME).stat().st_mode & 0o777 == 0o600
-    (folder / NAME).chmod(0o644)
-    open_store(folder, SIZE)
-    assert (folder / NAME).stat().st_mode & 0o777 == 0o600
-    assert os.listdir(folder) == [NAME]
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {RECORDS: 0o600, INDEX: 0o600}
 
 
 def test_what_processors_of_all_kinds_keep_is_found_by_all(folder, monkeypatch):
-    kept = open_store(folder, SIZE)
-    for level in ("plain", processor_level()):
-        monkeypatch.setattr(disk, "processor_level", lambda level=level: level)
-        keep(kept, range(len(level), len(level) + 1))
-        monkeypatch.setattr(disk, "processor_level", lambda: "plain")
-        assert found(kept, len(level))
-        monkeypatch.undo()
-        assert found(kept, len(level))
+    kept = opened(folder, SIZE)
+    for number, level in enumerate(("plain", native.processor_level())):
+        monkeypatch.setattr(native, "processor_level", lambda level=level: level)
+        record_file._crc32.cache_clear()
+        keep(kept, range(number, number + 1))
+        assert all(found(kept, one) for one in range(number + 1))
+    record_file._crc32.cache_clear()
 
 
-def test_processes_that_begin_at_once_have_one_file(folder):
+def test_processes_that_begin_at_once_have_one_store_and_find_what_others_keep(folder):
     fork = multiprocessing.get_context("fork")
     together = fork.Barrier(4)
 
     def work(number: int) -> None:
         together.wait()
-        kept = open_store(folder, SIZE)
+        kept = opened(folder, SIZE)
         keep(kept, range(1000 * number, 1000 * number + 1000))
         together.wait()
         assert all(found(kept, one) for one in range(4000))
@@ -74,234 +67,196 @@ def test_processes_that_begin_at_once_have_one_file(folder):
         process.join()
         assert process.exitcode == 0
         process.close()
-    assert open_store(folder, SIZE).contents().entries == 4000
+    assert opened(folder, SIZE).contents().entries == 4000
 
 
-def places(folder: Path, number: int) -> list[int]:
-    raw, places, at = (folder / NAME).read_bytes(), [], 0
-    while (at := raw.find(data_of(number) + b"behind", at)) >= 0:
-        places.append(at)
-        at += 1
-    return places
+def test_a_key_may_find_what_another_has_for_later_runs_or_for_this_one(folder):
+    kept = opened(folder, SIZE)
+    keep(kept, range(1))
+    for number, lasts in ((100, True), (101, False)):
+        kept.name(_words(number), named(0), lasts)
+        assert bytes(kept.find(_words(number)) or b"") == data_of(0) + b"behind"
+    later = opened(folder, SIZE)
+    assert [later.find(_words(number)) is None for number in (100, 101)] == [False, True]
+    assert later.contents().entries == 1
 
 
-def flip(folder: Path, place: int) -> None:
-    with (folder / NAME).open("r+b") as file:
+def _words(number: int) -> Any:
+    key = named(0)
+    key[:] = [2 * number] * 3
+    return key
+
+
+def test_an_entry_that_has_changed_is_not_used_and_kept_anew(folder):
+    kept = opened(folder, SIZE)
+    keep(kept, range(10))
+    flip(folder / RECORDS, (folder / RECORDS).read_bytes().index(data_of(5)) + 20)
+    assert [number for number in range(10) if not found(kept, number)] == [5]
+    keep(kept, range(5, 6))
+    for store in (kept, opened(folder, SIZE)):
+        assert all(found(store, number) for number in range(10))
+
+
+def flip(path: Path, place: int, mask: int = 1) -> None:
+    with path.open("r+b") as file:
         file.seek(place)
         byte = file.read(1)[0]
         file.seek(place)
-        file.write(bytes((byte ^ 1,)))
+        file.write(bytes((byte ^ mask,)))
 
 
-@pytest.mark.parametrize("offset", [-24, -20, -16, -1, 0, 100])
-def test_an_entry_of_which_a_bit_has_changed_is_not_used_and_kept_anew(folder, offset):
-    kept = open_store(folder, SIZE)
-    keep(kept, range(1000, 1010))
-    (place,) = places(folder, 1005)
-    flip(folder, place + offset)
-    assert not found(kept, 1005)
-    assert all(found(kept, number) for number in range(1000, 1010) if number != 1005)
-    keep(kept, range(1005, 1006))
-    assert found(kept, 1005)
-    assert found(open_store(folder, SIZE), 1005)
+def attack(folder: Path, rng: np.random.Generator) -> None:
+    """Damage a store as other programs or a machine that ends may."""
+    path = folder / str(rng.choice([RECORDS, INDEX]))
+    data = bytearray(path.read_bytes())
+    first = LINE.itemsize if path.name == INDEX else 0  # a damaged header is an error: see below
+    place = int(rng.integers(first, len(data)))
+    match rng.choice(["flip", "zeros", "noise", "cut", "page", "numbers"]):
+        case "flip":
+            data[place] ^= int(rng.integers(1, 256))
+        case "zeros":
+            data[place:] = bytes(len(data) - place)
+        case "noise":
+            data[place : place + 500] = rng.bytes(len(data[place : place + 500]))
+        case "cut":
+            del data[place:]
+        case "page":
+            data[place : place + 4096] = bytes(len(data[place : place + 4096]))
+        case "numbers":
+            word = [0, 1, 1 << 31, 1 << 44, 1 << 63, (1 << 64) - 1][int(rng.integers(6))]
+            at = place & -8
+            data[at : at + 8] = word.to_bytes(8, "little")
+    with path.open("r+b") as file:  # the same file, which others have open
+        file.truncate(len(data))
+        file.write(data)
 
 
-def test_a_file_of_which_anything_was_lost_is_never_believed(folder):
-    """A machine that ends may have written any of the pages, and not the others."""
-    keep(open_store(folder, SIZE), range(500))
-    whole = (folder / NAME).read_bytes()[: 8 << 20]
-    end = whole.rindex(b"behind") + 6
-    found_at_all = 0
-    for lost in range(0, end, 4096):
-        with (folder / NAME).open("r+b") as file:
-            file.write(whole)
-            file.seek(lost)
-            file.write(bytes(4096))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # begun anew, it may say
-            kept = open_store(folder, SIZE)
-        found_at_all += sum(found(kept, number) for number in range(500))
-        keep(kept, range(500, 520))
-        assert all(found(kept, number) for number in range(500, 520))
-        del kept
-    assert found_at_all
-
-
-@pytest.mark.parametrize("number", range(16))
-def test_a_beginning_with_any_number_in_it_is_begun_anew_or_goes_on(folder, number):
-    keep(open_store(folder, SIZE), range(100))
-    with (folder / NAME).open("r+b") as file:
-        file.seek(8 * number)
-        file.write(b"\xff" * 8)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        kept = open_store(folder, SIZE)
-    keep(kept, range(100, 200))
-    assert all(found(kept, one) for one in range(100, 200))
-    assert found(kept, 5) or any("is begun anew" in str(one.message) for one in said)
-
-
-def numbers_of(folder: Path) -> list[int]:
-    """Return where numbers are in the file: of its beginning, its first table, and its entries."""
-    raw = (folder / NAME).read_bytes()
-    words = np.frombuffer(raw[: raw.rindex(b"behind") & -8], np.uint64)
-    return [*range(72), *(np.flatnonzero(words[72:]) + 72)]
-
-
-def test_numbers_that_are_overwritten_in_use_end_no_process_and_give_nothing_false(folder):
-    keep(open_store(folder, SIZE), range(8))
-    path, numbers = folder / NAME, numbers_of(folder)
-    whole = path.read_bytes()[: 64 << 10]
+@pytest.mark.parametrize(
+    ("in_use", "times"),
+    [
+        (False, 30),
+        (True, 15),
+        pytest.param(False, 600, marks=pytest.mark.slow),
+        pytest.param(True, 100, marks=pytest.mark.slow),
+    ],
+)
+def test_of_a_damaged_store_nothing_false_is_found_and_it_is_gone_on_with(folder, in_use, times):
+    rng = np.random.default_rng(times)
+    numbers = range(40)
 
     def attempt() -> bool:
-        with path.open("r+b", buffering=0) as file:
-            for word in numbers:
-                for value in (0, 16, 24, SIZE - 1, SIZE - 16, (1 << 44) + 16, 1 << 63, (1 << 64) - 1):
-                    kept = open_store(folder, SIZE)
-                    file.seek(8 * word)
-                    file.write(value.to_bytes(8, "little"))
-                    for number in range(8):
-                        found(kept, number)
-                        kept.ask_for(named(number))
-                    kept.contents()
-                    if kept.has_room(1000):
-                        keep(kept, range(8, 12))
-                    assert all(found(kept, number) in (True, False) for number in range(12))
-                    del kept
-                    file.seek(0)
-                    file.write(whole)
+        keep(opened(folder, SIZE), numbers)
+        for _ in range(times):
+            kept = opened(folder, SIZE)
+            attack(folder, rng)
+            kept = kept if in_use else opened(folder, SIZE)
+            for number in numbers:
+                kept.ask_for(named(number))
+                if not found(kept, number):
+                    keep(kept, range(number, number + 1))
+            assert all(found(kept, number) for number in numbers)
+            later = opened(folder, SIZE)  # has lost what was found in the memory of that run
+            assert all(found(later, number) or in_use for number in numbers)
         return True
 
     assert is_true_in_a_child(attempt)
 
 
-@pytest.mark.parametrize("length", [8, 4096, 8 << 20, SIZE - 1])
-def test_a_file_that_is_shortened_in_use_ends_no_process_and_holds_nothing(folder, length):
-    def attempt() -> bool:
-        kept = open_store(folder, SIZE)
-        keep(kept, range(10))
-        assert not kept.contents().is_damaged
-        os.truncate(folder / NAME, length)
-        keep(kept, range(10, 20))
-        has_any = any(found(kept, number) or kept.ask_for(named(number)) for number in range(20))
-        return kept.contents().is_damaged and not kept.has_room(1) and not has_any
-
-    assert is_true_in_a_child(attempt)
-    with pytest.warns(UserWarning, match="is begun anew: it is damaged"):
-        open_store(folder, SIZE)
-
-
-def test_a_file_of_another_version_is_begun_anew_with_a_word(folder):
-    keep(open_store(folder, SIZE), range(10))
-    flip(folder, 0)
-    with pytest.warns(UserWarning, match=r"cache' is begun anew: it was made by another version of fastload"):
-        kept = open_store(folder, SIZE)
-    assert not found(kept, 1)
-    keep(kept, range(10))
-    assert found(open_store(folder, SIZE), 1)
+@pytest.mark.parametrize("made", ["an older cache", "another format", "a damaged header"])
+def test_what_is_of_another_format_is_an_error_that_says_to_delete_it(folder, made):
+    keep(opened(folder, SIZE), range(10))
+    if made == "an older cache":
+        for path in folder.iterdir():
+            path.unlink()
+        (folder / OLD_NAME).write_bytes(bytes(1000))
+    elif made == "another format":
+        (folder / INDEX).write_bytes(HEADER.replace(b"1", b"2") + (folder / INDEX).read_bytes()[len(HEADER) :])
+    else:
+        flip(folder / INDEX, 3)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(
+        ConfigError, match=r"was made by another version of fastload, or is damaged: delete that folder"
+    ):
+        opened(folder, SIZE)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_file_whose_making_was_interrupted_is_made_again(folder):
+def test_a_store_whose_making_was_interrupted_is_gone_on_with(folder):
     folder.mkdir(0o700)
-    for made in (b"", bytes(1 << 20)):
-        (folder / NAME).write_bytes(made)
-        keep(open_store(folder, SIZE), range(10))
-        assert found(open_store(folder, SIZE), 1)
+    for index in (None, b"", HEADER[:10]):
+        for path in folder.iterdir():
+            path.unlink()
+        (folder / RECORDS).write_bytes(b"")
+        if index is not None:
+            (folder / INDEX).write_bytes(index)
+        keep(opened(folder, SIZE), range(10))
+        assert found(opened(folder, SIZE), 1)
 
 
-def test_another_size_keeps_what_there_is_if_nobody_has_the_file(folder):
-    keep(open_store(folder, SIZE), range(100))
-    grown = open_store(folder, 2 * SIZE)
-    assert grown.contents().entries == 100
-    assert grown.has_room(SIZE + SIZE // 2)
-    with pytest.raises(ConfigError, match=f"is in use with {2 * SIZE} bytes, got cache_size={SIZE}; give the same"):
-        open_store(folder, SIZE)
-    del grown
-    shrunk = open_store(folder, SIZE // 2)
-    assert found(shrunk, 7)
-    assert not shrunk.has_room(SIZE)
-    for number in range(20):
-        shrunk.keep(named(-number), (bytes(1 << 20),))
-    del shrunk
-    with pytest.warns(UserWarning, match="is more than cache_size=16.0 MiB"):
-        assert not found(open_store(folder, 16 << 20), 7)
+def test_another_size_keeps_what_there_is_and_less_than_that_is_an_error(folder):
+    keep(opened(folder, SIZE), range(100))
+    assert opened(folder, 2 * SIZE).has_room(SIZE + SIZE // 2)
+    small = opened(folder, 1 << 20)
+    assert found(small, 7)
+    assert not small.has_room(1 << 20)
+    number = 1000
+    while small.has_room(1000) and small.keep(named(number), bytes(1000)) is not None:
+        number += 1
+    assert small.contents().is_full
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 1 << 20
+    with pytest.raises(
+        ConfigError, match=r"already, which is more than cache_size=512.0 KiB; give at least as much, or"
+    ):
+        opened(folder, 512 << 10)
 
 
-def test_the_file_is_in_use_for_as_long_as_any_process_has_it(folder):
-    kept = open_store(folder, SIZE)
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(writing)
-        os.read(reading, 1)  # until the other end is closed
-        os._exit(0)
-    os.close(reading)
-    del kept
-    with pytest.raises(ConfigError, match="is in use with"):
-        open_store(folder, 2 * SIZE)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(writing)
-    assert open_store(folder, 2 * SIZE).size == 2 * SIZE
-
-
-def test_a_process_waits_for_another_that_makes_the_file_and_not_for_ever(folder, monkeypatch):
-    folder.mkdir(0o700)
-    other = os.open(folder, os.O_RDONLY)
-    fcntl.flock(other, fcntl.LOCK_EX)
-    monkeypatch.setattr(disk, "_WAIT_S", 0.05)
-    with pytest.raises(ConfigError, match=r"another process has locked the folder for more than 0\.05 s"):
-        open_store(folder, SIZE)
-    os.close(other)
-    assert open_store(folder, SIZE).size == SIZE
-
-
-def test_on_a_disk_that_is_really_full_nothing_ends_by_a_signal(tmp_path):
-    """On a disk of its own, where the system lets users have one."""
-    libc = pytest.importorskip("ctypes").CDLL(None, use_errno=True)
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    user, group = os.getuid(), os.getgid()
-
-    def mount() -> bool:
-        if libc.unshare(0x10000000 | 0x00020000):  # CLONE_NEWUSER, CLONE_NEWNS
-            return False
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-        return libc.mount(b"t", str(mounted).encode(), b"tmpfs", 0, b"size=20m") == 0
-
-    def fill() -> bool:
-        assert mount()
-        disk._room = lambda _: (1 << 40, 0)  # others write meanwhile
-        kept, number = open_store(mounted / "cache", SIZE), 0
-        while kept.has_room(1 << 20) and kept.keep(named(number), (bytes(1 << 20),)) is not None:
-            number += 1
-        return 10 < number < 20 and all(kept.find(named(one)) is not None for one in range(number))
-
-    if not is_true_in_a_child(mount):
-        pytest.skip("the system lets this user mount nothing")
-    assert is_true_in_a_child(fill)
-
-
-def test_a_file_that_may_not_become_so_large_is_an_error(folder):
+def test_a_disk_that_is_full_is_no_error_of_the_store_and_is_asked_again_later(folder):
     def attempt() -> bool:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, SIZE // 2))
-        with pytest.raises(ConfigError, match=r"the system makes no file of 64.0 MiB there: File too large"):
-            open_store(folder, SIZE)
-        return os.listdir(folder) == [] and open_store(folder, SIZE // 2).size == SIZE // 2
+        kept = opened(folder, SIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+        with pytest.raises(OSError, match="File too large"):
+            kept.keep(named(1), bytes(2 << 20))
+        assert (folder / RECORDS).stat().st_size == 0
+        assert not kept.has_room(1)
+        assert kept.contents().is_short
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        while not kept.has_room(1):
+            pass
+        return kept.keep(named(1), bytes(2 << 20)) is not None and kept.find(named(1)) is not None
 
     assert is_true_in_a_child(attempt)
 
 
 def test_nothing_is_kept_below_the_reserve_of_the_disk(folder, monkeypatch):
-    kept, room = open_store(folder, SIZE), [2, 1]
+    kept, room = opened(folder, SIZE), [2, 1]
     monkeypatch.setattr(disk, "_room", lambda _: tuple(room))
     assert kept.has_room(1)
     room[0] = 0
     assert not all(kept.has_room(1) for _ in range(100))
     room[0] = 2
     assert any(kept.has_room(1) for _ in range(100))
+
+
+def test_a_process_that_holds_the_lock_for_long_is_not_waited_for(folder, monkeypatch):
+    kept = opened(folder, SIZE)
+    held, ends = multiprocessing.Pipe()
+
+    def hold() -> None:
+        with opened(folder, SIZE)._records._locked():
+            held.send(None)
+            held.recv()
+
+    process = multiprocessing.get_context("fork").Process(target=hold)
+    process.start()
+    ends.recv()
+    monkeypatch.setattr(record_file, "_WAIT_S", 0.05)
+    with pytest.raises(TimeoutError, match="another process has locked index"):
+        kept.keep(named(1), b"1")
+    ends.send(None)
+    process.join()
+    monkeypatch.undo()
+    keep(kept, range(1, 2))
+    assert found(kept, 1)
 
 
 def test_a_size_beyond_the_room_on_the_disk_is_an_error_but_not_for_those_who_have_it(folder, monkeypatch):
@@ -312,24 +267,15 @@ def test_a_size_beyond_the_room_on_the_disk_is_an_error_but_not_for_those_who_ha
     ):
         check(folder, SIZE, has_begun=False)
     check(folder, SIZE, has_begun=True)
+    opened(folder, SIZE)
+    check(folder, SIZE, has_begun=False)  # an earlier run has begun it
 
 
-@pytest.mark.parametrize("size", [SIZE, 2 * SIZE, SIZE // 2])
-def test_a_run_that_is_started_again_on_a_full_disk_goes_on_with_what_was_kept(folder, monkeypatch, size):
-    keep(open_store(folder, SIZE), range(10))
-    monkeypatch.setattr(disk, "_room", lambda _: (0, 50 << 20))
-    check(folder, size, has_begun=False)
-    kept = open_store(folder, size)
-    assert all(found(kept, number) for number in range(10))
-    assert not kept.has_room(1)
-    assert kept.contents().is_short
-
-
-def test_a_folder_of_another_user_or_open_to_others_is_an_error(folder, monkeypatch):
-    folder.mkdir()
+def test_a_folder_that_others_may_write_to_or_of_another_user_is_an_error(folder, monkeypatch):
+    opened(folder, SIZE)
     for mode in (0o770, 0o702):
         folder.chmod(mode)
-        for attempt in (lambda: check(folder, SIZE, has_begun=False), lambda: open_store(folder, SIZE)):
+        for attempt in (lambda: check(folder, SIZE, has_begun=False), lambda: opened(folder, SIZE)):
             with pytest.raises(ConfigError, match=rf"may be written to by others \(mode {mode:o}\); chmod 700 it"):
                 attempt()
     folder.chmod(0o755)
@@ -361,14 +307,16 @@ def listen(path: Path) -> None:
     [lambda path: path.symlink_to(path.with_name("other")), os.mkfifo, os.mkdir, listen],
     ids=["symbolic link", "FIFO", "folder", "socket"],
 )
-def test_what_is_no_file_in_place_of_the_file_is_named_and_left(folder, make, monkeypatch):
+@pytest.mark.parametrize("name", [RECORDS, INDEX])
+def test_what_is_no_file_in_place_of_a_file_is_an_error_and_left(folder, make, name, monkeypatch):
     folder.mkdir(0o700)
     monkeypatch.chdir(folder)
     (folder / "other").write_bytes(b"mine")
-    make(folder / NAME)
-    with pytest.raises(ConfigError, match=f"cache='.*': {NAME} in it is no plain file; remove it, or give"):
-        open_store(folder, SIZE)
-    assert sorted(os.listdir(folder)) == [NAME, "other"]
+    make(folder / name)
+    with pytest.raises(
+        ConfigError, match=r"cache='.*': records and index cannot be opened there: .*; mend that, or give"
+    ):
+        opened(folder, SIZE)
     assert (folder / "other").read_bytes() == b"mine"
 
 
@@ -386,11 +334,17 @@ def test_a_folder_may_be_given_as_text_or_as_a_path_of_text_or_bytes(tmp_path, k
     assert asked.read(kind(tmp_path / name), "2MiB") == asked.Asked(2 << 20, tmp_path / name)
 
 
-def test_a_file_system_that_allocates_nothing_in_advance_is_an_error(folder, monkeypatch):
-    def unable(file: int, begin: int, length: int) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(store, "allocate", unable)
-    with pytest.raises(ConfigError, match=r"cannot allocate a file in advance \(fallocate\)"):
-        open_store(folder, SIZE)
-    assert os.listdir(folder) == []
+def test_what_was_read_stays_as_long_as_anybody_has_a_view_of_it(folder):
+    kept, rng = opened(folder, SIZE), np.random.default_rng(0)
+    data = {number: rng.bytes(int(rng.integers(1, 200_000))) for number in range(150)}
+    data[150] = rng.bytes(5 << 20)
+    for number, one in data.items():
+        kept.keep(named(number), one)
+    views = {number: kept.find(named(number)) for number in data}
+    assert all(bytes(views[number] or b"") == one for number, one in data.items())
+    for number in rng.permutation(150)[:75]:
+        del views[int(number)]
+    parts = [np.frombuffer(view[5:] or b"", np.uint8) for view in views.values() if view is not None]
+    again = [kept.find(named(int(number))) for number in rng.permutation(150)]
+    assert len(again) == 150
+    assert [part.tobytes() for part in parts] == [data[number][5:] for number in views]

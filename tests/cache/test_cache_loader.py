@@ -9,7 +9,6 @@ import shutil
 import signal
 import sys
 import traceback
-import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -30,8 +29,9 @@ from torchvision.datasets import ImageFolder
 import fastload
 from fastload import ConfigError, DataLoader, verify
 from fastload.base.memory import limit_of_host
-from fastload.cache import disk, records, shared, store
+from fastload.cache import disk, record_file, records, shared, store
 from fastload.cache.asked import read
+from fastload.cache.record_file import HEADER, INDEX, RECORDS
 from fastload.loader import argument_defaults
 
 KINDS = {
@@ -127,10 +127,10 @@ def fails(*_: object) -> int:
 @pytest.mark.parametrize(
     ("what", "name", "instead", "reason"),
     [
-        (store.Store, "_has_little_left", lambda self: True, records.FULL),
+        (store, "free_on_host", lambda: 0, records.FULL),
         (store, "SETTLED_NS", 1 << 60, records.CHANGED),
-        (os, "pwritev", fails, records.NOT_WRITTEN),
-        (store.Store, "_write", lambda *_: None, records.NOT_WRITTEN),
+        (store.Store, "keep", fails, records.NOT_WRITTEN),
+        (store.Store, "keep", lambda *_: None, records.NOT_WRITTEN),
     ],
 )
 def test_it_is_said_why_files_that_might_be_kept_are_not(folder, fuse, monkeypatch, what, name, instead, reason):
@@ -394,49 +394,44 @@ def place_after(folder: Path, index: int) -> int:
         return file.tell()
 
 
-def test_damage_on_the_disk_changes_no_batch(folder, tmp_path, on_disk):
-    expected = epochs(loader_of(folder, "inline", False), 2)
-    in_a_run(lambda: epochs(loader_of(folder, "inline", False, **on_disk), 1))
-    file = tmp_path / "cache" / disk.NAME
-    whole = np.fromfile(file, dtype=np.uint8)
+@pytest.mark.parametrize("kind", ["inline", "forked"])
+def test_damage_on_the_disk_changes_no_batch_in_use_or_in_a_later_run(folder, tmp_path, kind, on_disk):
+    expected = epochs(loader_of(folder, kind, False), 2)
     rng = np.random.default_rng(0)
-    for share in (1e-6, 1e-4, 1e-2, 0.3):
-        damaged = whole.copy()
-        places = rng.choice(300_000, max(1, int(share * 300_000)), replace=False)
-        damaged[places] ^= rng.integers(1, 256, len(places), dtype=np.uint8)
-        damaged.tofile(file)
 
-        def run() -> None:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message=".*begun anew")
-                assert difference(epochs(loader_of(folder, "inline", False, **on_disk), 2), expected) is None
+    def run() -> None:
+        loader = loader_of(folder, kind, False, **on_disk)
+        for share in (1e-4, 1e-2, 0.3):
+            assert difference(epochs(loader, 2), expected) is None
+            loader.set_epoch(0)
+            for name in (RECORDS, INDEX):
+                path = tmp_path / "cache" / name
+                damaged = np.fromfile(path, dtype=np.uint8)
+                begins = len(HEADER) if name == INDEX else 0  # that one is an error
+                places = rng.integers(begins, len(damaged), max(1, int(share * len(damaged))))
+                damaged[places] ^= rng.integers(1, 256, len(places), dtype=np.uint8)
+                with path.open("r+b") as file:
+                    file.write(damaged.tobytes())
 
+    for _ in range(2):
         in_a_run(run)
 
 
-@pytest.mark.parametrize("kind", ["inline", "forked"])
-def test_a_file_that_is_damaged_in_use_is_said_once_and_changes_no_batch(folder, tmp_path, kind, on_disk):
-    expected = epochs(loader_of(folder, kind, False), 4)
-    loader = loader_of(folder, kind, False, **on_disk)
-    found = epochs(loader, 1)
-    with (tmp_path / "cache" / disk.NAME).open("r+b") as file:
-        file.seek(64)  # where the first table is
-        file.write(bytes(range(8)))
-    with pytest.warns(UserWarning, match=r"the file of cache='.*' was changed by another program: what is") as said:
-        found += epochs(loader)
-    assert difference(found, expected) is None
-    assert len([one for one in said if "another program" in str(one.message)]) == 1
+def test_an_older_cache_is_an_error_that_says_to_delete_it(folder, tmp_path, on_disk):
+    (tmp_path / "cache").mkdir(0o700)
+    (tmp_path / "cache" / disk.OLD_NAME).write_bytes(bytes(1000))
+    with pytest.raises(ConfigError, match=r"made by another version of fastload, or is damaged: delete that folder"):
+        next(iter(loader_of(folder, "inline", False, **on_disk)))
 
 
 def test_a_full_disk_is_said_once_and_changes_no_batch(folder, on_disk, monkeypatch):
-    def refusing(file: int, begin: int, length: int) -> None:
-        if begin:
+    def refusing(file: int, data: bytes, place: int) -> None:
+        if place > 20_000:
             raise OSError(28, "No space left on device")
-        allocate(file, begin, length)
+        write(file, data, place)
 
-    allocate = store.allocate
-    monkeypatch.setattr(store, "allocate", refusing)
-    monkeypatch.setattr(store, "STEP", 32 << 10)
+    write = record_file._write
+    monkeypatch.setattr(record_file, "_write", refusing)
     expected = epochs(loader_of(folder, "inline", False))
     loader = loader_of(folder, "forked", False, **on_disk)
     with pytest.warns(UserWarning, match=r"the disk of cache='.*' is full: no more is kept there") as said:

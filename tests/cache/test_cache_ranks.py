@@ -92,11 +92,11 @@ def _records(folder: str | None = None) -> Any:
 
 def keep(number: int, folder: str | None = None) -> bool:
     """Keep an entry in the memory that ranks share."""
-    return _records(folder).shared.keep(key_of_bytes(b"%d" % number), (b"%d" % number,)) is not None
+    return _records(folder).store.table.keep(key_of_bytes(b"%d" % number), b"%d" % number) is not None
 
 
 def find(number: int, folder: str | None = None) -> bytes:
-    return bytes(_records(folder).shared.find(key_of_bytes(b"%d" % number)) or b"none")
+    return bytes(_records(folder).store.table.find(key_of_bytes(b"%d" % number)) or b"none")
 
 
 def threads() -> list[str]:
@@ -213,10 +213,9 @@ def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_la
 def test_ranks_with_other_folders_or_sizes_are_an_error(started, tmp_path):
     folder = str(tmp_path / "cache")
     started(0).do(opened, folder, SIZE)
-    with pytest.raises(ConfigError, match=f"is in use with {SIZE} bytes, got cache_size={2 * SIZE}"):
-        started(1).do(opened, folder, 2 * SIZE)
-    with pytest.raises(ConfigError, match=f"another has cache='{folder}' with {SIZE} bytes, got cache='"):
-        started(1).do(opened, f"{folder}2", SIZE)
+    for asked in ((folder, 2 * SIZE), (f"{folder}2", SIZE)):
+        with pytest.raises(ConfigError, match=f"another has cache='{folder}' with {SIZE} bytes, got cache='"):
+            started(1).do(opened, *asked)
 
 
 def test_a_rank_that_nobody_answers_says_so_and_has_a_share_of_its_own(monkeypatch):

@@ -50,7 +50,7 @@ def test_a_worker_that_comes_first_on_its_machine_makes_the_cache_and_others_get
     key = key_of_bytes(b"a file")
     asked, run = read("32MiB", None), ["a run of its own", str(tmp_path)]
     made = shared._records_here(asked, run)
-    made.store.keep(key, (b"abc",))
+    made.store.keep(key, b"abc")
 
     def finds() -> bool:
         shared.forget()

@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import transforms as v1
 
 import fastload
-from fastload import native
+from fastload import PackError, native
 from fastload.fusion import FusedDataset, recognise
 from fastload.images import PackedImages
 from fastload.images.base import Decoder
@@ -44,7 +44,7 @@ def made(tmp_path_factory):
     if native.available():
         kinds["coefficients"] = PackOptions(coefficients=True)
     for name, options in kinds.items():
-        pack(source, root / name, options, workers=1, images_per_part=7)
+        pack(source, root / name, options, workers=1)
     return SimpleNamespace(source=source, **{name: root / name for name in kinds})
 
 
@@ -141,9 +141,8 @@ def test_a_class_that_makes_its_images_itself_is_not_known(made):
 def test_an_image_that_went_bad_is_named(tmp_path, made, kind):
     pack(made.source, tmp_path / "pack", PackOptions(raw=kind == "pixels"), workers=1)
     images = PackedImages(tmp_path / "pack", v1.Compose(USUAL))
-    stored, path = bytes(images.encoded(7)), tmp_path / "pack" / "part-00000-of-00001.arrow"
+    stored, path = bytes(images.encoded(7)), tmp_path / "pack" / "records"
     path.write_bytes(path.read_bytes().replace(stored, bytes(len(stored))))
-    images = PackedImages(tmp_path / "pack", v1.Compose(USUAL))
-    with pytest.raises(Exception, match="cannot identify") as caught:
+    with pytest.raises(PackError, match=f"{images.name(7)} in {path}: its record is damaged") as caught:
         fused(images).load([6, 7], [0, 1], 0)
     assert caught.value.__notes__ == [f"at index 7 of the dataset: {images.samples[7][0]}"]

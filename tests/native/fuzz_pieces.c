@@ -61,17 +61,20 @@ void fastload_table_copy(const struct column *, const struct place *, int64_t, u
 struct key {
     uint64_t words[3];
 };
-int fastload_cache_begin(void *, uint64_t, uint64_t);
-int fastload_cache_check(void *, uint64_t);
+struct line {
+    struct key key;
+    uint64_t value[2];
+};
 struct where {
     uint8_t *memory;
     uint64_t size;
     int64_t file;
 };
-int fastload_cache_find(const struct where *, const struct key *, uint64_t[2]);
+int fastload_cache_begin(const struct where *);
+uint64_t fastload_cache_find(const struct where *, const struct key *);
 int fastload_cache_has_room(const struct where *, uint64_t);
-uint64_t fastload_cache_take(const struct where *, uint64_t, uint64_t *);
-int fastload_cache_enter(const struct where *, const struct key *, uint64_t, uint64_t, int, uint64_t *);
+uint64_t fastload_cache_keep(const struct where *, const struct key *, const void *, uint64_t, const void *, uint64_t);
+uint64_t fastload_cache_list(const struct where *, const struct line *, uint64_t);
 
 static struct fastload_scratch *scratch;
 static long counts[4];
@@ -443,53 +446,38 @@ static void try_cache(void)
     if (ftruncate(file, 0) || ftruncate(file, SIZE) ||
         mmap(memory, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != memory)
         exit(2);
-    const struct where where = {memory, SIZE, draw(2) ? file : -1};
-    uint64_t wanted = 0, found[2];
-    struct key keys[1200];
+    const struct where where = {memory, SIZE, file};
+    static uint8_t bytes[3000];
+    struct line lines[1200];
     uint64_t places[1200];
     uint32_t num = 0;
-    if (!fastload_cache_begin(memory, SIZE, SIZE))
+    if (!fastload_cache_begin(&where))
         fail("a cache that does not begin", SIZE, 0);
-    for (int damaged = 0; damaged < 2; damaged++) {
-        const uint32_t more = draw(damaged ? 40 : draw(20) ? 60 : 1200);
-        for (uint32_t i = 0; i < more && num < 1200; i++) {
-            const uint32_t length = draw(draw(10) ? 80 : 3000);
-            const struct key key = {{1 + draw(draw(4) ? 1u << 30 : 3), draw(1u << 30), draw(1u << 30)}};
-            fastload_cache_has_room(&where, length);
-            const uint64_t place = fastload_cache_take(&where, length, &wanted);
-            if (!place)
-                continue;
-            if (place > SIZE || length + 24 > SIZE - place)
-                fail("an entry beyond the end", (long)place, length);
-            const uint32_t head[2] = {0, length};
-            memcpy(memory + place, head, 8);
-            memcpy(memory + place + 8, key.words + 1, 16);
-            if (!fastload_cache_enter(&where, &key, place, length, 1, &wanted) || damaged)
-                continue;
-            keys[num] = key;
-            places[num++] = place;
-            counts[1]++;
-        }
-        for (uint32_t i = 0; i < num; i++) {
-            const int is_there = fastload_cache_find(&where, &keys[i], found);
-            if (!damaged && (!is_there || found[0] != places[i] + 24))
-                fail("an entry is not found", i, is_there);
-            if (is_there && (found[0] > SIZE || found[1] > SIZE - found[0]))
-                fail("an entry beyond the end", (long)found[0], (long)found[1]);
-        }
-        for (uint32_t i = 1 + draw(6); i && !damaged; i--) {
-            const uint32_t words = draw(2) ? 80 : SIZE / 8, word = draw(words);
-            const uint64_t values[] = {0, 1, 16, SIZE, SIZE - 16, UINT64_MAX, (uint64_t)draw(SIZE / 16) * 16, draw(1 << 30)};
-            if (word)
-                memcpy(memory + 8 * (size_t)word, &values[draw(8)], 8);
-        }
-        /* Damaged while it is in use, or before it is opened. */
-        if (!damaged && draw(2) && !fastload_cache_check(memory, SIZE)) {
-            counts[2]++;
-            return;
-        }
+    for (uint32_t i = draw(draw(20) ? 60 : 1200); i; i--) {
+        const uint32_t length = draw(draw(10) ? 80 : 3000);
+        const struct line line = {{{1 + draw(draw(4) ? 1u << 30 : 3), draw(1u << 30), draw(1u << 30)}},
+                                  {draw(1u << 30), draw(1u << 30)}};
+        const uint32_t behind = length < 20 ? 0 : draw(20);
+        fastload_cache_has_room(&where, length);
+        const int is_line = draw(2) && !fastload_cache_find(&where, &line.key);
+        const uint64_t place = !is_line ? fastload_cache_keep(&where, &line.key, bytes, length - behind, bytes, behind)
+                               : fastload_cache_list(&where, &line, 1) ? fastload_cache_find(&where, &line.key)
+                                                                       : 0;
+        if (!place)
+            continue;
+        const uint64_t its_length = *(const uint64_t *)(const void *)(memory + place - 24);
+        if (its_length != (is_line ? sizeof line.value : length) || place > SIZE || its_length > SIZE - place)
+            fail("an entry beyond the end", (long)place, (long)its_length);
+        if (is_line && memcmp(memory + place, line.value, sizeof line.value))
+            fail("another line", (long)place, 0);
+        lines[num] = line;
+        places[num++] = place;
+        counts[1]++;
     }
-    counts[3]++;
+    for (uint32_t i = 0; i < num; i++)
+        if (fastload_cache_find(&where, &lines[i].key) != places[i])
+            fail("an entry is not found", i, 0);
+    counts[2]++;
 }
 
 /* Affine transforms */

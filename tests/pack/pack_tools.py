@@ -57,8 +57,8 @@ def tree(root: Path) -> Path:
 
 
 def packed(source: Path, destination: Path, options: Any = None, **more: Any) -> PackedImages:
-    """Return a pack, made by one process in parts of five images, if nothing else is said."""
-    pack(source, destination, options, **{"workers": 1, "images_per_part": 5, **more})
+    """Return a pack, made by one process if nothing else is said."""
+    pack(source, destination, options, **{"workers": 1, **more})
     return PackedImages(destination)
 
 

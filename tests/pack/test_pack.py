@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import subprocess
@@ -12,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
-import pyarrow as pa
-import pyarrow.ipc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,10 +18,11 @@ from pack_tools import contents, file, packed, picture
 from torchvision import datasets
 
 from fastload import ConfigError, PackError, cli, native
+from fastload.cache import record_file
 from fastload.images import PackedImages
 from fastload.pack.description import PackOptions
 from fastload.pack.encoding import encode
-from fastload.pack.listing import EXTENSIONS, list_images
+from fastload.pack.listing import list_images
 from fastload.pack.pixels import pixels_of
 from fastload.pack.run import pack
 from fastload.pack.unpack import unpack
@@ -41,7 +39,6 @@ def test_the_order_is_image_folders(source):
     listing, expected = list_images(source), datasets.ImageFolder(source)
     assert listing.classes == expected.classes == ["Dog", "cat", "eel"]
     assert list(zip(paths(listing), listing.labels, strict=True)) == expected.samples
-    assert datasets.folder.IMG_EXTENSIONS == EXTENSIONS
 
 
 def test_links_are_followed_as_image_folder_follows_them(source, tmp_path):
@@ -63,49 +60,11 @@ def test_links_are_followed_as_image_folder_follows_them(source, tmp_path):
     ],
 )
 def test_the_same_is_written_by_any_number_of_workers(source, tmp_path, workers, options):
-    packed(source, tmp_path / "one", options, images_per_part=3)
-    packed(source, tmp_path / "more", options, images_per_part=3, workers=workers)
+    packed(source, tmp_path / "one", options)
+    packed(source, tmp_path / "more", options, workers=workers)
     found = contents(tmp_path / "more")
     assert found == contents(tmp_path / "one")
-    assert list(found) == ["pack.json", *(f"part-0000{part}-of-00005.arrow" for part in range(5))]
-
-
-def test_arrow_alone_reads_bytes_labels_and_what_hugging_face_datasets_want_to_know(source, tmp_path):
-    packed(source, tmp_path / "pack")
-    expected = datasets.ImageFolder(source)
-    rows = []
-    for name in sorted(os.listdir(tmp_path / "pack")):
-        if name.endswith(".arrow"):
-            with pa.memory_map(str(tmp_path / "pack" / name)) as mapped, pa.ipc.open_stream(mapped) as reader:
-                rows += reader.read_all().to_pylist()
-                metadata = reader.schema.metadata[b"huggingface"]
-    assert [row["label"] for row in rows] == expected.targets
-    assert [row["image"]["path"] for row in rows] == [os.path.relpath(path, source) for path, _ in expected.samples]
-    for row, (path, _) in zip(rows, expected.samples, strict=True):
-        with open(path, "rb") as image:
-            assert row["image"]["bytes"] == image.read()
-    assert metadata == (
-        b'{"info": {"features": {"image": {"_type": "Image"}, "label": {"names": ["Dog", "cat", "eel"], "_type": '
-        b'"ClassLabel"}}}}'
-    )
-
-
-def test_many_bytes_are_written_in_several_batches_of_a_file(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastload.pack.parts._BATCH_BYTES", 5000)
-    images = packed(source, tmp_path / "pack", images_per_part=100)
-    with pa.ipc.open_stream(str(tmp_path / "pack" / "part-00000-of-00001.arrow")) as reader:
-        assert len(list(reader)) > 3
-    expected = datasets.ImageFolder(source)
-    for place, (path, label) in enumerate(expected.samples):
-        with open(path, "rb") as image:
-            assert (bytes(images.encoded(place)), images.targets[place]) == (image.read(), label)
-
-
-def test_there_are_not_more_files_than_a_process_can_hold_open(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastload.pack.run._LEAST_IMAGES", 1)
-    monkeypatch.setattr("fastload.pack.run._MOST_PARTS", 4)
-    description = pack(source, tmp_path / "pack", workers=1).description
-    assert (description.images_per_part, description.num_parts) == (4, 4)
+    assert list(found) == ["index", "pack.json", "records"]
 
 
 def damage(source):
@@ -117,7 +76,7 @@ def damage(source):
 def test_files_that_cannot_be_decoded_are_refused_all_by_name(source, tmp_path, workers):
     damage(source)
     with pytest.raises(PackError) as caught:
-        pack(source, tmp_path / "pack", images_per_part=5, workers=workers)
+        pack(source, tmp_path / "pack", workers=workers)
     lines = str(caught.value).splitlines()
     assert lines[0] == "2 files cannot be packed:"
     assert lines[1].startswith("  cat/10.jpg: OSError: ")
@@ -134,21 +93,25 @@ def test_files_that_cannot_be_decoded_are_refused_all_by_name(source, tmp_path, 
 def test_files_that_cannot_be_decoded_are_left_out_where_that_is_asked_for(source, tmp_path):
     damage(source)
     with pytest.raises(PackError):
-        pack(source, tmp_path / "pack", images_per_part=5, workers=1)
-    there = [name for name in os.listdir(tmp_path / "pack") if name.endswith(".arrow")]
-    done = pack(source, tmp_path / "pack", images_per_part=5, workers=1, on_error="skip")
-    assert done.num_parts_before == len(there) == 1
-    assert [name for name, _ in done.skipped] == done.description.skipped == ["cat/10.jpg", "eel/poor.jpg"]
+        pack(source, tmp_path / "pack", workers=1)
+    done = pack(source, tmp_path / "pack", workers=1, on_error="skip")
+    assert done.num_before == 11
+    assert [name for name, _ in done.skipped] == ["cat/10.jpg", "eel/poor.jpg"]
+    assert done.description.skipped == {"cat/10.jpg": 5, "eel/poor.jpg": 10}
     packed(source, tmp_path / "at once", on_error="skip")
     assert contents(tmp_path / "pack") == contents(tmp_path / "at once")
     images = PackedImages(tmp_path / "pack")
     assert len(images) == done.num_images == 11
     assert images.targets == [0] * 5 + [1] * 3 + [2] * 3
-    with pytest.raises(PackError, match=r"cat/10.jpg: in an earlier run\n  eel/poor.jpg: in an earlier run"):
-        pack(source, tmp_path / "pack", images_per_part=5, workers=1)
+    assert [images.name(index) for index in range(4, 7)] == ["Dog/palette.png", "cat/9.JPEG", "cat/a/2.jpg"]
+    assert [bytes(images.encoded(index)) for index in (5, 8)] == [
+        (source / name).read_bytes() for name in ("cat/9.JPEG", "eel/bitmap.bmp")
+    ]
+    with pytest.raises(PackError, match=r"cat/10.jpg: OSError(.|\n)*eel/poor.jpg: Unidentified"):
+        pack(source, tmp_path / "pack", workers=1)
     for path in (source / "cat").rglob("*.*"):
         path.write_bytes(b"nothing")
-    without_cats = packed(source, tmp_path / "without cats", on_error="skip", images_per_part=2)
+    without_cats = packed(source, tmp_path / "without cats", on_error="skip")
     assert (without_cats.classes, without_cats.targets) == (["Dog", "cat", "eel"], [0] * 5 + [2] * 3)
 
 
@@ -167,65 +130,35 @@ def test_what_is_no_file_cannot_be_packed(source, tmp_path, make, error):
     assert len(packed(source, tmp_path / "pack", on_error="skip")) == 13
 
 
-def test_a_folder_that_cannot_be_read_is_an_error_and_not_passed_by(source, tmp_path, monkeypatch):
-    scandir = os.scandir
-
-    def refuses(path):
-        if os.path.basename(path) == "b":
-            raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuses)
-    with pytest.raises(PermissionError) as caught:
-        packed(source, tmp_path / "pack")
-    assert caught.value.filename == str(source / "cat" / "b")
-
-
-def test_a_finished_pack_is_left_as_it_is_but_for_parts_that_were_lost_or_cut_off(source, tmp_path):
-    packed(source, tmp_path / "pack")
-    parts = [tmp_path / "pack" / f"part-0000{part}-of-00003.arrow" for part in range(3)]
-    before = contents(tmp_path / "pack"), [os.stat(path).st_mtime_ns for path in parts]
-    assert pack(source, tmp_path / "pack", images_per_part=5, workers=1).num_parts_before == 3
-    assert (contents(tmp_path / "pack"), [os.stat(path).st_mtime_ns for path in parts]) == before
-    parts[1].unlink()
-    os.truncate(parts[2], 1000)
-    assert pack(source, tmp_path / "pack", images_per_part=5, workers=1).num_parts_before == 1
+def test_a_finished_pack_is_left_as_it_is_but_for_records_that_were_lost_or_changed(source, tmp_path):
+    images, files = packed(source, tmp_path / "pack"), [tmp_path / "pack" / name for name in ("records", "index")]
+    before = contents(tmp_path / "pack"), [path.stat().st_mtime_ns for path in files]
+    assert pack(source, tmp_path / "pack", workers=1).num_before == 13
     assert contents(tmp_path / "pack") == before[0]
-
-
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_a_part_of_another_pack_is_not_taken_for_one_of_this(source, tmp_path, on_error):
-    packed(source, tmp_path / "pack")
-    for path in (source / "cat").glob("*.jpg"):
-        path.rename(path.with_name(f"x{path.name}"))
-    packed(source, tmp_path / "other")
-    names = [f"part-0000{part}-of-00003.arrow" for part in range(3)]
-    pack(source, tmp_path / "begun", images_per_part=5, workers=1)
-    description = json.loads((tmp_path / "begun" / "pack.json").read_text())
-    (tmp_path / "begun" / "pack.json").write_text(json.dumps({**description, "parts": None}))
-    shutil.copy(tmp_path / "pack" / names[1], tmp_path / "begun" / names[1])
-    with pytest.raises(PackError, match=rf"{names[1]} has images of another pack; remove it"):
-        packed(source, tmp_path / "begun", on_error=on_error)
-    (tmp_path / "begun" / names[1]).unlink()
-    packed(source, tmp_path / "begun", on_error=on_error)
-    assert contents(tmp_path / "begun") == contents(tmp_path / "other")
+    data = bytearray(files[0].read_bytes())
+    data[data.index(bytes(images.encoded(7))) + 5] ^= 1
+    files[0].write_bytes(data[:-5000])
+    assert 3 < pack(source, tmp_path / "pack", workers=1).num_before < 13
+    assert [sample[0].tobytes() for sample in PackedImages(tmp_path / "pack")] == [
+        sample[0].tobytes() for sample in datasets.ImageFolder(source)
+    ]
 
 
 def test_another_pack_in_the_same_place_is_refused(source, tmp_path, monkeypatch):
     packed(source, tmp_path / "pack")
     before = contents(tmp_path / "pack")
-    with pytest.raises(PackError, match=r"made with max_side=None, but this command has max_side=40; pack to another"):
+    with pytest.raises(
+        PackError, match=r"a pack with max_side=None, but this command has max_side=40; pack to another"
+    ):
         packed(source, tmp_path / "pack", PackOptions(max_side=40))
-    with pytest.raises(PackError, match=r"images_per_part=5, but this command has images_per_part=256"):
-        packed(source, tmp_path / "pack", images_per_part=None)
-    with monkeypatch.context() as patch, pytest.raises(PackError, match=r"by Pillow='[\d.]+', but .* Pillow='1.1.7'"):
+    with monkeypatch.context() as patch, pytest.raises(PackError, match=r"Pillow='[\d.]+', but .* Pillow='1.1.7'"):
         patch.setattr("PIL.__version__", "1.1.7")
         packed(source, tmp_path / "pack")
     os.utime(source / "cat" / "10.jpg", ns=(1, 1))
-    with pytest.raises(PackError, match=r"from a folder with digest="):
+    with pytest.raises(PackError, match=r"a pack with digest="):
         packed(source, tmp_path / "pack")
     (source / "cat" / "11.jpg").write_bytes(file(picture(8, 8)))
-    with pytest.raises(PackError, match=r"from a folder with images=13, but this command has images=14"):
+    with pytest.raises(PackError, match=r"with images=13, but this command has images=14"):
         packed(source, tmp_path / "pack")
     assert contents(tmp_path / "pack") == before
 
@@ -244,63 +177,48 @@ def test_what_is_no_place_for_a_pack_is_refused(source, tmp_path):
 def test_what_is_no_folder_of_images_is_refused(source, tmp_path):
     with pytest.raises(PackError, match="is not a folder"):
         packed(tmp_path / "nowhere", tmp_path / "pack")
-    with pytest.raises(PackError, match="has no folders"):
+    with pytest.raises(PackError, match=r"find any class folder in .*eel; it needs a folder of images for each class"):
         packed(source / "eel", tmp_path / "pack")
     (source / "fox").mkdir()
-    with pytest.raises(PackError, match=r"fox has no images"):
-        packed(source, tmp_path / "pack")
-    (source / "fox" / os.fsdecode(b"\xff.jpg")).write_bytes(file(picture(8, 8)))
-    with pytest.raises(PackError, match=r"is not Unicode.*rename it"):
+    with pytest.raises(PackError, match=r"no valid file for the classes fox.*, and none without images"):
         packed(source, tmp_path / "pack")
     assert not (tmp_path / "pack").exists()
 
 
-@pytest.mark.parametrize("arguments", [{"workers": 0}, {"on_error": "ignore"}, {"images_per_part": 0}])
+def test_a_name_may_be_any_that_a_file_may_have(source, tmp_path):
+    (source / "eel" / os.fsdecode(b"\xff\n.jpg")).write_bytes(file(picture(8, 8)))
+    images = packed(source, tmp_path / "pack")
+    assert images.samples[-1] == (os.fsdecode(b"eel/\xff\n.jpg"), 2)
+    unpack(tmp_path / "pack", tmp_path / "files")
+    assert datasets.ImageFolder(tmp_path / "files").imgs[-1][0].endswith(os.fsdecode(b"\xff\n.jpg"))
+
+
+@pytest.mark.parametrize("arguments", [{"workers": 0}, {"on_error": "ignore"}])
 def test_arguments_out_of_range_are_refused(source, tmp_path, arguments):
     with pytest.raises(ConfigError, match=next(iter(arguments))):
         packed(source, tmp_path / "pack", **arguments)
 
 
-def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_done(
-    source, tmp_path, monkeypatch, capsys
-):
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
+def test_what_cannot_be_written_is_the_systems_error_and_the_next_run_goes_on(source, tmp_path, monkeypatch, capsys):
+    def full(file, data, place):
+        if place > 20_000:
+            raise OSError(28, "No space left on device")
+        write(file, data, place)
 
+    write = record_file._write
     packed(source, tmp_path / "expected")
     with monkeypatch.context() as patch:
-        (tmp_path / "pack").mkdir()
-        patch.setattr("fastload.pack.parts.os", type("os", (), {"fsync": staticmethod(full)}))
+        patch.setattr(record_file, "_write", full)
         with pytest.raises(OSError, match="No space left"):
             packed(source, tmp_path / "pack")
-        assert os.listdir(tmp_path / "pack") == ["pack.json"]
-        assert cli.main(["pack", str(source), str(tmp_path / "other"), "--workers=1"]) == 1
         place = tmp_path / "other"
+        assert cli.main(["pack", str(source), str(place), "--workers=1"]) == 1
         expected = (
             f"fastload pack: [Errno 28] No space left on device, while {place} was written; once that is mended, the"
         )
         assert capsys.readouterr().err == f"{expected} same command continues\n"
-    packed(source, tmp_path / "pack")
+    assert pack(source, tmp_path / "pack", workers=1).num_before > 3
     assert contents(tmp_path / "pack") == contents(tmp_path / "expected")
-
-
-@pytest.mark.parametrize(
-    ("why", "said"),
-    [
-        (None, "pyarrow is not installed: pip install pyarrow"),
-        ("ImportError('it needs NumPy 2')", "pyarrow cannot be imported: ImportError: it needs NumPy 2$"),
-        ("ModuleNotFoundError('no numpy', name='numpy')", "pyarrow cannot be imported: ModuleNotFoundError: no numpy$"),
-    ],
-)
-@pytest.mark.parametrize("what", [lambda at: pack(at, at / "pack"), PackedImages, lambda at: unpack(at, at / "files")])
-def test_without_pyarrow_the_error_says_why_and_how_to_get_it(tmp_path, monkeypatch, what, why, said):
-    (tmp_path / "pyarrow.py").write_text(f"raise {why}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "pyarrow", raising=False)
-    if why is None:
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(PackError, match=said):
-        what(tmp_path)
 
 
 @pytest.mark.interpreter
@@ -309,10 +227,10 @@ def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_pat
     destination = os.fsencode(tmp_path / "pack") + b"\xff"
     command = [*PACK, "--max-side", "40", source, "--workers=2", destination, "--quality", "90"]
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
-    for files in ("1 file, ", "1 file (1 made before), "):
+    for before in (", ", " (13 were stored before), "):
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.startswith(rf"13 images of 3 classes in {tmp_path / 'pack'}\udcff: {files}")
+        assert done.stdout.startswith(rf"13 images of 3 classes in {tmp_path / 'pack'}\udcff{before}")
         assert done.stdout.count("\n") == 1
 
 

@@ -13,7 +13,6 @@ import pytest
 from pack_tools import file, packed, picture
 
 from fastload import cli, native
-from fastload.images import PackedImages
 from fastload.native import jpeg
 from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
@@ -130,16 +129,6 @@ def test_the_command_packs_and_unpacks_and_says_what_has_no_coefficients(source,
     assert "7 of 13 images are no baseline JPEG files of one scan: they are stored as they are\n" in said
     assert cli.main(["unpack", pack, files]) == 0
     assert capsys.readouterr().out.startswith(f"13 files in {files}, ")
-
-
-def test_packs_that_were_made_before_there_were_coefficients_are_read_and_continued(source, tmp_path):
-    packed(source, tmp_path / "pack")
-    path = tmp_path / "pack" / "pack.json"
-    old = json.loads(path.read_text())
-    del old["options"]["coefficients"], old["num_records"]
-    path.write_text(json.dumps(old))
-    assert len(PackedImages(tmp_path / "pack")) == 13
-    assert pack(source, tmp_path / "pack", workers=1, images_per_part=5).num_parts_before == 3
 
 
 @pytest.mark.slow

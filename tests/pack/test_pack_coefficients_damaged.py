@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -16,6 +15,7 @@ from torchvision import transforms as v1
 
 import fastload
 from fastload import PackError, native
+from fastload.cache.record_file import checksum_of
 from fastload.images import PackedImages
 from fastload.images.base import Decoder
 from fastload.images.native_jpeg import NativeDecoder
@@ -38,7 +38,7 @@ def images(tmp_path: Path) -> PackedImages:
     folder.mkdir(parents=True)
     for number in range(4):
         (folder / f"{number}.jpg").write_bytes(file(picture(50, 40, number), comment=b"by me"))
-    return packed(tmp_path / "images", tmp_path / "pack", PackOptions(coefficients=True), images_per_part=4)
+    return packed(tmp_path / "images", tmp_path / "pack", PackOptions(coefficients=True))
 
 
 def at(where: str, record: bytes) -> int:
@@ -51,47 +51,76 @@ def at(where: str, record: bytes) -> int:
 WHERE = ["magic", "sizes", "header", "index", "segments"]
 
 
-def spoilt(images: PackedImages, where: str) -> PackedImages:
-    """Return the pack with noise in one of its records."""
+def spoilt(images: PackedImages, where: str, is_forged: bool = False) -> PackedImages:
+    """Return the pack with noise in one of its records; ``is_forged``: its checksum is right."""
     record = bytes(images.encoded(INDEX))
     wrong = bytearray(record)
     wrong[at(where, record) : at(where, record) + 4] = b"\xf3\x9a\xff\xfe"
-    (path,) = Path(images.root).glob("*.arrow")
+    path = Path(images.root) / "records"
     path.write_bytes(path.read_bytes().replace(record, wrong))
+    if is_forged:
+        index = Path(images.root) / "index"
+        sums = (checksum_of(bytes(one)).to_bytes(4, "little") for one in (record, wrong))
+        index.write_bytes(index.read_bytes().replace(*sums))
     return PackedImages(images.root, USUAL)
 
 
-def check(error: BaseException, images: PackedImages) -> None:
+def check(error: BaseException, images: PackedImages, said: str = "its record is damaged; run the same") -> None:
     assert isinstance(error, PackError)
-    part = f"{images.root}/part-00000-of-00001.arrow"
-    assert re.search(rf"cat/2\.jpg in {re.escape(part)}: the record of its coefficients is damaged; remove", str(error))
+    assert re.search(rf"cat/2\.jpg in {re.escape(images.root)}/records: {said}", str(error))
 
 
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", ["magic", "segments"])
 def test_an_image_is_named(images, where):
     images = spoilt(images, where)
-    for read in (images.image, images.__getitem__):
+    for read in (images.image, images.encoded, images.__getitem__):
         with pytest.raises(PackError) as caught:
             read(INDEX)
         check(caught.value, images)
     assert images[1][0].shape == (3, 24, 24)
     with pytest.raises(PackError) as caught:
         unpack(images.root, Path(images.root).parent / "files")
-    if where == "magic":
-        assert "pack has 3 images with coefficients instead of 4" in str(caught.value)
-    else:
-        check(caught.value, images)
+    check(caught.value, images)
+
+
+def test_a_pack_that_is_damaged_in_use_gives_its_samples_or_names_what_is_damaged(images, tmp_path):
+    expected = [images.image(index).tobytes() for index in range(4)]
+    rng = np.random.default_rng(0)
+    whole = {name: (tmp_path / "pack" / name).read_bytes() for name in ("records", "index")}
+    told = 0
+    for turn in range(60):
+        used = PackedImages(images.root)
+        if turn % 2:
+            used.image(0)  # it has the files open
+        name = ("records", "index")[turn // 2 % 2]
+        data = bytearray(whole[name])
+        place = int(rng.integers(len(data)))
+        data[place : place + 8] = rng.bytes(8)[: len(data) - place]
+        with (tmp_path / "pack" / name).open("r+b") as file:
+            file.truncate(place if turn % 3 == 0 else len(data))
+            file.write(data if turn % 3 else data[:place])
+        for index in range(4):
+            try:
+                assert used.image(index).tobytes() == expected[index]
+            except PackError as error:
+                told += 1
+                assert str(tmp_path / "pack") in str(error)
+        for one in whole:
+            with (tmp_path / "pack" / one).open("r+b") as file:
+                file.write(whole[one])
+                file.truncate()
+    assert told > 30
 
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_loaders_error_names_it(images, where, options, workers):
-    images = spoilt(images, where)
-    loader = fastload.DataLoader(images, 4, num_workers=workers, **options)
+    forged = spoilt(images, where, is_forged=where != "magic")
+    loader = fastload.DataLoader(forged, 4, num_workers=workers, **options)
     with closing(loader), pytest.raises(PackError) as caught:
         list(loader)
-    check(caught.value, images)
+    check(caught.value, images, "(its record is damaged; run|the record of its coefficients is damaged; run)")
     assert "at index 2 of the dataset: cat/2.jpg" in "".join(getattr(caught.value, "__notes__", []))
 
 
@@ -147,32 +176,3 @@ def test_a_size_that_pillow_refuses_is_refused_with_its_error(images, monkeypatc
     for kind in DECODERS:
         with pytest.raises(PIL.Image.DecompressionBombError):
             kind().image(record)
-
-
-@pytest.mark.parametrize("where", WHERE)
-def test_damage_is_told_when_the_image_is_asked_for_where_it_would_be_decoded_late(images, where):
-    from fastload.late import LateSamples
-
-    images = spoilt(images, where)
-    with LateSamples():
-        assert images.image(1).info["comment"] == b"by me"
-        with pytest.raises(PackError) as caught:
-            images.image(INDEX)
-    check(caught.value, images)
-
-
-def test_damage_is_told_where_no_pixel_of_a_crop_needs_what_is_damaged(images):
-    class Cut(PackedImages):
-        def __getitem__(self, index: int) -> Any:
-            return np.asarray(self.image(index).crop((0, 0, 4, 4))), 0
-
-    record = bytes(images.encoded(INDEX))
-    wrong = bytearray(record)
-    index = int.from_bytes(record[8:12], "little")
-    wrong[at("index", record) - 4 + index - 4 : at("index", record) - 4 + index] = b"\xff\xff\xff\x7f"
-    (path,) = Path(images.root).glob("*.arrow")
-    path.write_bytes(path.read_bytes().replace(record, wrong))
-    for fuse in ("auto", False):
-        with closing(fastload.DataLoader(Cut(images.root), 4, fuse=fuse)) as loader, pytest.raises(PackError) as caught:
-            list(loader)
-        check(caught.value, images)

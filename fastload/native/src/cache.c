@@ -1,22 +1,20 @@
-/* A table in shared memory of what was kept: entries that are found by a key, are never moved, and never removed.
+/* A table in memory that processes share: entries that are found by a key, are never moved, and never removed.
  *
  * Any number of processes and threads may use it at once, without locks: memory is given out by an atomic counter, an
  * entry is written before its place is published, and a place that is published does not change. A process that is
  * killed on the way loses the entry that it was writing, and nothing else.
  *
- * The memory is that of a file, zero before fastload_cache_begin, and as long as it says. It holds, one after the other,
- * as they come: the beginning (struct cache), tables of places, and entries (struct entry), all at multiples of 16 bytes.
- * What is given out has been allocated in the file before: the callers do that, in steps, where a function asks for it.
- * So there is no page that the system could not have when it is written to.
+ * The memory is that of a memory file, which has no name, so nobody else writes to it or shortens it. It is zero before
+ * fastload_cache_begin, and holds, one after the other, as they come: the beginning (struct cache), tables of places, and
+ * entries (struct entry), all at multiples of 16 bytes. What is given out was allocated in the file before, in steps, so
+ * there is no page that the system could not have when it is written to.
  *
- * A file on a disk may come from another time, when the machine ended before all was written, and other programs may write
- * to it while it is in use, or shorten it. So no number that it holds is believed: each is read once, and compared with the
- * size that the caller has mapped before it becomes an address or a length; and whoever reads an entry compares its
- * checksum.
+ * An entry is what is kept; or, for what is kept in a file on a disk, the end of a line of its index, which says where
+ * (fastload/cache/record_file.py).
  *
  * Table k has FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is
  * begun, and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
-#define _GNU_SOURCE /* fstat with nanoseconds; fallocate */
+#define _GNU_SOURCE /* fstat with nanoseconds; fallocate; pwritev */
 #include "fastload.h"
 
 #include <errno.h>
@@ -26,21 +24,26 @@
 #ifdef __linux__ /* there is no cache elsewhere */
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 #endif
 
-/* Of the layout, records included: files of another one are not read. Its bytes tell the byte order too. */
-#define MAGIC UINT64_C(0x0001C0EFF1C1E275)
-
 #define FIRST_SLOTS 1024
 #define MOST_TABLES 32
 #define ALIGN 16
+#define STEP (UINT64_C(8) << 20) /* bytes that the system is asked for at a time: 1 to 2 ms */
 #define SECOND_NS INT64_C(1000000000)
 
 /* 192 bits, of which one may rely on that no two files have the same. */
 struct key {
     uint64_t words[3];
+};
+
+/* A line of an index: where a record lies in a file. */
+struct line {
+    struct key key; /* its first word is 0 where there is none */
+    uint64_t value[2];
 };
 
 struct slot {
@@ -49,14 +52,11 @@ struct slot {
 };
 
 struct entry {
-    uint32_t sum;     /* of the rest and of what follows: CRC-32; in memory 0 */
-    uint32_t length;  /* of what follows, in bytes */
+    uint64_t length;  /* of what follows, in bytes */
     uint64_t rest[2]; /* of the key: its other words */
 };
 
 struct cache {
-    _Atomic uint64_t magic; /* MAGIC once it has begun */
-    uint64_t size;          /* of all, in bytes, for those who open it */
     _Atomic uint64_t allocated; /* up to where the file has memory */
     _Atomic uint64_t next;      /* the first byte that was not given out */
     _Atomic uint64_t num_entries;
@@ -71,82 +71,103 @@ struct cache {
 struct where {
     uint8_t *memory;
     uint64_t size; /* in bytes */
-    int64_t file;  /* on a disk, where others may shorten it; -1: it is in memory */
+    int64_t file;
 };
+
+static struct cache *cache_at(const struct where *where)
+{
+    return (struct cache *)(void *)where->memory;
+}
 
 static uint64_t num_slots(int table)
 {
     return (uint64_t)FIRST_SLOTS << table;
 }
 
-static uint64_t first_place(void)
+static struct slot *table_at(const struct where *where, int table)
 {
-    return (sizeof(struct cache) + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
+    const uint64_t place = atomic_load_explicit(&cache_at(where)->tables[table], memory_order_acquire);
+    return (struct slot *)(void *)(where->memory + place);
 }
 
-/* Whether so many bytes at a place lie behind the beginning and before an end. */
-static int is_within(uint64_t place, uint64_t length, uint64_t end)
+/* Notes that an entry has found no room, and whether that is since the system has none. */
+FASTLOAD_EXPORT void fastload_cache_full(const struct where *where, int is_short)
 {
-    return place % ALIGN == 0 && place >= first_place() && place <= end && length <= end - place;
+    if (is_short)
+        atomic_store(&cache_at(where)->is_short, 1);
+    atomic_store(&cache_at(where)->is_full, 1);
 }
 
-/* The cache; NULL: its file has become shorter, and there would be a signal where it is read. */
-static struct cache *cache_at(const struct where *where)
+/* Asks the system for memory up to a place, and some more for those who come next; returns whether it is had. Several
+ * processes may do it at once: that changes nothing.
+ *
+ * Not posix_fallocate, which writes to parts that others may write to, where a file system has no way to do this. */
+static int has_memory(const struct where *where, uint64_t end)
 {
+    struct cache *cache = cache_at(where);
+    uint64_t known = atomic_load_explicit(&cache->allocated, memory_order_acquire);
+    if (end <= known)
+        return 1;
 #ifdef __linux__
-    struct stat now;
-    if (where->file >= 0 && (fstat((int)where->file, &now) || (uint64_t)now.st_size < where->size))
-        return NULL;
-#endif
-    return (struct cache *)(void *)where->memory;
-}
-
-/* Up to where the file has memory. */
-static uint64_t allocated(struct cache *cache, uint64_t size)
-{
-    const uint64_t end = atomic_load_explicit(&cache->allocated, memory_order_acquire);
-    return end < size ? end : size;
-}
-
-/* Gives out memory. 0: there is not so much left; or the file is to have memory up to *wanted first, which is 0 else. */
-static uint64_t take(struct cache *cache, uint64_t size, uint64_t length, uint64_t *wanted)
-{
-    length = (length + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
-    uint64_t place = atomic_load_explicit(&cache->next, memory_order_relaxed);
-    *wanted = 0;
-    do {
-        if (!is_within(place, length, size))
-            return 0;
-        if (place + length > allocated(cache, size)) {
-            *wanted = place + length;
+    const uint64_t wanted = end > known + STEP ? end : known + STEP, next = wanted < where->size ? wanted : where->size;
+    int tries = 100; /* a signal undoes it */
+    while (fallocate((int)where->file, 0, (off_t)known, (off_t)(next - known)))
+        if (errno != EINTR || !--tries) {
+            fastload_cache_full(where, 1);
             return 0;
         }
+    while (known < next && !atomic_compare_exchange_weak_explicit(&cache->allocated, &known, next, memory_order_acq_rel,
+                                                                  memory_order_acquire)) {
+    }
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+/* Gives out memory; returns where it begins. 0: there is not so much left. */
+static uint64_t take(const struct where *where, uint64_t length)
+{
+    struct cache *cache = cache_at(where);
+    length = (length + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
+    uint64_t place = atomic_load_explicit(&cache->next, memory_order_relaxed);
+    do {
+        if (length > where->size - place) {
+            fastload_cache_full(where, 0);
+            return 0;
+        }
+        if (!has_memory(where, place + length))
+            return 0;
     } while (!atomic_compare_exchange_weak_explicit(&cache->next, &place, place + length, memory_order_relaxed,
                                                     memory_order_relaxed));
     return place;
 }
 
-/* A table that was made; NULL: the file is damaged. */
-static struct slot *table_at(struct cache *cache, uint64_t size, int table)
+/* Begins a cache in memory that is all zero. Returns whether there is room. */
+FASTLOAD_EXPORT int fastload_cache_begin(const struct where *where)
 {
-    const uint64_t place = atomic_load_explicit(&cache->tables[table], memory_order_acquire);
-    if (!is_within(place, num_slots(table) * sizeof(struct slot), size))
-        return NULL;
-    return (struct slot *)(void *)((uint8_t *)cache + place);
+    const uint64_t first = sizeof(struct cache), table = num_slots(0) * sizeof(struct slot);
+#ifdef __linux__
+    if (where->size < first + table || fallocate((int)where->file, 0, 0, (off_t)first))
+        return 0;
+#endif
+    atomic_store(&cache_at(where)->next, first);
+    atomic_store(&cache_at(where)->tables[0], take(where, table));
+    return cache_at(where)->tables[0] != 0;
 }
 
-/* The newest table, with room for another entry; -1: there is no memory for one, or not yet, as take says. */
-static int newest(struct cache *cache, uint64_t size, uint64_t *wanted)
+/* The newest table, with room for another entry; -1: there is no memory for one. */
+static int newest(const struct where *where)
 {
+    struct cache *cache = cache_at(where);
     int table = 0;
     while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
         table++;
     if (4 * atomic_load_explicit(&cache->used[table], memory_order_relaxed) < 3 * num_slots(table))
         return table;
-    *wanted = 0;
     if (++table == MOST_TABLES)
         return -1;
-    const uint64_t place = take(cache, size, num_slots(table) * sizeof(struct slot), wanted);
+    const uint64_t place = take(where, num_slots(table) * sizeof(struct slot));
     if (!place)
         return -1;
     uint64_t none = 0; /* where another was faster, its table is used, and this memory is lost */
@@ -155,237 +176,45 @@ static int newest(struct cache *cache, uint64_t size, uint64_t *wanted)
     return table;
 }
 
-/* Begins a cache in memory that is all zero, of which so much has been allocated. Returns whether there is room. */
-FASTLOAD_EXPORT int fastload_cache_begin(void *memory, uint64_t size, uint64_t allocated)
-{
-    struct cache *cache = memory;
-    const uint64_t first = first_place();
-    uint64_t wanted;
-    if (allocated > size || allocated < first + num_slots(0) * sizeof(struct slot))
-        return 0;
-    cache->size = size;
-    atomic_store(&cache->allocated, allocated);
-    atomic_store(&cache->next, first);
-    atomic_store(&cache->tables[0], take(cache, size, num_slots(0) * sizeof(struct slot), &wanted));
-    atomic_store(&cache->magic, MAGIC);
-    return 1;
-}
-
-/* Reads of a file's first bytes (64 at least) what it says of itself: its size, and up to where it has memory. Returns 1;
- * 0: it was not begun; -1: it has another layout. */
-FASTLOAD_EXPORT int fastload_cache_known(const void *bytes, uint64_t known[2])
-{
-    const struct cache *cache = bytes;
-    if (cache->magic != MAGIC)
-        return cache->magic ? -1 : 0;
-    known[0] = cache->size;
-    known[1] = cache->allocated;
-    return 1;
-}
-
-/* Makes a cache of a file, which nobody else has, fit to go on with: of so many bytes from now on. Returns whether it is;
- * else it is damaged. */
-FASTLOAD_EXPORT int fastload_cache_check(void *memory, uint64_t size)
-{
-    struct cache *cache = memory;
-    uint64_t next = cache->next > first_place() ? cache->next : first_place();
-    int is_last = 0;
-    if (cache->allocated > size)
-        return 0;
-    for (int table = 0; table < MOST_TABLES; table++) {
-        const uint64_t place = cache->tables[table], length = num_slots(table) * sizeof(struct slot);
-        is_last |= !place;
-        if (!place && table)
-            continue;
-        if (is_last || !is_within(place, length, cache->allocated))
-            return 0;
-        if (next < place + length) /* it was not written when the table was */
-            next = place + length;
-    }
-    if (next > size)
-        return 0;
-    cache->size = size;
-    cache->next = (next + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
-    cache->is_full = cache->is_short = 0;
-    return cache->next <= size;
-}
-
-/* Returns the checksum of bytes. */
-FASTLOAD_EXPORT uint32_t fastload_cache_sum(const uint8_t *bytes, uint64_t length)
-{
-    return crc32_of(bytes, (size_t)length, fastload_level(FASTLOAD_BEST));
-}
-
-/* Asks the system for the memory of a part of a file, in which nothing changes. Returns 0, or the error's number.
- *
- * Not posix_fallocate, which writes to parts that others may write to, where a file system has no way to do this. */
-FASTLOAD_EXPORT int fastload_cache_allocate(int file, uint64_t begin, uint64_t length)
-{
-#ifdef __linux__
-    for (int tries = 100; fallocate(file, 0, (off_t)begin, (off_t)length); tries--)
-        if (errno != EINTR || !tries) /* by a signal, which undoes it */
-            return errno;
-    return 0;
-#else
-    (void)file;
-    (void)begin;
-    (void)length;
-    return ENOSYS;
-#endif
-}
-
-/* Notes that the file has memory up to a place; returns up to where it has. */
-FASTLOAD_EXPORT uint64_t fastload_cache_allocated(const struct where *where, uint64_t place)
-{
-    struct cache *cache = cache_at(where);
-    uint64_t known = cache ? allocated(cache, where->size) : 0;
-    while (cache && known < place)
-        if (atomic_compare_exchange_weak_explicit(&cache->allocated, &known, place, memory_order_acq_rel,
-                                                  memory_order_acquire))
-            return place;
-    return known;
-}
-
-/* Writes what the cache holds: entries that count, the bytes of all, bytes taken of the memory, whether an entry found no
- * room, whether the system had none for it, and whether the file is seen to be damaged. */
-FASTLOAD_EXPORT void fastload_cache_look(const struct where *where, uint64_t found[6])
-{
-    struct cache *cache = cache_at(where);
-    memset(found, 0, 6 * sizeof *found);
-    found[5] = !cache || cache->magic != MAGIC || cache->size != where->size || !is_within(cache->next, 0, where->size);
-    if (!cache)
-        return;
-    for (int table = 0; table < MOST_TABLES && (!table || atomic_load(&cache->tables[table])); table++)
-        found[5] |= !table_at(cache, where->size, table);
-    found[0] = atomic_load(&cache->num_entries);
-    found[1] = atomic_load(&cache->num_bytes);
-    found[2] = atomic_load(&cache->next);
-    found[3] = atomic_load(&cache->is_full);
-    found[4] = atomic_load(&cache->is_short);
-}
-
-/* Whether an entry is at a place, and has a key. From a file on a disk it is read: where the disk fails there is an error
- * then, and no signal. */
-static int is_entry(struct cache *cache, const struct where *where, uint64_t place, const struct key *key, uint64_t found[2])
-{
-    struct entry head;
-    const uint64_t end = allocated(cache, where->size);
-    if (!is_within(place, sizeof head, end))
-        return 0;
-#ifdef __linux__
-    if (where->file >= 0) {
-        if (pread((int)where->file, &head, sizeof head, (off_t)place) != (ssize_t)sizeof head)
-            return 0;
-    } else
-#endif
-        memcpy(&head, where->memory + place, sizeof head);
-    if (head.rest[0] != key->words[1] || head.rest[1] != key->words[2] || head.length > end - place - sizeof head)
-        return 0;
-    found[0] = place + sizeof head;
-    found[1] = head.length;
-    return 1;
-}
-
-/* Writes where the entry of a key begins, from the beginning of the memory, and its length. Returns whether there is
- * one. */
-FASTLOAD_EXPORT int fastload_cache_find(const struct where *where, const struct key *key, uint64_t found[2])
+/* Returns where the entry of a key begins, from the beginning of the memory; 0: there is none. Its length stands 24 bytes
+ * before. */
+FASTLOAD_EXPORT uint64_t fastload_cache_find(const struct where *where, const struct key *key)
 {
     struct cache *cache = cache_at(where);
     const uint64_t tag = key->words[0];
     int table = 0;
-    if (!cache)
-        return 0;
     while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
         table++;
     /* Most entries are in the newest tables: their slots are fetched from memory at once, not one after the other. */
-    for (int next = table; next >= 0 && next > table - 4; next--) {
-        const struct slot *slots = table_at(cache, where->size, next);
-        if (slots)
-            __builtin_prefetch(slots + (key->words[1] & (num_slots(next) - 1)));
-    }
+    for (int next = table; next >= 0 && next > table - 4; next--)
+        __builtin_prefetch(table_at(where, next) + (key->words[1] & (num_slots(next) - 1)));
     for (; table >= 0; table--) {
-        struct slot *slots = table_at(cache, where->size, table);
+        struct slot *slots = table_at(where, table);
         const uint64_t mask = num_slots(table) - 1;
-        if (!slots)
-            continue;
         /* Writers stop at three quarters, but for those that were on their way. */
         for (uint64_t left = mask, at = key->words[1] & mask; left; left--, at = (at + 1) & mask) {
             const uint64_t here = atomic_load_explicit(&slots[at].tag, memory_order_acquire);
             if (!here)
                 break;
             const uint64_t place = here == tag ? atomic_load_explicit(&slots[at].place, memory_order_acquire) : 0;
-            if (place && is_entry(cache, where, place, key, found))
-                return 1;
+            if (place && !memcmp(where->memory + place + sizeof(uint64_t), key->words + 1, 16))
+                return place + sizeof(struct entry);
         }
     }
     return 0;
 }
 
-/* Returns where the entry of a key begins, from the beginning of the memory, where it is mapped; 0: there is none. Its
- * length stands 20 bytes before. That costs a caller in Python less than a result in memory of its own. */
-FASTLOAD_EXPORT uint64_t fastload_cache_place(const struct where *where, const struct key *key)
-{
-    uint64_t found[2];
-    return fastload_cache_find(where, key, found) ? found[0] : 0;
-}
-
-/* Returns whether there is room for an entry of so many bytes; notes it if there is not. */
-FASTLOAD_EXPORT int fastload_cache_has_room(const struct where *where, uint64_t length)
+/* Publishes an entry of so many bytes that was written, and counts it if it is to count. Returns whether there was room
+ * for its place. */
+static int enter(const struct where *where, const struct key *key, uint64_t place, uint64_t length, int counts)
 {
     struct cache *cache = cache_at(where);
-    if (!cache)
-        return 0;
-    const uint64_t next = atomic_load_explicit(&cache->next, memory_order_relaxed);
-    const uint64_t left = next < where->size ? where->size - next : 0;
-    const int has_room = length <= left && left - length >= sizeof(struct entry) + ALIGN;
-    if (!has_room)
-        atomic_store_explicit(&cache->is_full, 1, memory_order_relaxed);
-    return has_room;
-}
-
-/* Gives out memory for an entry whose bytes are so many: where struct entry and they are to be written, from the
- * beginning of the memory. 0: there is no room for it, but for shorter ones there may be; or, where *wanted is not 0,
- * the file is to have memory up to there first. */
-FASTLOAD_EXPORT uint64_t fastload_cache_take(const struct where *where, uint64_t length, uint64_t *wanted)
-{
-    struct cache *cache = cache_at(where);
-    *wanted = 0;
-    if (!cache)
-        return 0;
-    const uint64_t place = length > UINT32_MAX ? 0 : take(cache, where->size, sizeof(struct entry) + length, wanted);
-    if (!place && !*wanted)
-        atomic_store(&cache->is_full, 1);
-    return place;
-}
-
-/* Notes that an entry has found no room, since the system has none. */
-FASTLOAD_EXPORT void fastload_cache_short(const struct where *where)
-{
-    struct cache *cache = cache_at(where);
-    if (!cache)
-        return;
-    atomic_store(&cache->is_short, 1);
-    atomic_store(&cache->is_full, 1);
-}
-
-/* Publishes an entry of so many bytes that was written where fastload_cache_take said, and counts it if it is to count.
- * Returns whether there was room for its place; *wanted is as there. */
-FASTLOAD_EXPORT int fastload_cache_enter(const struct where *where, const struct key *key, uint64_t place, uint64_t length,
-                                         int counts, uint64_t *wanted)
-{
-    struct cache *cache = cache_at(where);
-    *wanted = 0;
-    while (cache) {
-        const int table = newest(cache, where->size, wanted);
-        if (table < 0) {
-            if (!*wanted)
-                atomic_store(&cache->is_full, 1);
+    for (;;) {
+        const int table = newest(where);
+        if (table < 0)
             return 0;
-        }
-        struct slot *slots = table_at(cache, where->size, table);
+        struct slot *slots = table_at(where, table);
         const uint64_t mask = num_slots(table) - 1;
-        if (!slots)
-            return 0;
         for (uint64_t left = mask, at = key->words[1] & mask; left; left--, at = (at + 1) & mask) {
             uint64_t free = 0;
             if (!atomic_compare_exchange_strong_explicit(&slots[at].tag, &free, key->words[0], memory_order_acq_rel,
@@ -400,7 +229,82 @@ FASTLOAD_EXPORT int fastload_cache_enter(const struct where *where, const struct
         /* Writers killed between two steps have filled it without counting: count them, and go on to the next. */
         atomic_store_explicit(&cache->used[table], num_slots(table), memory_order_relaxed);
     }
+}
+
+/* Keeps bytes, and those behind them, under a key; returns as fastload_cache_find. 0: there is no room, or no memory. */
+FASTLOAD_EXPORT uint64_t fastload_cache_keep(const struct where *where, const struct key *key, const void *bytes,
+                                             uint64_t length, const void *behind, uint64_t length_behind)
+{
+#ifdef __linux__
+    struct entry head = {length + length_behind, {key->words[1], key->words[2]}};
+    const uint64_t place = take(where, sizeof head + head.length);
+    if (!place)
+        return 0;
+    /* Not through the map, where each page would be filled with zeros first. */
+    const struct iovec parts[3] = {
+        {&head, sizeof head}, {(void *)(uintptr_t)bytes, length}, {(void *)(uintptr_t)behind, length_behind}};
+    if (pwritev((int)where->file, parts, 3, (off_t)place) != (ssize_t)(sizeof head + head.length))
+        return 0;
+    return enter(where, key, place, head.length, 1) ? place + sizeof head : 0;
+#else
+    (void)where, (void)key, (void)bytes, (void)length, (void)behind, (void)length_behind;
     return 0;
+#endif
+}
+
+/* Keeps the values of so many lines under their keys, in place of those that are kept. Keys count whose last bit is set.
+ * Returns for how many there was room. */
+FASTLOAD_EXPORT uint64_t fastload_cache_list(const struct where *where, const struct line *lines, uint64_t num)
+{
+    for (uint64_t i = 0; i < num; i++) {
+        const struct line *line = lines + i;
+        if (!line->key.words[0])
+            continue;
+        uint64_t place = fastload_cache_find(where, &line->key);
+        if (place) {
+            if (memcmp(where->memory + place, line->value, sizeof line->value))
+                memcpy(where->memory + place, line->value, sizeof line->value);
+            continue;
+        }
+        const struct entry head = {sizeof line->value, {line->key.words[1], line->key.words[2]}};
+        place = take(where, sizeof head + sizeof line->value);
+        if (!place)
+            return i;
+        memcpy(where->memory + place, &head, sizeof head);
+        memcpy(where->memory + place + sizeof head, line->value, sizeof line->value);
+        if (!enter(where, &line->key, place, sizeof line->value, line->key.words[2] & 1))
+            return i;
+    }
+    return num;
+}
+
+/* Returns whether there is room for an entry of so many bytes; notes it if there is not. */
+FASTLOAD_EXPORT int fastload_cache_has_room(const struct where *where, uint64_t length)
+{
+    struct cache *cache = cache_at(where);
+    const uint64_t left = where->size - atomic_load_explicit(&cache->next, memory_order_relaxed);
+    const int has_room = length <= left && left - length >= sizeof(struct entry) + ALIGN;
+    if (!has_room)
+        fastload_cache_full(where, 0);
+    return has_room;
+}
+
+/* Writes what the cache holds: entries that count, the bytes of all, bytes taken of the memory, whether an entry found no
+ * room, and whether the system had none for it. */
+FASTLOAD_EXPORT void fastload_cache_look(const struct where *where, uint64_t found[5])
+{
+    struct cache *cache = cache_at(where);
+    found[0] = atomic_load(&cache->num_entries);
+    found[1] = atomic_load(&cache->num_bytes);
+    found[2] = atomic_load(&cache->next);
+    found[3] = atomic_load(&cache->is_full);
+    found[4] = atomic_load(&cache->is_short);
+}
+
+/* Returns the checksum of bytes: CRC-32. */
+FASTLOAD_EXPORT uint32_t fastload_cache_sum(const uint8_t *bytes, uint64_t length)
+{
+    return crc32_of(bytes, (size_t)length, fastload_level(FASTLOAD_BEST));
 }
 
 /* A bijection in which each bit of the input changes about half of the output's: the finaliser of MurmurHash3. */
@@ -438,8 +342,8 @@ FASTLOAD_EXPORT int fastload_cache_key(int file, int64_t settled_ns, struct key 
             hash = mixed(hash ^ words[i]) + UINT64_C(0x9E3779B97F4A7C15) * (uint64_t)(lane + 2);
         key->words[lane] = hash;
     }
-    if (!key->words[0])
-        key->words[0] = 1; /* 0 stands for a free slot */
+    key->words[0] |= !key->words[0]; /* 0 stands for a free slot */
+    key->words[2] &= ~UINT64_C(1);   /* set in keys of bytes */
     *device = found.st_ctim.tv_nsec ? words[0] : 0; /* of whole seconds: made up where an image of a disk was made */
     return 1;
 #else

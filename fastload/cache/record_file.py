@@ -1,0 +1,347 @@
+"""Records in a folder: a file of their bytes, and an index that says where they lie. Caches on a disk, and packs.
+
+::
+
+    records  bytes bytes bytes ...
+    index    header line line line ...        a line: key, place, length, checksum
+
+Both files only grow. A record is written before its line, and lines stand at multiples of their size; so a process that
+is killed loses the record that it was writing, and nothing else. Nothing that the files say is believed: a record is
+read into memory of the process, and is used if it is there and its checksum is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import stat
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import native
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+RECORDS, INDEX = "records", "index"
+"""Names of the files."""
+LINE = np.dtype([("key", "<u8", 3), ("place", "<u8"), ("length", "<u4"), ("sum", "<u4")])
+"""A line of the index. The first word of a key is not 0. As ``struct line`` of ``native/src/cache.c``."""
+Lines = npt.NDArray[np.void]
+HEADER = b"fastload records, format 1\n".ljust(LINE.itemsize, b"\0")
+"""In place of the first line. Files of other formats are not read."""
+MOST_BYTES = (1 << 31) - 4096
+"""Of a record: what Linux reads at once."""
+_LINES_A_READ = 1 << 20
+_BUFFER_STEP, _LARGEST_BUFFER = 1 << 16, 4 << 20
+_MOST_BUFFERS = 64
+_WAIT_S = 5.0  # for another process that adds to the files, which takes microseconds
+_RETRY_S = 0.0005
+
+
+class OtherFormatError(Exception):
+    """An index is of another format, or its beginning is damaged."""
+
+
+@functools.cache
+def _crc32() -> Callable[[bytes | memoryview], int]:
+    if not native.available() or native.processor_level() == "plain":  # there zlib is several times as fast
+        return zlib.crc32
+    made = native.function("fastload_cache_sum", ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
+    at = ctypes.c_char.from_buffer
+
+    def crc32(data: bytes | memoryview) -> int:
+        found: int = made(data if isinstance(data, bytes) else ctypes.byref(at(data)) if data else None, len(data))
+        return found
+
+    return crc32
+
+
+def checksum_of(data: bytes | memoryview) -> int:
+    """Return what stands in the line of a record: its CRC-32, inverted, so that a line of zeros is that of none.
+
+    A view must be of memory that may be written to.
+    """
+    return _crc32()(data) ^ 0xFFFFFFFF
+
+
+class _Buffers(threading.local):
+    """Memory to read into, again and again: fresh memory costs six times as much as what is read into it."""
+
+    def __init__(self) -> None:
+        self._used: deque[bytearray] = deque()
+
+    def take(self, length: int) -> memoryview:
+        """Return memory of this length, which is nobody else's as long as there is a view of it."""
+        if length > _LARGEST_BUFFER:
+            return memoryview(bytearray(length))
+        buffer = self._used.popleft() if self._used else bytearray(1)
+        if _has_views(buffer) and len(self._used) < _MOST_BUFFERS:
+            self._used.append(buffer)
+        if len(buffer) < length or _has_views(buffer):
+            buffer = bytearray(-(-(length + 1) // _BUFFER_STEP) * _BUFFER_STEP)
+        self._used.append(buffer)
+        return memoryview(buffer)[:length]
+
+
+def _has_views(buffer: bytearray) -> bool:
+    try:
+        buffer.append(buffer.pop())  # what has views has one length
+    except BufferError:
+        return True
+    return False
+
+
+_buffers = _Buffers()
+
+
+def line_of(key: Any, place: int, length: int, checksum: int) -> Lines:
+    """Return a line of the index. ``key``: three integers of 64 bits, of which the first is not 0."""
+    return np.array([(tuple(key[:3]), place, length, checksum)], LINE)
+
+
+class RecordFile:
+    """The two files of a folder, as :func:`open_files` opens them.
+
+    Threads and forked processes may share it; it pickles into a process that is being spawned.
+    """
+
+    def __init__(self, records: int, index: int) -> None:
+        self._files = [records, index]
+        self._size = 0
+        self._forget_lock()
+
+    def __reduce__(self) -> Any:
+        return _duplicated, tuple(map(DupFd, self._files))
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._files:
+            os.close(self._files.pop())
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # Bound here: the module's names may be gone when an interpreter ends.
+        files = vars(self).get("_files", [])
+        while files:
+            close(files.pop())
+
+    def begin(self) -> None:
+        """Write the header, where it is not there or its writer was killed; and check it.
+
+        Raises:
+            OSError: it cannot be written.
+            OtherFormatError: it is of another format.
+        """
+        with self._locked():
+            if os.fstat(self._files[1]).st_size < len(HEADER):
+                _write(self._files[1], HEADER, 0)
+                os.fsync(self._files[1])
+        self.check()
+
+    def check(self) -> None:
+        """Check the header. Raises OtherFormatError: it is of another format, or damaged."""
+        if _read(self._files[1], len(HEADER), 0) != HEADER:
+            raise OtherFormatError
+
+    def room(self) -> os.statvfs_result:
+        """Return how much room the disk has."""
+        return os.fstatvfs(self._files[0])
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many bytes each file takes, by its name."""
+        return {name: os.fstat(file).st_size for name, file in zip((RECORDS, INDEX), self._files, strict=True)}
+
+    def size(self) -> int:
+        """Return how many bytes both take."""
+        return sum(self.sizes().values())
+
+    def read(self, place: int, length: int, checksum: int) -> memoryview | None:
+        """Return a record, in memory of the process; None where it is not there any more, or has changed.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        end = place + length
+        if end > self._size:  # so that no number in a damaged index asks for memory
+            self._size = os.fstat(self._files[0]).st_size
+            if end > self._size:
+                return None
+        data = _buffers.take(length)
+        is_whole = _read_into(self._files[0], data, place) == length and checksum_of(data) == checksum
+        return data.toreadonly() if is_whole else None
+
+    def ask_for(self, place: int, length: int) -> None:
+        """Ask the system to read a record ahead, where it takes advice."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError, OverflowError):
+                os.posix_fadvise(self._files[0], place, length, os.POSIX_FADV_WILLNEED)
+
+    def lines(self, first: int = 0) -> Iterator[Lines]:
+        """Yield the lines of the index from one on, some at a time."""
+        end = os.fstat(self._files[1]).st_size // LINE.itemsize - 1  # without the header
+        while first < end:
+            length = min(end - first, _LINES_A_READ) * LINE.itemsize
+            data = _read(self._files[1], length, (first + 1) * LINE.itemsize)
+            lines = np.frombuffer(data, LINE, len(data) // LINE.itemsize)
+            if not len(lines):  # it is being cut
+                return
+            first += len(lines)
+            yield lines
+
+    def append(self, key: Any, data: bytes, most: int | None = None) -> Lines | None:
+        """Write a record and its line; return that. ``most``: bytes that both files may take.
+
+        None: that would be more.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if len(data) > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"a record has at most {MOST_BYTES} bytes, and this one {len(data)}")
+        with self._locked():
+            place = os.fstat(self._files[0]).st_size
+            if most is not None and self.size() + len(data) + LINE.itemsize > most:
+                return None
+            os.ftruncate(self._files[0], place + len(data))  # it is this record's place now
+        try:
+            _write(self._files[0], data, place)
+        except OSError:
+            with self._locked():
+                if os.fstat(self._files[0]).st_size == place + len(data):
+                    os.ftruncate(self._files[0], place)
+            raise
+        line = line_of(key, place, len(data), checksum_of(data))
+        self.add(line)
+        return line
+
+    def add(self, line: Lines) -> None:
+        """Write a line. Raises OSError: it cannot be written."""
+        with self._locked():
+            at = os.fstat(self._files[1]).st_size // LINE.itemsize * LINE.itemsize
+            _write(self._files[1], line.tobytes(), at)
+
+    def cut(self) -> None:
+        """Cut off what a writer that was killed has begun. For the only process that has the files."""
+        size, num_lines = os.fstat(self._files[0]).st_size, 0
+        end = 0
+        for lines in self.lines():
+            end = max(end, int((lines["place"] + lines["length"]).max()))
+            num_lines += len(lines)
+        os.ftruncate(self._files[0], min(end, size))
+        os.ftruncate(self._files[1], (1 + num_lines) * LINE.itemsize)
+
+    def flush(self) -> None:
+        """Have all written to the disk."""
+        for file in self._files:
+            os.fsync(file)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Be the only one that adds to the files. The lock ends with the process.
+
+        Raises:
+            TimeoutError: another process does not end.
+        """
+        if self._pid != os.getpid():  # a thread that the fork has not taken along may hold it
+            self._forget_lock()
+        with self._lock:
+            until = time.monotonic() + _WAIT_S
+            while fcntl is not None:
+                try:
+                    fcntl.lockf(self._files[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    if error.errno not in (errno.EAGAIN, errno.EACCES):
+                        break  # a file system without locks
+                    if time.monotonic() > until:
+                        raise TimeoutError(f"another process has locked {INDEX} for {_WAIT_S:g} s") from None
+                    time.sleep(_RETRY_S)
+                else:
+                    break
+            try:
+                yield
+            finally:
+                if fcntl is not None:
+                    with contextlib.suppress(OSError):
+                        fcntl.lockf(self._files[1], fcntl.LOCK_UN)
+
+    def _forget_lock(self) -> None:
+        self._lock, self._pid = threading.Lock(), os.getpid()
+
+
+def _duplicated(records: Any, index: Any) -> RecordFile:
+    return RecordFile(records.detach(), index.detach())
+
+
+def open_files(folder: str, how: int = os.O_RDONLY, is_private: bool = False) -> RecordFile:
+    """Open the two files of a folder.
+
+    Args:
+        folder: where they are.
+        how: ``os.O_RDONLY``; or ``os.O_RDWR | os.O_CREAT``, which makes them: then :meth:`RecordFile.begin` is next.
+        is_private: they are their owner's alone, and no symbolic links.
+
+    Raises:
+        OSError: they cannot be opened.
+    """
+    how |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | (os.O_NOFOLLOW if is_private else 0)
+    mode = 0o600 if is_private else 0o666
+    opened: list[int] = []
+    try:
+        for name in (RECORDS, INDEX):
+            opened.append(os.open(os.path.join(folder, name), how, mode))
+            if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
+                raise OSError(errno.EINVAL, f"{name} is no plain file")
+    except BaseException:
+        for file in opened:
+            os.close(file)
+        raise
+    return RecordFile(*opened)
+
+
+_seeking = threading.Lock()
+
+
+def _read_into(file: int, data: memoryview, place: int) -> int:
+    """Read as much as there is; return how many bytes these are."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [data], place)
+    with _seeking:
+        os.lseek(file, place, os.SEEK_SET)
+        found = os.read(file, len(data))
+    data[: len(found)] = found
+    return len(found)
+
+
+def _read(file: int, length: int, place: int) -> bytes:
+    data = bytearray(length)
+    return bytes(data[: _read_into(file, memoryview(data), place)])
+
+
+def _write(file: int, data: bytes, place: int) -> None:
+    """Write all of the data.
+
+    Raises:
+        OSError: not all of it could be written.
+    """
+    view = memoryview(data)
+    while view:
+        if hasattr(os, "pwrite"):
+            written = os.pwrite(file, view, place)
+        else:
+            with _seeking:
+                os.lseek(file, place, os.SEEK_SET)
+                written = os.write(file, view)
+        view, place = view[written:], place + written
