@@ -6,7 +6,6 @@ see ``fastload.transforms.color`` and ``fastload.transforms.auto_operations`` fo
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,23 +21,12 @@ from .auto_operations import (
     CONTRAST,
     KINDS,
     OPERATIONS,
-    apply_to_sample,
     magnitudes_of,
     matrices_of,
     signs_of,
 )
 from .base import BatchShape, Params, Transform, tensor_of
-from .draws import Draws, Floats, Integers, Stream
-from .sample import (
-    Drawn,
-    SampleTransform,
-    Sizes,
-    State,
-    Version,
-    fill_argument,
-    interpolation_argument,
-    torchvision_mode,
-)
+from .draws import Floats, Integers, Stream
 from .tensors import choose
 
 
@@ -53,7 +41,7 @@ class Choice(NamedTuple):
     """[N]: 1 or -1."""
 
 
-class _Policy(Transform, SampleTransform):
+class _Policy(Transform):
     """What the policies share: steps, and how they are done.
 
     On PIL images torchvision uses Pillow's arithmetic, which rounds differently, so that only tensors can be batched.
@@ -62,10 +50,6 @@ class _Policy(Transform, SampleTransform):
     [N], int64, in ``OPERATIONS``; ``magnitude`` [N], float32, signed; ``matrix`` [N, 2, 3], float32; and ``rows``, for
     each kind of operation an int64 tensor of the samples that have it.
     """
-
-    role = "color"
-    torchvision_fill: Any = None
-    """In the type that torchvision's functions take."""
 
     def __init__(self, interpolation: Any, fill: Any) -> None:
         super().__init__()
@@ -121,20 +105,11 @@ class _Policy(Transform, SampleTransform):
             changed = self._stepped(changed, step)
         return changed
 
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> _Policy:
-        name, fill = interpolation_argument(given.interpolation, state), fill_argument(given.fill, state, version)
-        known = inspect.signature(cls).parameters
-        numbers = {key: getattr(given, key) for key in ("num_ops", "magnitude", "num_magnitude_bins") if key in known}
-        made = cls(**numbers, interpolation=name if name == "bilinear" else "nearest", fill=fill)
-        made.interpolation, made.torchvision_fill = name, fill
-        return made
-
     def choices(self, stream: Stream) -> list[Choice]:
         """Return what each step does, which does not depend on the size of the images."""
         raise NotImplementedError
 
-    def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
+    def magnitudes(self, height: int, width: int) -> Floats:
         """Return the magnitudes for images of this size: [number of operations, number of bins]; not to be changed."""
         raise NotImplementedError
 
@@ -144,37 +119,6 @@ class _Policy(Transform, SampleTransform):
             self._step(operations, signs * table[operations, bins], shape)
             for operations, bins, signs in self.choices(stream)
         ]
-
-    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        """Return ``steps``: see ``choices``."""
-        return {"steps": self.choices(draws.stream(name))}
-
-    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
-        steps = []
-        for choice in drawn["steps"]:
-            operations = [OPERATIONS[operation] for operation in choice.operation.tolist()]
-            steps.append(zip(operations, choice.bin.tolist(), choice.sign.tolist(), strict=True))
-        return list(zip(*steps, strict=True)) if steps else [()] * count
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        tensor = isinstance(image, Tensor)
-        channels, height, width = self.functional.get_dimensions(image)
-        fill: Any = self.torchvision_fill
-        fill = list(fill) if isinstance(fill, tuple) else fill
-        if self.version == "v1" and tensor and fill is not None and not isinstance(fill, list):
-            fill = [float(fill)] * channels
-        table = self.magnitudes(height, width, self.version)
-        mode = torchvision_mode(self.interpolation)
-        for operation, bin_, sign in params:
-            magnitude = sign * float(table[OPERATIONS.index(operation), bin_])
-            if operation == "Solarize" and self.version == "v2" and not (tensor and image.is_floating_point()):
-                magnitude *= 255.0
-            image = apply_to_sample(self.functional, image, operation, magnitude, mode, fill)
-        return image
-
-    def batched(self, before: State) -> list[Transform] | None:
-        known = self.interpolation in ("nearest", "bilinear") and self.version == "v2"  # v1 rounds in other places
-        return super().batched(before) if known else None
 
 
 class RandAugment(_Policy):
@@ -209,9 +153,9 @@ class RandAugment(_Policy):
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         return {"steps": self._steps(stream, shape)}  # type: ignore[dict-item]  # nested, as params_to takes them
 
-    def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
+    def magnitudes(self, height: int, width: int) -> Floats:
         shift = 150.0 / 331.0 * width, 150.0 / 331.0 * height
-        return magnitudes_of(self.num_magnitude_bins, 0.3, shift, 30.0, 0.9, bits=(8, 4), version=version)
+        return magnitudes_of(self.num_magnitude_bins, 0.3, shift, 30.0, 0.9, bits=(8, 4))
 
     def choices(self, stream: Stream) -> list[Choice]:
         choices = []
@@ -246,9 +190,9 @@ class TrivialAugmentWide(_Policy):
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         return self._steps(stream, shape)[0]
 
-    def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
+    def magnitudes(self, height: int, width: int) -> Floats:
         bins = self.num_magnitude_bins
-        return magnitudes_of(bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2), version=version)
+        return magnitudes_of(bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2))
 
     def choices(self, stream: Stream) -> list[Choice]:
         operations = stream.integers(len(OPERATIONS))

@@ -1,4 +1,4 @@
-"""The operations of the automatic policies: their numbers, magnitudes, matrices, and torchvision's functions.
+"""The operations of the automatic policies: their numbers, magnitudes and matrices.
 
 Matrices are for ``fastload.transforms.affine.warp``, rounded as torchvision's are: with them uint8 images equal
 torchvision's bit for bit on the CPU, float32 within 1e-5. On other devices coordinates differ in the last place, and
@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from .draws import Floats, Integers, Stream
-from .sample import Version
 
 OPERATIONS = (
     "Identity",
@@ -66,7 +65,6 @@ def magnitudes_of(
     enhance: float,
     *,
     bits: tuple[int, int],
-    version: Version = "v2",
 ) -> Floats:
     """Return the magnitudes of all operations: [number of operations, num_bins], without a sign."""
     table = np.zeros((len(OPERATIONS), num_bins))
@@ -76,8 +74,8 @@ def magnitudes_of(
     most, fewest = bits
     bins = torch.arange(num_bins, dtype=torch.float32, device="cpu")
     lost = bins / ((num_bins - 1) / (most - fewest))
-    table[POSTERIZE] = (most - lost.round() if version == "v1" else (most - lost).round()).numpy()
-    table[SOLARIZE] = _line(255.0, 0.0, num_bins) if version == "v1" else _line(1.0, 0.0, num_bins)
+    table[POSTERIZE] = (most - lost).round().numpy()
+    table[SOLARIZE] = _line(1.0, 0.0, num_bins)
     table.flags.writeable = False
     return table
 
@@ -129,29 +127,3 @@ def _slope_angle(slope: float) -> float:
 def _slope_of_y(slope: float) -> float:
     angle = _slope_angle(slope)
     return -math.sin(-angle) / math.cos(angle)
-
-
-def apply_to_sample(functional: Any, image: Any, operation: str, magnitude: float, mode: Any, fill: Any) -> Any:
-    """Return torchvision's result of an operation on one image."""
-    if operation.startswith(("Shear", "Translate")):
-        along = operation.endswith("Y")
-        shear, shift, centre = [0.0, 0.0], [0, 0], None
-        if operation.startswith("Shear"):
-            shear[along], centre = math.degrees(math.atan(magnitude)), [0, 0]
-        else:
-            shift[along] = int(magnitude)
-        return functional.affine(image, 0.0, shift, 1.0, shear, mode, fill, centre)
-    match operation:
-        case "Rotate":
-            return functional.rotate(image, magnitude, mode, fill=fill)
-        case "Brightness" | "Contrast" | "Sharpness":
-            return getattr(functional, f"adjust_{operation.lower()}")(image, 1.0 + magnitude)
-        case "Color":
-            return functional.adjust_saturation(image, 1.0 + magnitude)
-        case "Posterize":
-            return functional.posterize(image, int(magnitude))
-        case "Solarize":
-            return functional.solarize(image, magnitude)
-        case "AutoContrast" | "Equalize":
-            return getattr(functional, operation.lower())(image)
-    return image  # Identity

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from .arguments import Fill, check_fill, check_probability, check_range, check_size, fill_values, in_float32
-from .base import DTYPES, BatchShape, Params, Transform, tensor_of
-from .draws import Draws, Integers, Stream, first_fitting
-from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument
+from .base import BatchShape, Params, Transform, tensor_of
+from .draws import Integers, Stream, first_fitting
 from .tensors import check_box, on_host
 
 _ATTEMPTS = 10
@@ -54,7 +53,7 @@ class _Erasing(Transform):
         return _erase_each(images, params, values) if on_host(images) else _erase_all(images, params, values)
 
 
-class RandomErasing(_Erasing, SampleTransform):
+class RandomErasing(_Erasing):
     """Erase a random rectangle of each image with probability p.
 
     Args:
@@ -76,10 +75,6 @@ class RandomErasing(_Erasing, SampleTransform):
     Source:
         Zhong et al., "Random erasing data augmentation" (2020).
     """
-
-    role = "erase"
-    torchvision_value: Any = None
-    """The value of torchvision's transform, not rounded to float32."""
 
     def __init__(
         self,
@@ -111,48 +106,6 @@ class RandomErasing(_Erasing, SampleTransform):
             height,
             width,
         )
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomErasing:
-        if state.kind == "PIL":
-            raise NotRecognised("RandomErasing of a PIL image")
-        value: Any = "random"
-        if given.value is not None and not isinstance(given.value, str):
-            value = numbers_argument(given.value)
-            if len(value) not in (1, state.channels):
-                raise NotRecognised(f"values for {len(value)} channels, and the image has {state.channels}")
-        elif not state.dtype.is_floating_point:
-            raise NotRecognised("RandomErasing with noise, of integers")
-        made = cls(given.p, given.scale, given.ratio, value)
-        made.torchvision_value = value
-        return made
-
-    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        return self._draw_by_size(draws, name, sizes, self.draw)
-
-    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
-        """Return (top, left, height, width, words of the noise or None) of each sample; None if nothing is erased."""
-        boxes = zip(*(drawn[name].tolist() for name in ("top", "left", "height", "width")), strict=True)
-        words = drawn["noise"].tolist() if "noise" in drawn else [None] * count
-        return [
-            (*box, None if noise is None else tuple(noise)) if box[2] and box[3] else None
-            for box, noise in zip(boxes, words, strict=True)
-        ]
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        """Return what torchvision's function makes of the image; noise is that of the batched form."""
-        return image if params is None else self.functional.erase(image, *params[:4], self.values(image.shape, params))
-
-    def values(self, shape: tuple[int, ...], params: Any) -> Tensor:
-        """Return what the box of a sample is filled with: [C, 1, 1] or [C, height, width]."""
-        if self.value is not None:
-            return torch.tensor(self.torchvision_value, device="cpu")[:, None, None]
-        top, left, height, width, words = params
-        places = torch.arange(shape[0] * shape[1] * shape[2], device="cpu").view(shape)
-        return normal_noise(torch.tensor(words, device="cpu"), places[:, top : top + height, left : left + width])
-
-    def batched(self, before: State) -> list[Transform] | None:
-        return [self] if before.dtype in DTYPES else None
 
 
 class Cutout(_Erasing):

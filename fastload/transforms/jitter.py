@@ -15,7 +15,6 @@ from . import color
 from .arguments import check_integer, check_number, check_probability, check_range, check_size
 from .base import BatchShape, Params, Transform, tensor_of
 from .draws import Flags, Stream
-from .sample import Drawn, SampleTransform
 from .tensors import choose
 
 Range = float | Sequence[float] | None
@@ -24,7 +23,7 @@ _BLENDS = ("brightness", "contrast", "saturation")
 _HUE = len(_BLENDS)
 
 
-class ColorJitter(Transform, SampleTransform):
+class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue, in a random order for each sample.
 
     For the same parameters each sample equals the result of torchvision's functions: uint8 bit for bit on the CPU,
@@ -43,8 +42,6 @@ class ColorJitter(Transform, SampleTransform):
     order; ``before_hue`` [N], int64, how many of these come before the hue; ``rows_before`` and ``rows_after``, lists
     of int64 tensors: to which samples the first, second and third of them is done before and after the hue.
     """
-
-    role = "color"
 
     def __init__(
         self, brightness: Range = None, contrast: Range = None, saturation: Range = None, hue: Range = None
@@ -84,22 +81,6 @@ class ColorJitter(Transform, SampleTransform):
         changed = self._blended(images, params, "rows_before", order, factors)
         changed = color.adjust_hue(changed, params["hue"])
         return self._blended(changed, params, "rows_after", order, factors)
-
-    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
-        """Return ((name, factor), ...) in the order in which they are applied."""
-        factors = {name: drawn[name].tolist() for name in (*_BLENDS, "hue") if name in drawn}
-        found = []
-        for row, (order, place) in enumerate(zip(drawn["order"].tolist(), drawn["before_hue"].tolist(), strict=True)):
-            names = [_BLENDS[kind] for kind in order]
-            if "hue" in factors:
-                names.insert(place, "hue")
-            found.append(tuple((name, factors[name][row]) for name in names))
-        return found
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        for name, factor in params:
-            image = getattr(self.functional, f"adjust_{name}")(image, factor)
-        return image
 
     def _blended(
         self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
@@ -157,25 +138,17 @@ class _Sometimes(Transform):
         raise NotImplementedError
 
 
-class RandomGrayscale(_Sometimes, SampleTransform):
+class RandomGrayscale(_Sometimes):
     """Convert a sample to grey with probability p. The number of channels stays the same.
 
     Drawn: ``chosen`` [N], bool; ``rows`` [K], int64, the same samples as indices.
     """
-
-    role = "color"
 
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
 
     def change(self, images: Tensor) -> Tensor:
         return color.rgb_to_grayscale(images, num_output_channels=images.shape[1])
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        if not params:
-            return image
-        channels = self.functional.get_dimensions(image)[0]
-        return self.functional.rgb_to_grayscale(image, num_output_channels=channels)
 
 
 class RandomInvert(_Sometimes):

@@ -21,12 +21,11 @@ from references import (
 )
 from torch_settings import matmul_precision, threads, without_mkldnn
 from torchvision.transforms import v2
-from torchvision.transforms.v2 import functional
+from torchvision.transforms.v2 import InterpolationMode, functional
 from torchvision.transforms.v2.functional import _geometry
 
 from fastload.transforms.affine import RandomAffine, RandomRotation, _grid
 from fastload.transforms.base import shape_of
-from fastload.transforms.sample import torchvision_mode
 
 HALVES = (torch.float16, torch.bfloat16)
 TOLERANCES = {torch.uint8: 1, torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -66,7 +65,7 @@ def test_random_affine_equals_torchvisions(data, generator):
     )
 
     def reference(image, angle, translate, scale, shear):
-        mode = torchvision_mode(settings["interpolation"])
+        mode = InterpolationMode(settings["interpolation"])
         return functional.affine(image, angle, translate, scale, shear, **{**settings, "interpolation": mode})
 
     check(images, transform, generator, reference)
@@ -79,7 +78,7 @@ def test_random_rotation_equals_torchvisions(data, generator):
     degrees = data.draw(st.sampled_from([180, (90, 90), (-90, -90), (180, 180), (0, 0), (30, 60)]))
 
     def reference(image, angle):
-        mode = torchvision_mode(settings["interpolation"])
+        mode = InterpolationMode(settings["interpolation"])
         return functional.rotate(image, angle, **{**settings, "interpolation": mode})
 
     check(images, RandomRotation(degrees, **settings), generator, reference)

@@ -20,13 +20,12 @@ from references import (
     resized_by,
 )
 from torchvision.transforms import v2
-from torchvision.transforms.v2 import functional
+from torchvision.transforms.v2 import InterpolationMode, functional
 from torchvision.transforms.v2.functional import _geometry
 
 from fastload.transforms.base import shape_of
 from fastload.transforms.resampling import Boxes, _in_integers, nearest_places, resample, resize_boxes
 from fastload.transforms.resize import RandomResizedCrop, Resize
-from fastload.transforms.sample import torchvision_mode
 
 # The other way computes as torch does in integers, and torchvision does not everywhere.
 in_integers = pytest.mark.skipif(not _in_integers("bilinear"), reason="torchvision resizes in floats here")
@@ -54,7 +53,7 @@ def farthest(found, expected):
 
 def resized(image, size, interpolation, antialias):
     """Return torchvision's result, on its side where torch's kernels are wrong: one pixel wide."""
-    mode = torchvision_mode(interpolation)
+    mode = InterpolationMode(interpolation)
     if is_narrow(image, size, interpolation):
         half = image.dtype != torch.float64
         wide = image.float() if half else image
@@ -112,7 +111,7 @@ def test_a_flip_on_the_way_is_a_flip_afterwards(images, size, interpolation, gen
 def test_resize_equals_torchvisions(images, size, interpolation, antialias):
     transform = Resize(size, interpolation, antialias=antialias)
     found = transform(images)
-    nearest = torchvision_mode("nearest")
+    nearest = InterpolationMode("nearest")
     after = tuple(functional.resize(images, list(size) if isinstance(size, tuple) else size, nearest).shape[2:])
     check(found, resized(images, after, interpolation, antialias), images, after, interpolation)
     assert found.data_ptr() != images.data_ptr()
@@ -137,7 +136,7 @@ def test_uint8_is_resized_in_integers_or_in_floats_as_torchvision_does_it(whole,
         found = Resize((20, 24), interpolation)(images)
     finally:
         _in_integers.cache_clear()
-    assert torch.equal(found, functional.resize(images, [20, 24], torchvision_mode(interpolation)))
+    assert torch.equal(found, functional.resize(images, [20, 24], InterpolationMode(interpolation)))
 
 
 @pytest.mark.parametrize(
