@@ -19,7 +19,7 @@ from .fusing import fused_of
 from .kept import Kept
 
 if TYPE_CHECKING:
-    from ..fusion import FusedDataset, FusedTail
+    from ..fusion import FusedDataset, Levels
 
 
 def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, Any]:
@@ -49,7 +49,7 @@ def _cache() -> ModuleType:
     return shared
 
 
-def extras_of(spec: Spec, kept: Kept, seed: int) -> tuple[FusedDataset | None, FusedTail | None, ErrorPolicy | None]:
+def extras_of(spec: Spec, kept: Kept, seed: int) -> tuple[FusedDataset | None, Levels | None, ErrorPolicy | None]:
     """Return what loads the samples in the dataset's place, the device's part of it, and what is done about errors.
 
     ``kept`` gets the cache, and the log of failures. ``seed``: of the samples' keys.

@@ -1,4 +1,4 @@
-"""A fused loader whose last steps a real GPU does: the CPU's batches, and a host that never waits."""
+"""A fused loader whose values a real GPU makes: the CPU's batches, and a host that never waits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,7 @@ CHAINS: dict[str, list[Any]] = {
         v1.ToTensor(),
         v1.Normalize(MEAN, STD),
     ],
-    "colour, erase": [
-        v2.ToImage(),
-        v2.RandomHorizontalFlip(),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.ColorJitter(0.3, 0.3, 0.3, 0.1),
-        v2.Normalize(MEAN, STD),
-        v2.RandomErasing(0.7, value="random"),
-    ],
+    "half": [v2.ToImage(), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float16, scale=True), v2.Normalize(MEAN, STD)],
     "bytes": [v1.RandomCrop(32, padding=4, padding_mode="reflect"), v1.PILToTensor()],
 }
 
@@ -49,7 +42,7 @@ class Small(datasets.CIFAR10):
 @pytest.mark.parametrize("chain", CHAINS)
 def test_batches_are_those_of_the_cpu(chain, options):
     loader = DataLoader(Small(chain), 16, shuffle=True, seed=3, fuse=True, device="cuda", **options)
-    assert any(line.endswith("device") for line in loader.explain().splitlines())
+    assert any(line.endswith("device") for line in loader.explain().splitlines()) == (chain != "bytes")
     plain = DataLoader(Small(chain), 16, shuffle=True, seed=3, fuse=True)
     for _ in range(2):
         for (images, targets), (others, labels) in zip(loader, plain, strict=True):
@@ -57,8 +50,7 @@ def test_batches_are_those_of_the_cpu(chain, options):
             assert (images.dtype, images.shape) == (others.dtype, others.shape)
             layout = torch.channels_last if "channels_last" in options else torch.contiguous_format
             assert images.is_contiguous(memory_format=layout)
-            difference = (images.cpu().double() - others.double()).abs().max()
-            assert difference <= (0 if chain == "bytes" else 1e-4)
+            assert torch.equal(images.cpu(), others)
             assert torch.equal(targets.cpu(), labels)
     loader.close()
 
