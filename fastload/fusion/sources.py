@@ -142,7 +142,7 @@ class Arrays(Source):
 
     def data(self, place: Any) -> Data:
         image = self.planes[place]
-        return image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))
+        return image[0] if len(image) == 1 else image.transpose(1, 2, 0).copy()
 
     def places(self, indices: Sequence[Any]) -> npt.NDArray[np.int64]:
         """Return indices as places from 0 on."""
