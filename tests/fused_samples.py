@@ -11,7 +11,8 @@ from torchvision import datasets
 
 from fastload.fusion import FusedDataset
 from fastload.fusion.dataset import draws_of
-from fastload.fusion.transforms import GEOMETRY, members_of
+from fastload.fusion.transforms import GEOMETRY
+from fastload.late.transform_lists import recognise
 from fastload.transforms.base import BatchShape
 from fastload.transforms.erasing import normal_noise
 
@@ -43,8 +44,8 @@ def params_of(one: FusedDataset, leaf: Any, place: int, identity: int, epoch: in
         drawn.append(step.draw(draws.stream(name), BatchShape(1, pipeline.channels, *pipeline.size)))
     steps = iter(drawn)
     return [
-        {key: values[0].tolist() for key, values in next(steps).items()} if type(member).__name__ in GEOMETRY else {}
-        for member in members_of(leaf.transform)
+        {key: values[0].tolist() for key, values in next(steps).items()} if member.name in GEOMETRY else {}
+        for member in recognise(leaf.transform)
     ]
 
 
@@ -87,8 +88,8 @@ def _v1(t: Any, image: Any, params: Any) -> Any:
 def unfused(leaf: Any, place: int, params: list[dict[str, Any]]) -> Any:
     """Return the image of a leaf by torchvision's own objects, with these parameters."""
     image = bare(leaf, place)
-    for transform, values in zip(members_of(leaf.transform), params, strict=True):
-        image = forced(transform, image, values)
+    for member, values in zip(recognise(leaf.transform), params, strict=True):
+        image = forced(member.transform, image, values)
     return image
 
 

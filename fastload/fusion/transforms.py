@@ -15,13 +15,12 @@ import numpy as np
 import PIL.Image
 import torch
 from torch import Tensor, nn
-from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from .. import transforms
 from ..errors import ConfigError
-from ..late.originals import METHODS, change_of, is_written_in
+from ..late.transform_lists import Member, recognise
 from ..transforms.arguments import check_interpolation
 from ..transforms.base import BatchShape, Transform
 from ..transforms.draws import Draws
@@ -37,8 +36,6 @@ Size: TypeAlias = tuple[int, int]
 
 FILTERS = ("bilinear", "bicubic")
 """The interpolations of resizes."""
-
-_CONTAINERS = (v1.Compose, v2.Compose, nn.Sequential)
 
 
 def same_levels(channels: int) -> Tensor:
@@ -179,12 +176,11 @@ def read_transform(transform: Any, channels: int, size: Size | None) -> Pipeline
     levels = np.arange(256, dtype=np.uint8).reshape(16, 16)
     levels = levels if channels == 1 else np.repeat(levels[..., None], channels, 2)
     pipeline = Pipeline(channels, size, PIL.Image.fromarray(levels))
-    for member in members_of(transform):
+    for member in recognise(transform):
         try:
             _read(member, pipeline)
         except (NotFused, ConfigError, TypeError, ValueError, AttributeError, LookupError, RuntimeError) as why:
-            name = getattr(member, "__qualname__", type(member).__qualname__)
-            raise NotFused(f"{name}: {why}") from why
+            raise NotFused(f"{member.name}: {why}") from why
     if pipeline.kind == "PIL":
         raise NotFused("the samples are PIL images; put ToTensor or ToImage behind the last transform")
     if pipeline.size is None:
@@ -192,23 +188,20 @@ def read_transform(transform: Any, channels: int, size: Size | None) -> Pipeline
     return pipeline
 
 
-def _read(transform: Any, before: Pipeline) -> None:
+def _read(member: Member, before: Pipeline) -> None:
     """Add a transform to what was read before it."""
-    kind, name = type(transform), type(transform).__name__
-    if kind not in (getattr(v1, name, None), getattr(v2, name, None), getattr(nn, name, None)) or (
-        name not in GEOMETRY and name not in VALUES
-    ):
+    name, transform, version, change = member
+    if (version is None and type(transform) is not nn.Identity) or name not in (*GEOMETRY, *VALUES):
         raise NotFused("it is not one of the transforms that fuse=True knows")
-    changed = _change_of(transform)
-    if changed is not None:
-        raise NotFused(changed)
+    if change is not None:
+        raise NotFused(change)
     if before.erasing and name not in ("Identity", "RandomErasing", "ToPureTensor"):
         raise NotFused("it comes after RandomErasing")
     if name in VALUES:
         before.levels = transform(before.levels)
         before.shown.append((repr(transform), "values"))
         return
-    if before.kind == "Image" and not isinstance(transform, v2.Transform):
+    if before.kind == "Image" and version == "v1":
         raise NotFused("a transform of v1 gets a tv_tensors.Image of v2")
     step = GEOMETRY[name](transform, before)
     earlier = sum(type(one) is type(step) for one, _ in (*before.steps, *before.erasing))
@@ -231,24 +224,3 @@ def _read(transform: Any, before: Pipeline) -> None:
         before.size = step.shape_after(shape)[2:]
     elif isinstance(own, tuple):
         before.size = own
-
-
-def members_of(transform: Any) -> list[Any]:
-    """Return the transforms that a transform is made of, in order; torchvision's containers are opened."""
-    if transform is None:
-        return []
-    if type(transform) not in _CONTAINERS or _change_of(transform) is not None:
-        return [transform]
-    members = transform if isinstance(transform, nn.Sequential) else transform.transforms
-    if not isinstance(members, (Sequence, nn.Sequential, nn.ModuleList)):
-        return [transform]
-    return [inner for member in members for inner in members_of(member)]
-
-
-def _change_of(transform: Any) -> str | None:
-    """Return what makes an object do something else than its class in torchvision; None if nothing does."""
-    methods = [name for name in METHODS if hasattr(transform, name)]
-    # Late decoding replaces some in torchvision's containers, which do the same.
-    torchs = ("torch", "torchvision", "fastload")
-    replaced = next((name for name in methods if not is_written_in(getattr(transform, name), *torchs)), None)
-    return change_of(transform) if replaced is None else f"its {replaced} was replaced"

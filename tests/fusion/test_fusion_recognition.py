@@ -31,7 +31,7 @@ def reason_of(*steps, size=None):
 
 def test_containers_are_opened_and_what_changes_nothing_changes_nothing():
     inner = nn.Sequential(v1.RandomHorizontalFlip(), nn.Identity(), v1.RandomVerticalFlip())
-    found = read_transform(v2.Compose([v1.Compose([v1.Resize((5, 6)), inner, None]), v1.ToTensor()]), 3, None)
+    found = read_transform(v2.Compose([v1.Compose([v1.Resize((5, 6)), inner]), v1.ToTensor()]), 3, None)
     assert [name for _, name in found.steps] == [
         "fused Resize", "fused RandomHorizontalFlip", "fused RandomVerticalFlip",
     ]  # fmt: skip
