@@ -21,7 +21,7 @@ from ..spec import Spec, part
 from ..transforms import proof
 from ..work import brings_source
 from . import tables
-from .fusing import plan_of, why_not_split
+from .fusing import plan_of
 from .kept import Kept
 from .statistics import Statistics, statistics_of
 
@@ -32,14 +32,10 @@ _LISTED = 5
 def facts_of(spec: Spec, kept: Kept) -> list[tuple[str, str]]:
     """Return what was decided for a spec: names and words; a name is empty where the words go on."""
     lines = facts(spec, statistics_of(part(spec, WorkerArguments), kept), kept)
-    fusing = part(spec, FusingArguments)
     if spec.fuse is True:
-        plan, _ = plan_of(fusing)
+        plan = plan_of(part(spec, FusingArguments))
         table = str(plan).splitlines()
         place = int(spec.resident is not None)
-        why = why_not_split(fusing)
-        if plan.fused and spec.device is not None and why is not None:
-            table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
         if plan.reads_files:
             from ..images.decoder import decoder_in_words
@@ -90,7 +86,7 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
 def _images(arguments: FusingArguments) -> Iterator[str]:
     """Yield how the images are decoded that the dataset opens itself; nothing where it has no library for them."""
     if sys.modules.keys().isdisjoint(WHOLE_IMAGES | {"PIL.Image"}) or (
-        arguments.fuse is True and plan_of(arguments)[0].fused
+        arguments.fuse is True and plan_of(arguments).fused
     ):
         return
     if arguments.fuse is False:

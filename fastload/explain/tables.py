@@ -56,7 +56,7 @@ def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
     spec = spec_of(loader)
     words = labelled(facts(spec, loader.statistics(), loader._kept))
-    plan, _ = plan_of(part(spec, FusingArguments))
+    plan = plan_of(part(spec, FusingArguments))
     if loader.fuse is True:
         heading = "fused, as fuse=True asks" if plan.fused else "what fuse=True does"
     else:

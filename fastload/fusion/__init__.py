@@ -14,6 +14,6 @@ dataset in memory, :data:`fastload.fusion.sources.ARRAYS`.
 """
 
 from .dataset import FusedDataset
-from .plan import Levels, Plan, recognise
+from .plan import Plan, recognise
 
-__all__ = ["FusedDataset", "Levels", "Plan", "recognise"]
+__all__ = ["FusedDataset", "Plan", "recognise"]

@@ -24,7 +24,6 @@ from torchvision import tv_tensors
 
 from ..buffers.layout import Layout, Row, TensorLeaf
 from ..cache.records import Records
-from ..errors import ConfigError
 from ..images.decoder import Decoder, look_up
 from ..keys.seeding import BATCH, Keys, Seeder
 from ..native import arrays
@@ -39,7 +38,7 @@ from ..workers.on_error import name_sample
 from ..workers.samples import Job
 from .plan import recognise
 from .sources import Arrays
-from .transforms import Kind, Size, same_levels
+from .transforms import Kind, Size
 
 # Files that are opened, and so asked for, before the first of them is read.
 _FILES = 16
@@ -79,7 +78,6 @@ class FusedDataset:
     Args:
         dataset: one that ``recognise`` fuses. It is looked at again when an epoch begins.
         seed: of the samples' keys: the loader's, or its base seed.
-        moved: the table of the values that a device makes, [C, 256]; None: they are made here.
         native: whether the native library is used; None: if it is there, and gives Pillow's pixels.
         cache: where records of files are kept, if the native library reads them; None: nowhere. It is not pickled.
     """
@@ -87,33 +85,22 @@ class FusedDataset:
     in_next = False
     """Whether ``next()`` loads the samples, whatever ``num_workers`` says."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        seed: int,
-        moved: Tensor | None = None,
-        native: bool | None = None,
-        cache: Records | None = None,
-    ) -> None:
+    def __init__(self, dataset: Any, seed: int, native: bool | None = None, cache: Records | None = None) -> None:
         self.dataset, self.seed, self.decoder = dataset, seed, Decoder(native)
-        self._moved, self._cache = moved, cache if self.decoder.native else None
+        self._cache = cache if self.decoder.native else None
         self._epoch: int | None = None
         self._look()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FusedDataset, (self.dataset, self.seed, self._moved, self.decoder.native)
+        return FusedDataset, (self.dataset, self.seed, self.decoder.native)
 
     def loader(self, job: Job, seeder: Seeder, watch: Watch | None) -> FusedLoader:
         """Return what loads the samples of a job, for one worker, whose copy of the dataset may have been changed."""
-        fused = FusedDataset(job.dataset, self.seed, self._moved, self.decoder.native, job.cache)
+        fused = FusedDataset(job.dataset, self.seed, self.decoder.native, job.cache)
         return FusedLoader(fused, job, seeder, watch)
 
     def follows(self, epoch: int) -> bool:
-        """Return whether samples can be made here, or the dataset must load them itself: decided as an epoch begins.
-
-        Raises:
-            ConfigError: a device makes other values than the transform.
-        """
+        """Return whether samples can be made here, or the dataset must load them itself: decided as an epoch begins."""
         if epoch != self._epoch:
             self._look()
             self._epoch = epoch
@@ -121,25 +108,17 @@ class FusedDataset:
 
     def _look(self) -> None:
         """Look at the dataset, and prepare what all chunks need."""
-        self.plan = plan = recognise(self.dataset, self._cache)
-        moved, table = self._moved, None if plan.found is None else plan.found[2].table
-        if moved is not None and (table is None or not torch.equal(moved, table)):
-            raise ConfigError(
-                f"the transform of the {plan.dataset} was changed in a worker, while fuse=True does a part of it on "
-                "the device: change it between iterations, in the process of the loader, and close() a loader with "
-                "persistent workers"
-            )
-        if plan.found is None or table is None:
+        self.plan = recognise(self.dataset, self._cache)
+        if self.plan.found is None:
             return
-        self._chosen, self._source, self._pipeline = plan.found
+        self._chosen, self._source, self._pipeline = self.plan.found
         pipeline, source = self._pipeline, self._source
         assert pipeline.size is not None
-        self._table = table if moved is None else same_levels(len(table))
-        self._kind: Kind = pipeline.kind if moved is None else "tensor"
+        self._table = pipeline.table
         self._yields = self._table.dtype, (pipeline.channels, *pipeline.size)
         self._by_block = isinstance(source, Arrays) and pipeline.resize is None
         self._writer: arrays.BatchWriter | None = None
-        fills = {move.map_fill for move in pipeline.moves if move.map_fill is not None}
+        fills = {step.map_fill for step, _ in pipeline.steps if step.map_fill is not None}
         known = self._table.dtype in arrays.DTYPES and len(fills) <= 1
         if isinstance(source, Arrays) and self._by_block and self.decoder.native and known and len(source.planes):
             fill = [int(level) for level in fills.pop()] if fills else None
@@ -157,7 +136,7 @@ class FusedDataset:
         dtype, shape = self._yields
         images = torch.empty((len(indices), *shape), dtype=dtype, device="cpu") if out is None else out
         if not len(indices):
-            return Loaded(images, [], self._kind)
+            return Loaded(images, [], self._pipeline.kind)
         places = indices
         for chosen in self._chosen:
             places = [chosen[index] for index in places]
@@ -168,7 +147,7 @@ class FusedDataset:
             self._write_rows(places, indices, draws, images)
         for step, name in self._pipeline.erasing:
             step.erase(images, step.draw(draws.stream(name), BatchShape(*images.shape)))
-        return Loaded(images, self._source.targets(places), self._kind)
+        return Loaded(images, self._source.targets(places), self._pipeline.kind)
 
     def fits(self, layout: Layout) -> bool:
         """Whether images can be written into rows of this layout."""
@@ -182,7 +161,7 @@ class FusedDataset:
         """Return how many images were decoded since the last call, by what decoded them."""
         return self.decoder.counted()
 
-    def _drawn(self, draws: Draws, sizes: list[Size]) -> list[tuple[Transform, Params, list[Size]]]:
+    def _drawn(self, draws: Draws, sizes: list[Size]) -> list[tuple[MovingTransform, Params, list[Size]]]:
         """Return each step before erasing, its parameters, and the sizes of the images before it."""
         found = []
         for step, name in self._pipeline.steps:
@@ -199,19 +178,19 @@ class FusedDataset:
         return found
 
     def _write_block(self, places: Sequence[Any], draws: Draws, out: Tensor) -> None:
-        moves, source = self._pipeline.moves, self._source
+        source = self._source
         assert isinstance(source, Arrays)
         assert source.size is not None
         which = torch.from_numpy(source.places(places))
-        params = [params for _, params, _ in self._drawn(draws, [source.size])]
+        drawn: list[Any] = self._drawn(draws, [source.size])
         if self._writer is not None:
             shape = BatchShape(len(places), source.channels, *source.size)
-            rows, cols, _ = steps_of(moves, params, shape, _CPU)
+            rows, cols, _ = steps_of([move for move, *_ in drawn], [params for _, params, _ in drawn], shape, _CPU)
             self._writer.write(out, rows, cols, which)
             return
         images = torch.from_numpy(source.planes[which.numpy()])
-        for move, its in zip(moves, params, strict=True):
-            images = move.transform(images, its)
+        for move, params, _ in drawn:
+            images = move.transform(images, params)
         look_up(self._table, images, out)
 
     def _write_rows(self, places: Sequence[Any], indices: Sequence[Any], draws: Draws, out: Tensor) -> None:

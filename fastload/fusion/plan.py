@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from ..cache.records import Records
-from ..transforms.base import Params, Transform
 from .replaced import replaced
 from .sources import Arrays, Source, source_of
 from .transforms import NotFused, Pipeline, read_transform
 
 # Columns that the name of a stage may take.
 _WIDEST = 54
-
-
-class Levels(Transform):
-    """What a table says of each level of uint8 images, [N, C, H, W]: the values of a fused pipeline, on any device."""
-
-    def __init__(self, table: Tensor) -> None:
-        super().__init__()
-        self.table = self._there = table
-        """[C, 256], on the CPU."""
-
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        """See the class."""
-        if self._there.device != images.device:
-            self._there = self.table.to(images.device)
-        return torch.stack([levels[images[:, place].long()] for place, levels in enumerate(self._there)], dim=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,8 +27,6 @@ class Plan:
     """Why it is not fused; None if it is."""
     found: tuple[list[Any], Source, Pipeline] | None = None
     """The indices of its Subsets, its images, and what its transform does; None if it is not fused."""
-    moved: bool = False
-    """Whether values are left to the device."""
 
     @property
     def fused(self) -> bool:
@@ -58,12 +38,6 @@ class Plan:
         """Whether files are decoded."""
         return self.found is not None and not isinstance(self.found[1], Arrays)
 
-    def split(self, device: bool) -> tuple[Plan, Levels | None]:
-        """Return the plan of what the workers do, and what a device does with their batches: values, bit for bit."""
-        if not device or self.found is None or self.found[2].erasing or self.found[2].table.dtype == torch.uint8:
-            return self, None
-        return replace(self, moved=True), Levels(self.found[2].table)
-
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield each stage, and where it runs."""
         if self.found is None:
@@ -71,8 +45,11 @@ class Plan:
             return
         _, source, pipeline = self.found
         rows = self.reads_files or pipeline.resize is not None
-        words = {"moves": "row of the batch" if rows else "block of the batch", "erases": "in place"}
-        words["values"] = "device" if self.moved else "table of values"
+        words = {
+            "moves": f"{'row' if rows else 'block'} of the batch",
+            "values": "table of values",
+            "erases": "in place",
+        }
         yield f"{self.dataset}: {source.shown}", ""
         if self.reads_files:
             yield "  read, decode", words["moves"]

@@ -22,7 +22,7 @@ from .. import transforms
 from ..errors import ConfigError
 from ..late.transform_lists import Member, recognise
 from ..transforms.arguments import check_interpolation
-from ..transforms.base import BatchShape, Transform
+from ..transforms.base import BatchShape
 from ..transforms.draws import Draws
 from ..transforms.erasing import RandomErasing
 from ..transforms.gather import MovingTransform
@@ -36,11 +36,6 @@ Size: TypeAlias = tuple[int, int]
 
 FILTERS = ("bilinear", "bicubic")
 """The interpolations of resizes."""
-
-
-def same_levels(channels: int) -> Tensor:
-    """Return a table, [C, 256], of each level itself."""
-    return torch.arange(256, dtype=torch.uint8, device="cpu").repeat(channels, 1)
 
 
 class NotFused(Exception):
@@ -59,10 +54,8 @@ class Pipeline:
     """An image of the 256 levels in each channel, after what was read."""
     resize: Resize | RandomResizedCrop | None = None
     """The first step, if there is one."""
-    moves: list[MovingTransform] = field(default_factory=list)
-    """Crops and flips, in order. Their fills are levels of the source."""
-    steps: list[tuple[Transform, str]] = field(default_factory=list)
-    """The resize and the moves, and the names of their random streams."""
+    steps: list[tuple[MovingTransform, str]] = field(default_factory=list)
+    """It, crops and flips in order, whose fills are levels of the source, and the names of their random streams."""
     erasing: list[tuple[RandomErasing, str]] = field(default_factory=list)
     """What comes last, and the names of the streams."""
     shown: list[tuple[str, str]] = field(default_factory=list)
@@ -79,7 +72,7 @@ class Pipeline:
     def table(self) -> Tensor:
         """[C, 256]: what becomes of each level."""
         if not isinstance(self.levels, Tensor):
-            return same_levels(self.channels)
+            return torch.arange(256, dtype=torch.uint8, device="cpu").repeat(self.channels, 1)
         return self.levels.as_subclass(Tensor).reshape(self.channels, 256).contiguous()
 
     def fill(self, given: Any) -> tuple[float, ...]:
@@ -145,7 +138,7 @@ def _random_erasing(given: Any, before: Pipeline) -> RandomErasing:
     return erasing
 
 
-GEOMETRY: dict[str, Callable[[Any, Pipeline], Transform]] = {
+GEOMETRY: dict[str, Callable[[Any, Pipeline], MovingTransform | RandomErasing]] = {
     "CenterCrop": _center_crop,
     "RandomCrop": _random_crop,
     "RandomErasing": _random_erasing,
@@ -214,8 +207,6 @@ def _read(member: Member, before: Pipeline) -> None:
         if before.kind != "PIL" or len(before.steps) > 1:
             raise NotFused("it resizes what is a tensor by then, or was cropped, flipped or resized")
         before.resize = step
-    elif isinstance(step, MovingTransform):
-        before.moves.append(step)
     before.shown.append((repr(transform), "erases" if before.erasing else "moves"))
     own = getattr(step, "size", None)
     if before.size is not None:

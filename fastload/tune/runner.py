@@ -95,7 +95,7 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
                 found.append((name, value))
     if words_of_run() is not None:  # a cache would be that of all ranks
         found.append(("cache", "auto"))
-    if not plan_of(part(spec_of(loader), FusingArguments))[0].fused:
+    if not plan_of(part(spec_of(loader), FusingArguments)).fused:
         found.append(("fuse", True))
     spec = spec_of(loader)
     if not spec.assigned or spec.iterable or spec.seeding is not None:

@@ -140,10 +140,7 @@ def test_names_of_the_users_are_no_markup_and_on_a_narrow_terminal_nothing_is_cu
     name = "Own[red]DatasetWithANameOfMoreThanThirtyLetters"
     said = shown(fastload.DataLoader(type(name, (list,), {})([1, 2]), num_workers=1), capsys)
     assert "…" not in said
-    assert all(
-        word in said
-        for word in f"nothing: is not one of the datasets that fuse=True knows {name[:12]} {name[-4:]}".split()
-    )
+    assert all(word in said for word in f"nothing: is not one of the datasets that {name[:12]} {name[-4:]}".split())
     assert "workers     1 process\n" in said
     assert max(map(len, said.splitlines())) <= 50
 

@@ -264,7 +264,6 @@ def test_a_dataset_that_is_not_fused_says_why(make, reason):
     assert not plan.fused
     assert reason in plan.reason
     assert reason in str(plan)
-    assert plan.split(device=True) == (plan, None)
 
 
 class Counting:
@@ -286,7 +285,6 @@ def test_recognition_calls_nothing_of_the_users_and_draws_nothing(tmp_path):
         folder(tmp_path, v1.Compose(steps)),
     ):
         plan = recognise(dataset)
-        plan.split(device=True)
         str(plan)
     assert plan.fused
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
@@ -306,12 +304,8 @@ def test_the_plan_says_what_runs_where(tmp_path):
         "  Normalize(mean=(0.485, 0.456, 0.406), std=(0.229,...  table of values",
         "  = tensor of float32 [3, 224, 224]",
     ]
-    here, levels = plan.split(device=True)
-    assert [runs for _, runs in here.lines()] == ["", *["row of the batch"] * 3, "device", "device", ""]
-    assert levels.table.shape == (3, 256)
     blocks = recognise(cifar(v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor(), v1.RandomErasing()])))
     assert [runs for _, runs in blocks.lines()] == ["", "block of the batch", "table of values", "in place", ""]
-    assert blocks.split(device=True) == (blocks, None)
 
 
 def test_images_are_written_into_rows_of_their_own_shape_and_dtype():
