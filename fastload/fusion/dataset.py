@@ -267,14 +267,9 @@ def _window(moves: Sequence[tuple[MovingTransform, Params, Size]], size: Size) -
 def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
     """Return the draws that a batch of samples with these ids (:func:`~fastload.keys.seeding.sample_id`) has."""
     names = list(ids)
-    key = _key_of(seed, epoch)
+    key = Keys(seed, epoch, BATCH).key(0)
     try:
         return Draws(key, np.array(names, dtype=np.int64))
     except OverflowError:  # some are repeats, which the bits above tell from the first
         low = np.array([name & _LOW for name in names], dtype=np.uint64).astype(np.int64)
         return Draws(key, low, np.array([name >> 64 for name in names], dtype=np.int64))
-
-
-@functools.lru_cache(maxsize=16)  # that of one epoch or two, for every chunk
-def _key_of(seed: int, epoch: int) -> bytes:
-    return Keys(seed, epoch, BATCH).key(0)

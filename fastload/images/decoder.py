@@ -71,9 +71,14 @@ class Decoder:
 
         ``table``: [C, 256], contiguous, of the dtype of ``out``; None: levels stay as they are, uint8.
         """
+        if table is not None and table.dtype not in DTYPES:  # which the library does not write
+            pixels = torch.empty(out.shape, dtype=torch.uint8, device="cpu")
+            self.row(data, cut, None, pixels)
+            look_up(table, pixels, out)
+            return
         by = self._by_library(data, cut, table, out) if self.native and len(out) == 3 else "pillow"
         if by.startswith("pillow"):
-            pixels = torch.from_numpy(cut_out(_opened(data), cut)).permute(2, 0, 1)
+            pixels = torch.from_numpy(_cut_out(_opened(data), cut)).permute(2, 0, 1)
             if table is None:
                 out.copy_(pixels)
             else:
@@ -83,11 +88,7 @@ class Decoder:
                 self._counts[by] = self._counts.get(by, 0) + 1
 
     def counted(self) -> dict[str, int]:
-        """Return how many images were decoded since the last call, by what decoded them.
-
-        The keys are ``"native"`` or ``"pillow"``; ``"native, from coefficients"`` for records; ``"pillow (...)"`` for
-        those left to Pillow, with the reason.
-        """
+        """Return how many files were decoded since the last call, by what decoded them: for Pillow with the reason."""
         with self._lock:
             counts, self._counts = self._counts, {}
         return counts
@@ -96,19 +97,16 @@ class Decoder:
         """Write a row by the native library, and return what is counted; "pillow (...)": Pillow has to."""
         if max(cut.size) > MOST_SIDE:
             return "pillow (too large)"
-        if out.dtype not in DTYPES:
-            return "pillow (values of another dtype)"
-        if isinstance(data, np.ndarray):
-            row_of_image(data, cut, table, out)
-            return "native"
-        # Asked for first, without the interpreter's lock: what is not in memory yet is waited for there.
-        made = jpeg.row_of_jpeg(data, cut, table, out)
-        if not isinstance(made, Status):
-            return "native, from coefficients" if jpeg.is_record(data) else "native"
-        pixels = pixels_of(data) if made == Status.NOT_JPEG else None
-        if pixels is None:
-            return f"pillow ({'no JPEG file' if made == Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"
-        row_of_image(pixels, cut, table, out)
+        if not isinstance(data, np.ndarray):
+            # Asked for first, without the interpreter's lock: what is not in memory yet is waited for there.
+            made = jpeg.row_of_jpeg(data, cut, table, out)
+            if not isinstance(made, Status):
+                return "native, from coefficients" if jpeg.is_record(data) else "native"
+            pixels = pixels_of(data) if made is Status.NOT_JPEG else None
+            if pixels is None:
+                return f"pillow ({'no JPEG file' if made is Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"
+            data = pixels
+        row_of_image(data, cut, table, out)
         return "native"
 
 
@@ -126,7 +124,7 @@ def _opened(data: Data) -> PIL.Image.Image:
         return image.convert("RGB")
 
 
-def cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:
+def _cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:
     """Return what a cut makes of an image, by Pillow: [height, width, C] of its window, the caller's to change."""
     image = _cropped(image, cut.box)
     if cut.size != cut.box[2:]:
