@@ -14,8 +14,9 @@ from torch import Tensor
 from ..errors import ConfigError
 from .arguments import Fill, check_fill, check_probability, check_range, check_size, fill_values, in_float32
 from .base import BatchShape, Params, Transform, tensor_of
+from .boxes import Boxes, paste, places_of
 from .draws import Integers, Stream, first_fitting
-from .tensors import check_box, on_host
+from .tensors import on_host
 
 _ATTEMPTS = 10
 _LOW = 0xFFFFFFFF
@@ -37,33 +38,29 @@ class _Erasing(Transform):
         else:
             self.value = in_float32(check_fill("value", value))
 
-    def _boxes(self, stream: Stream, top: Integers, left: Integers, height: Integers, width: Integers) -> Params:
-        drawn = {"top": top, "left": left, "height": height, "width": width}
+    def _boxes(self, stream: Stream, *boxes: Integers) -> Params:
+        drawn = dict(zip(Boxes._fields, boxes, strict=True))
         if self.value is None:
             drawn["noise"] = stream.words(2).astype(np.int64)
         return {name: tensor_of(values, torch.int64) for name, values in drawn.items()}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        if on_host(images):
-            images = images.clone()
-            self.erase(images, params)
-            return images
-        return _erase_all(images, params, self._values(images))
+        return self._erased(images, params)
 
     def erase(self, images: Tensor, params: Params) -> None:
-        """Erase the boxes in images on the CPU, where they can be read one by one, in place."""
-        _erase_each(images, params, self._values(images))
+        """Erase the boxes in images on the CPU, in place."""
+        self._erased(images, params, inplace=True)
 
-    def _values(self, images: Tensor) -> Tensor | None:
-        """Return what boxes are filled with; None: noise."""
-        if self.value is not None:
-            return fill_values("value", self.value, images)
-        if not images.is_floating_point():
+    def _erased(self, images: Tensor, params: Params, inplace: bool = False) -> Tensor:
+        if self.value is None and not images.is_floating_point():
             raise TypeError(
                 f"{type(self).__name__} with value='random' fills in noise of mean 0 and deviation 1, which needs "
                 f"float images, got {images.dtype}; convert and normalise them before"
             )
-        return None
+        boxes = Boxes(*(params[name] for name in Boxes._fields))
+        if self.value is None:
+            return _with_noise(images, boxes, params["noise"], inplace)
+        return paste(images, boxes, fill_values("value", self.value, images), inplace=inplace)
 
 
 class RandomErasing(_Erasing):
@@ -154,45 +151,17 @@ class Cutout(_Erasing):
         return self._boxes(stream, *starts, *lengths)
 
 
-def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> None:
-    """Erase the boxes one by one, in place, on the CPU, where they can be read."""
+def _with_noise(images: Tensor, boxes: Boxes, words: Tensor, inplace: bool) -> Tensor:
+    """Return the images with normal noise in the boxes; on the CPU it is made for these alone."""
     places = torch.arange(images[0].numel(), device=images.device).view(images.shape[1:])
-    boxes = (params[name].tolist() for name in ("top", "left", "height", "width"))
-    for sample, (top, left, height, width) in enumerate(zip(*boxes, strict=True)):
-        if height and width:
-            check_box(images, top, left, height, width)
-            rows, cols = slice(top, top + height), slice(left, left + width)
-            if values is None:
-                images[sample, :, rows, cols] = normal_noise(params["noise"][sample], places[:, rows, cols])
-            else:
-                images[sample, :, rows, cols] = values
-
-
-def _erase_all(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
-    """Return the images with the boxes erased at once; reads no value."""
-    num, channels, height, width = images.shape
-    rows, cols = (
-        (places >= params[start][:, None]) & (places < (params[start] + params[length])[:, None])
-        for places, start, length in (
-            (torch.arange(height, device=images.device), "top", "height"),
-            (torch.arange(width, device=images.device), "left", "width"),
-        )
-    )
-    inside = rows[:, None, :, None] & cols[:, None, None, :]
-    if values is not None:
-        return torch.where(inside, values, images)
-    places = torch.arange(channels * height * width, device=images.device).view(channels, height, width)
-    step = max(1, _CHUNK // places.numel())
-    return torch.cat(
-        [
-            torch.where(
-                inside[begin : begin + step],
-                normal_noise(params["noise"][begin : begin + step, :, None, None, None], places).to(images.dtype),
-                images[begin : begin + step],
-            )
-            for begin in range(0, num, step)
-        ]
-    )
+    if not on_host(images):
+        parts = words[:, :, None, None, None].split(max(1, _CHUNK // places.numel()))
+        return paste(images, boxes, torch.cat([normal_noise(part, places).to(images.dtype) for part in parts]))
+    found = images if inplace else images.clone()
+    for sample, top, left, height, width in places_of(boxes, images):
+        rows, cols = slice(top, top + height), slice(left, left + width)
+        found[sample, :, rows, cols] = normal_noise(words[sample], places[:, rows, cols])
+    return found
 
 
 def normal_noise(words: Tensor, places: Tensor) -> Tensor:

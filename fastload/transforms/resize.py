@@ -12,13 +12,12 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..native.arrays import AxisStep, StepKind
-from . import fused
 from .arguments import check_flag, check_interpolation, check_range, check_size
-from .arithmetic import Arithmetic, Operation
 from .base import BatchShape, Params, shape_of, tensor_of
+from .boxes import Boxes, whole_box
 from .draws import Integers, Stream, first_fitting, to_integers
 from .gather import MovingTransform
-from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
+from .resampling import nearest_places, resample, resize_boxes, resize_natively
 from .tensors import on_host
 
 _NEAREST = ("nearest", "nearest-exact")
@@ -44,31 +43,11 @@ class _Resizing(MovingTransform):
     def transform(self, images: Tensor, params: Params) -> Tensor:
         if self.only_moves:
             return super().transform(images, params)
-        if self.launches(images):
-            return self.launched(images, params, None, Arithmetic(Operation.COPY, images.dtype))
-        return self.resized(images, params, None)
-
-    def launches(self, images: Tensor) -> bool:
-        """Return whether a Triton kernel resizes these images."""
-        return self.antialias and images.dtype == torch.uint8 and fused.takes(images)
-
-    def launched(self, images: Tensor, params: Params, flip: Tensor | None, arithmetic: Arithmetic) -> Tensor:
-        """Return the resized images, some flipped left to right, with their values changed, in one launch."""
-        shape = shape_of(images)
-        boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
-
-        def by_torch() -> Tensor:
-            return arithmetic.apply(self.resized(images, params, flip))
-
-        return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic, by_torch)
-
-    def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
-        """Return the resized images, by torch's operations; not for a nearest interpolation. ``flip``: [N]."""
         shape = shape_of(images)
         boxes, after = self._boxes(params, shape, images.device), self.shape_after(shape)
         size = after.height, after.width  # torch.compile takes no part of a named tuple before 2.7
         resize = resize_boxes if on_host(images) else resample
-        return resize(images, boxes, size, self.interpolation, self.antialias, flip)
+        return resize(images, boxes, size, self.interpolation, self.antialias)
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
         """See ``MovingTransform``; for a nearest interpolation."""
@@ -120,9 +99,9 @@ class Resize(_Resizing):
                 f"max_size must be more than size, and size one number, for the shorter side, got {size=}, {max_size=}"
             )
 
-    def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
-        if flip is not None or not on_host(images):
-            return super().resized(images, params, flip)
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        if self.only_moves or not on_host(images):
+            return super().transform(images, params)
         after = self.shape_after(shape_of(images))
         size = after.height, after.width
         resized = resize_natively(images, size, self.interpolation, self.antialias)
