@@ -52,7 +52,6 @@ CASES = {
     "MixUp": Case(lambda: T.MixUp(num_classes=5), 1, 1e-6),
     "MixUpOrCutMix": Case(lambda: T.MixUpOrCutMix(num_classes=5), 1, 1e-6),
     "Normalize": Case(lambda: T.Normalize(MEAN, STD), dtypes=FLOATS),
-    "RandAugment": Case(lambda: T.RandAugment(fill=(100, 50, 0)), 8, 1e-3, 0.02, (torch.uint8,)),
     "RandomAdjustSharpness": Case(lambda: T.RandomAdjustSharpness(2.0), 1, 1e-5),
     "RandomAffine": Case(lambda: T.RandomAffine(20, (0.1, 0.2), (0.8, 1.2), 5, "bilinear"), 1, 1e-4, 0.001),
     "RandomAutocontrast": Case(T.RandomAutocontrast, 1, 1e-5),
@@ -71,7 +70,6 @@ CASES = {
     "Resize": Case(lambda: T.Resize(24), 1, 1e-5, 0.001),
     "ToDtype": Case(lambda: T.ToDtype(torch.bfloat16, scale=True)),
     "ToNormalized": Case(lambda: T.ToNormalized(MEAN, STD), NORMALIZED, NORMALIZED),
-    "TrivialAugmentWide": Case(T.TrivialAugmentWide, 8, 1e-3, 0.02),
 }
 NUM, SIDES = 16, (40, 36)
 

@@ -152,15 +152,22 @@ def with_transform(dataset: Dataset[Any], transform: Callable[[Any], Any]) -> Da
     return twin
 
 
-def sample_transform(recipe: Recipe, size: int, *, train: bool) -> v2.Compose:
-    """Return what the workers do with each image, to images of ``size`` pixels."""
-    if train and recipe.augment == "resized-crop":
-        steps: list[Any] = [v2.RandomResizedCrop(size, scale=(recipe.min_scale, 1.0))]
-    elif train or recipe.augment != "resized-crop":
-        steps = [v2.Resize((size, size))]
-    else:
-        steps = [v2.Resize(recipe.test_resize or size), v2.CenterCrop(size)]
+def sample_transform(recipe: Recipe, size: int, *, train: bool, resized: bool = True) -> v2.Compose:
+    """Return what the workers do with each image, to images of ``size`` pixels; ``resized``: or that have this size."""
+    steps: list[Any] = []
+    if resized:
+        steps = _resizing(recipe, size, train=train)
+    if train and recipe.trivial_augment:
+        steps.append(v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR))
     return v2.Compose([*steps, v2.PILToTensor()])
+
+
+def _resizing(recipe: Recipe, size: int, *, train: bool) -> list[Any]:
+    if train and recipe.augment == "resized-crop":
+        return [v2.RandomResizedCrop(size, scale=(recipe.min_scale, 1.0))]
+    if train or recipe.augment != "resized-crop":
+        return [v2.Resize((size, size))]
+    return [v2.Resize(recipe.test_resize or size), v2.CenterCrop(size)]
 
 
 def batch_transform(recipe: Recipe, size: int, num_classes: int, *, train: bool) -> T.Compose:
@@ -173,8 +180,6 @@ def batch_transform(recipe: Recipe, size: int, num_classes: int, *, train: bool)
         steps.append(T.RandomCrop(size, padding=recipe.padding, padding_mode=recipe.padding_mode))  # type: ignore[arg-type]
     if recipe.flip != "none":
         steps.append(T.RandomHorizontalFlip() if recipe.flip == "random" else T.AlternatingFlip())
-    if recipe.trivial_augment:
-        steps.append(T.TrivialAugmentWide(interpolation="bilinear"))
     steps.append(normalise)
     if recipe.cutout:
         steps.append(T.Cutout(recipe.cutout))
@@ -240,9 +245,8 @@ def test_loader(args: Namespace, recipe: Recipe, data: Data, world: World) -> An
 
 
 def _at_size(args: Namespace, recipe: Recipe, dataset: Dataset[Any], size: int, *, train: bool) -> Dataset[Any]:
-    if isinstance(dataset, CIFAR10) and size == 32 and recipe.augment != "resized-crop":
-        return with_transform(dataset, v2.Compose([v2.PILToTensor()]))  # it has this size already
-    return with_transform(dataset, sample_transform(recipe, size, train=train))
+    resized = not (isinstance(dataset, CIFAR10) and size == 32 and recipe.augment != "resized-crop")
+    return with_transform(dataset, sample_transform(recipe, size, train=train, resized=resized))
 
 
 def _loader(

@@ -54,7 +54,10 @@ def parse_arguments(recipes: dict[str, Recipe], words: Sequence[str] | None = No
     if args.download and args.dataset != "cifar10":
         parser.error(f"argument --download: is for --dataset cifar10 only, got --dataset {args.dataset}")
     default = {"digits": "digits", "cifar10": "cifar10-fast"}.get(args.dataset, "folder")
-    return args, with_options(recipes[args.recipe or default], args)
+    recipe = with_options(recipes[args.recipe or default], args)
+    if args.dataset == "digits" and recipe.trivial_augment:
+        parser.error("argument --trivial-augment: is for images of colours, and --dataset digits has none")
+    return args, recipe
 
 
 def _parser(recipes: dict[str, Recipe]) -> Parser:

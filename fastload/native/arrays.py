@@ -86,13 +86,13 @@ _large_pages = native.lazily("fastload_large_pages", None, ctypes.c_void_p, ctyp
 
 
 def takes(images: Tensor) -> bool:
-    """Return whether :class:`BatchWriter` takes these images."""
+    """Return whether :class:`BatchWriter` takes these images; of another dtype than uint8, their bytes."""
     return (
         not torch.compiler.is_compiling()
-        and images.dtype == torch.uint8
         and images.device.type == "cpu"
         and type(images) is Tensor  # a subclass such as FakeTensor may have no memory
         and max(images.shape) < _MAX_SIDE
+        and not images.requires_grad
         and native.available()
     )
 

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .affine import RandomAffine as RandomAffine
     from .affine import RandomRotation as RandomRotation
-    from .auto import RandAugment as RandAugment
-    from .auto import TrivialAugmentWide as TrivialAugmentWide
     from .base import BatchShape as BatchShape
     from .base import Transform as Transform
     from .compose import Compose as Compose
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "affine": ("RandomAffine", "RandomRotation"),
-    "auto": ("RandAugment", "TrivialAugmentWide"),
     "base": ("BatchShape", "Transform"),
     "compose": ("Compose",),
     "crop": ("AlternatingFlip", "CenterCrop", "RandomCrop", "RandomHorizontalFlip", "RandomVerticalFlip"),

@@ -32,12 +32,9 @@ from .arguments import (
 )
 from .base import BatchShape, Params, Transform, shape_of, tensor_of
 from .draws import Stream
-from .tensors import eager_on_cpu, matrix_dtype, narrowed, pick, wide_dtype
+from .tensors import in_parts, matrix_dtype, narrowed, wide_dtype
 
 _RADIANS = math.pi / 180
-
-# On the CPU batches are resampled part by part, which stay in its cache: numbers of a part's images, mask and grid.
-_CHUNK = 2**19
 
 
 class Resampled(Transform):
@@ -69,7 +66,7 @@ class Resampled(Transform):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         matrix = self.matrix(params, shape_of(images), images.device)
-        return warp(images, matrix, self.interpolation, self.fill)
+        return warp(images, matrix, interpolation=self.interpolation, fill=self.fill)
 
     def _middle(self, shape: BatchShape) -> tuple[float, float]:
         if self.center is None:
@@ -192,27 +189,13 @@ def _inverse(angle: Tensor, translate: Tensor, scale: Tensor, shear: Tensor, mid
     return torch.stack(rows, dim=-1).view(-1, 3, 3)
 
 
-def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) -> Tensor:
+@in_parts
+def warp(images: Tensor, matrix: Tensor, *, interpolation: str, fill: Fill | None) -> Tensor:
     """Return each image resampled where its matrix says; what lies outside is ``fill``, or 0 if that is None.
 
-    ``matrix``: [N, 3, 3], see the module; the last row may be missing. Cost: one ``grid_sample``; for each pixel 8
-    bytes of coordinates, and 4 (C + 1) of images in float32, with the mask that tells what lies outside.
+    ``matrix``: [N, 3, 3], see the module. Cost: one ``grid_sample``; for each pixel 8 bytes of coordinates, and
+    4 (C + 1) of images in float32, with the mask that tells what lies outside.
     """
-    num, channels, height, width = images.shape
-    step = num
-    if eager_on_cpu(images):
-        # grid_sample distributes samples over threads.
-        step = max(1, _CHUNK // (height * width * (channels + 3))) * torch.get_num_threads()
-    if step >= num:
-        return _warp_part(images, matrix, interpolation, fill)
-    warped = torch.empty_like(images)
-    for begin in range(0, num, step):
-        part = slice(begin, begin + step)
-        warped[part] = _warp_part(images[part], matrix[part], interpolation, fill)
-    return warped
-
-
-def _warp_part(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) -> Tensor:
     num, _, height, width = images.shape
     work = wide_dtype(images.dtype)
     values = None if fill is None else fill_values("fill", fill, images, work)
@@ -225,10 +208,8 @@ def _warp_part(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | 
     found = functional.grid_sample(source, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
     if masked and values is not None:
         found, share = found[:, :-1], found[:, -1:]
-        if interpolation == "nearest":
-            found = pick(share < 0.5, values.expand_as(found), found)
-        else:
-            found = (found - values) * share + values
+        # A share of the nearest is 0 or 1.
+        found = found.addcmul(values, 1 - share) if interpolation == "nearest" else (found - values) * share + values
     return narrowed(found.round() if images.dtype == torch.uint8 else found, images.dtype)
 
 
@@ -239,14 +220,12 @@ def _grid(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor
     # By a tensor, since a GPU multiplies by the inverse of a number.
     halves = [torch.full((1, 3), 0.5 * side, dtype=dtype, device=matrix.device) for side in (width, height)]
     scaled = matrix[:, :2].to(dtype) / torch.cat(halves)
-    if matrix.device.type != "cpu":
+    if matrix.device.type != "cpu" or torch.compiler.is_compiling():  # a loop would be compiled anew for each N
         # A product, a product, a sum, a sum, each rounded: a product of matrices may round factors to TF32 on a GPU.
         by_x, by_y, constant = (scaled[:, None, None, :, place] for place in range(3))
         return x[:, None] * by_x + y[..., None] * by_y + constant
     base = torch.stack(torch.broadcast_tensors(x, y, x.new_ones(())), dim=-1).view(1, -1, 3)
     by_sample = scaled.transpose(1, 2)
-    if torch.compiler.is_compiling():  # a loop would be compiled anew for each N
-        return base.expand(len(matrix), -1, -1).bmm(by_sample).view(-1, height, width, 2)
     # torchvision's own product, one sample at a time as it does it: whether MKL rounds each product, or uses FMA,
     # depends on the processor, and in the last rows of a batch on its size and the number of threads.
     grid = x.new_empty(len(matrix), height * width, 2)

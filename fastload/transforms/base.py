@@ -104,12 +104,8 @@ class Transform(nn.Module):
         if torch.compiler.is_compiling() or hasattr(images, "fake_mode"):
             return
         draws = Draws(_ANY_KEY, np.arange(len(images), dtype=np.int64), epochs=(0, _ANY_KEY))
-        check_params(
-            f"{type(self).__name__} got params",
-            params,
-            self.draw_for(draws, shape_of(images, self.layout)),
-            len(images),
-        )
+        wanted = self.draw_for(draws, shape_of(images, self.layout))
+        check_params(f"{type(self).__name__} got params", params, wanted)
 
     def forward(
         self,

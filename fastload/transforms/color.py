@@ -1,4 +1,4 @@
-"""Colour operations and filters on batches [N, C, H, W], each sample with its own factor.
+"""Changes of colours and blurs of batches [N, C, H, W], each sample with its own factor.
 
 Each sample equals the result of ``torchvision.transforms.v2.functional`` with its factor:
 
@@ -6,8 +6,7 @@ Each sample equals the result of ``torchvision.transforms.v2.functional`` with i
   another device, a product and a sum may be rounded once or twice, and truncated results differ by at most 1.
 * float32, float64: within 1e-5 (``adjust_hue`` works in float32, as torchvision's does).
 * float16, bfloat16: computed in float32 and rounded once, where torchvision rounds every step: within 8 units in the
-  last place of 1.0; nearer to the exact result where torchvision's error is amplified (autocontrast of a nearly
-  uniform image).
+  last place of 1.0.
 
 Factors are not checked, since that would wait for the device: they must be finite, and in torchvision's range.
 """
@@ -20,26 +19,27 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch's own code gives it
 from torch import Tensor
 
-from .tensors import in_parts, narrowed, pick, wide_dtype
+from .tensors import in_parts, narrowed, wide_dtype
 
 _TINY = torch.finfo(torch.float32).tiny
 
 
 @in_parts
 def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
-    """Adjust brightness, contrast or saturation, as chosen for each sample; or several, one after the other.
+    """Adjust brightness, contrast and saturation of each sample, one after the other.
 
-    Brightness is a product, contrast a blend with the mean of the grey levels, saturation one with the grey levels; a
-    factor of 1 leaves the image as it is. Contrast of uint8 images of more than 65,000 pixels: at most 1 apart from
-    torchvision, whose sum of so many is rounded.
+    Brightness is a product, contrast a blend with the mean of the grey levels, saturation one with the grey levels. A
+    factor of 1 leaves values as they are, but for those of floats outside of [0, 1], which are clipped. Contrast of
+    uint8 images of more than 65,000 pixels: at most 1 apart from torchvision, whose sum of so many is rounded.
 
-    ``kinds``: [N], or [N, T] in their order, int64: 0 for brightness, 1 for contrast, 2 for saturation; ``factors``: of
-    the same shape, at least 0.
+    ``kinds``: [N, T] in their order, int64: 0 for brightness, 1 for contrast, 2 for saturation; ``factors``: [N, T], at
+    least 0.
     """
-    kinds, factors = kinds.view(len(images), -1), factors.view(len(images), -1)
+    if images.shape[1] == 1:  # which have no saturation
+        factors = torch.where(kinds == 2, 1.0, factors)
     blended = _widened(images)
     for turn in range(kinds.shape[1]):
-        before, kind = blended, kinds[:, turn]
+        kind = kinds[:, turn]
         if turn > 0 and images.dtype == torch.uint8:
             blended = blended.floor_()  # as the conversion to uint8 would truncate them
         grey = _grey_of(images, blended)
@@ -47,8 +47,6 @@ def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
         other = (grey * _column(kind == 2, grey)).add_(_mean_of(grey) * _column(kind == 1, grey))
         inplace = blended is not images and images.shape[1] == 3
         blended = _mixed(images, blended, other, factors[:, turn], inplace=inplace)
-        if images.shape[1] == 1:  # which have no saturation
-            blended = pick((kind == 2).view(-1, 1, 1, 1), before, blended)
     return narrowed(blended, images.dtype)
 
 
@@ -115,103 +113,10 @@ def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
     return out
 
 
-@in_parts
-def rgb_to_grayscale(images: Tensor, *, num_output_channels: int = 1) -> Tensor:
-    """Return the grey levels of 1 or 3 channels, in 1 or in 3 channels: the same level three times."""
-    check_channels(images, "rgb_to_grayscale")
-    grey = images.clone() if images.shape[1] == 1 else narrowed(_luma(_widened(images)), images.dtype)
-    return grey.expand(-1, num_output_channels, -1, -1)
-
-
-@in_parts
-def invert(images: Tensor) -> Tensor:
-    """Return 255 - image, or 1 - image for floats."""
-    return images.bitwise_not() if images.dtype == torch.uint8 else 1.0 - images
-
-
-@in_parts
-def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
-    """Invert the values at or above thresholds, [N], at most 255, or 1 for floats; for any number of channels."""
-    if images.dtype == torch.uint8:
-        bounds = thresholds.to(torch.float32).ceil().clamp(0, 255).to(torch.uint8)  # the first not below
-        inverted = images.bitwise_not()
-    else:
-        bounds = thresholds.to(images.dtype)
-        inverted = 1.0 - images
-    return pick(images >= bounds.view(-1, 1, 1, 1), inverted, images)
-
-
-def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep the highest ``bits``, [N], integers in [0, 8], of each value; for any number of channels."""
-    bits = bits.to(torch.int32).view(-1, 1, 1, 1)
-    if images.dtype == torch.uint8:  # one step, with nothing in between that parts would keep in the caches
-        return images & (255 << (8 - bits)).bitwise_and_(255).to(torch.uint8)
-    return _posterized(images, bits)
-
-
-@in_parts
-def _posterized(images: Tensor, bits: Tensor) -> Tensor:
-    wide = _widened(images)
-    levels = (1 << bits).to(wide.dtype)
-    return torch.minimum((wide * levels).floor_().clamp_(min=0), levels - 1).div_(levels).to(images.dtype)
-
-
-@in_parts
-def autocontrast(images: Tensor) -> Tensor:
-    """Stretch each of 1 or 3 channels to the whole range of values. A uniform channel stays as it is."""
-    check_channels(images, "autocontrast")
-    wide = _widened(images)
-    bound = _bound(images)
-    values = _for_extremes(images)
-    low, high = (extreme.to(wide.dtype) for extreme in (values.amin((2, 3), True), values.amax((2, 3), True)))
-    uniform = low == high
-    scale = torch.where(uniform, 1.0, (high - low) * (1.0 / bound))
-    return narrowed((wide - torch.where(uniform, 0.0, low)).div_(scale).clamp_(0, bound), images.dtype)
-
-
-@in_parts
-def equalize(images: Tensor) -> Tensor:
-    """Equalise the histogram of each channel, as Pillow does. Floats are quantised to 256 levels first."""
-    if images.dtype == torch.uint8:
-        levels = images
-    else:
-        levels = narrowed(_widened(images).mul(256 - 1e-3), torch.uint8)
-    num, channels, height, width = images.shape
-    flat = levels.flatten(2).long()
-    counts = torch.zeros((num, channels, 256), dtype=torch.int32, device=images.device)
-    counts.scatter_add_(2, flat, torch.ones((), dtype=torch.int32, device=images.device).expand_as(flat))
-    # Pixels of the highest level are not counted.
-    highest = counts.gather(2, _for_extremes(levels).amax((2, 3)).long()[..., None])
-    step = (height * width - highest).div_(255, rounding_mode="floor")
-    divisor = step.clamp(min=1)
-    below = counts.cumsum(2) - counts
-    table = (below + divisor // 2).div_(divisor, rounding_mode="floor").clamp_(0, 255).to(torch.uint8)
-    table = torch.where(step == 0, torch.arange(256, dtype=torch.uint8, device=images.device), table)
-    equal = table.gather(2, flat).view(images.shape)
-    return equal if images.dtype == torch.uint8 else equal.to(images.dtype).mul_(1.0 / 255)
-
-
-@in_parts
-def adjust_sharpness(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend with a smoothed image by factors, [N]: 0 is smoothed, 1 the image itself. The outermost pixels keep theirs.
-
-    Images of less than 3 pixels in height or width are returned as they are.
-    """
-    check_channels(images, "adjust_sharpness")
-    if min(images.shape[2:]) <= 2:
-        return images
-    wide = _widened(images, copy=True)
-    inner = wide[..., 1:-1, 1:-1]
-    # All of the three by three pixels weigh 1/13, the middle one 5/13. Sums of uint8 are exact, and no thirteenth lies
-    # halfway between two integers, so the order of additions does not matter.
-    three = wide[..., :-2, :] + wide[..., 1:-1, :]
-    three = three.add_(wide[..., 2:, :])
-    smooth = three[..., :-2] + three[..., 1:-1]
-    smooth = smooth.add_(three[..., 2:]).add_(inner, alpha=4).mul_(1.0 / 13.0)
-    if images.dtype == torch.uint8:
-        smooth = smooth.round_()
-    inner.addcmul_(smooth.sub_(inner), _column(1 - factors, wide))
-    return narrowed(wide.clamp_(0, _bound(images)), images.dtype)
+def to_grey(images: Tensor) -> Tensor:
+    """Return the grey levels of 1 or 3 channels in as many channels."""
+    grey = images if images.shape[1] == 1 else narrowed(_luma(_widened(images)), images.dtype)
+    return grey.expand_as(images)
 
 
 @in_parts
@@ -222,8 +127,8 @@ def gaussian_blur(images: Tensor, sigmas: Tensor, *, kernel_size: tuple[int, int
     apart where a mean is within 1e-4 of half an integer, floats are within 1e-5 (float16 and bfloat16 are computed in
     float32 and rounded once: within 8 units in the last place of 1.0).
 
-    ``sigmas``: [N], or [N, 2] for x and y; above 0, in pixels; ``kernel_size``: (x, y), odd. A kernel that reaches
-    beyond the reflected image is a ValueError.
+    ``sigmas``: [N], above 0, in pixels; ``kernel_size``: (x, y), odd. A kernel that reaches beyond the reflected image
+    is a ValueError.
     """
     size_x, size_y = kernel_size
     height, width = images.shape[2:]
@@ -233,12 +138,9 @@ def gaussian_blur(images: Tensor, sigmas: Tensor, *, kernel_size: tuple[int, int
             "use a smaller kernel_size"
         )
     wide = _widened(images)
-    both = sigmas.to(wide.dtype).view(len(images), -1).expand(-1, 2)
+    sigmas = sigmas.to(wide.dtype)
     padded = F.pad(wide, [size_x // 2, size_x // 2, size_y // 2, size_y // 2], mode="reflect")
-    # One channel alone would be convolved by cuDNN, which rounds float32 to TF32 unless that is forbidden.
-    by_convolution = images.device.type == "cuda" and len(images) * images.shape[1] > 1
-    along = _along_by_convolution if by_convolution else _along
-    blurred = along(along(padded, 2, _taps(size_y, both[:, 1])), 3, _taps(size_x, both[:, 0]))
+    blurred = _along(_along(padded, 2, _taps(size_y, sigmas)), 3, _taps(size_x, sigmas))
     return narrowed(blurred.round_() if images.dtype == torch.uint8 else blurred, images.dtype)
 
 
@@ -261,17 +163,6 @@ def _along(images: Tensor, dim: int, taps: Tensor) -> Tensor:
     return total
 
 
-def _along_by_convolution(images: Tensor, dim: int, taps: Tensor) -> Tensor:
-    """Return the same by one kernel: a convolution of N * C channels that have nothing to do with each other."""
-    num, channels, height, width = images.shape
-    shape = (num * channels, 1, -1, 1) if dim == 2 else (num * channels, 1, 1, -1)
-    weights = taps.repeat_interleave(channels, dim=0).view(shape)
-    # Contiguous, so that a single channels-last image is not given to cuDNN either.
-    together = images.reshape(1, num * channels, height, width).contiguous()
-    found = F.conv2d(together, weights, groups=num * channels)
-    return found.view(num, channels, *found.shape[2:])
-
-
 def check_channels(images: Tensor, name: str) -> None:
     """Raise a TypeError unless images have 1 or 3 channels."""
     if images.shape[1] not in (1, 3):
@@ -282,15 +173,9 @@ def _bound(images: Tensor) -> float:
     return 255.0 if images.dtype == torch.uint8 else 1.0
 
 
-def _widened(images: Tensor, *, copy: bool = False) -> Tensor:
+def _widened(images: Tensor) -> Tensor:
     """Return the images in the dtype to compute in: float64 if they are, else float32."""
-    return images.to(wide_dtype(images.dtype), copy=copy)
-
-
-def _for_extremes(images: Tensor) -> Tensor:
-    """Return the images in a dtype for which compiled amin and amax are right."""
-    # Inductor's amin of uint8 on the CPU is always 0 in torch 2.13; eager, bytes are read faster.
-    return images.short() if torch.compiler.is_compiling() and images.dtype == torch.uint8 else images
+    return images.to(wide_dtype(images.dtype))
 
 
 def _column(factors: Tensor, wide: Tensor) -> Tensor:

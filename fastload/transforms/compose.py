@@ -19,15 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from . import fused
 from .affine import Resampled, warp
 from .arguments import Fill
-from .arithmetic import Arithmetic, Operation
 from .base import BatchShape, Layout, Transform, shape_of
-from .crop import Flip, RandomHorizontalFlip
+from .crop import Flip
 from .draws import Draws
 from .gather import MovingTransform, transformed
-from .resize import RandomResizedCrop, Resize
 from .tensors import memory_format_of
 from .values import Normalize, ToDtype, ValueTransform, arithmetic_of
 
@@ -43,10 +40,7 @@ class Compose(Transform):
     * affine transforms with the same interpolation and fill value, and flips: their matrices are multiplied, and the
       images are resampled once. One after the other they would be resampled several times, each time losing sharpness,
       and lose what an earlier one moves out of the image: results differ at the borders and by interpolation. Turns
-      by multiples of 90 degrees and flips with the interpolation "nearest" are equal bit for bit;
-    * RandomResizedCrop and a RandomHorizontalFlip after it. Equal bit for bit on the CPU; elsewhere products of
-      matrices may add in another order, in the last place;
-    * antialiased resizes and the conversion or normalisation after them: on CUDA one launch of a Triton kernel.
+      by multiples of 90 degrees and flips with the interpolation "nearest" are equal bit for bit.
 
     Pixels that are moved or converted are equal bit for bit, and so are floats that ``Normalize`` has normalised.
     ``ToDtype`` from uint8 with ``Normalize`` after it is ``ToNormalized``, with its tolerance.
@@ -126,22 +120,17 @@ class Compose(Transform):
     def extra_repr(self) -> str:
         """Return what is done in one pass."""
         names = iter(self._names)
-        anywhere: list[str] = []
-        lines: dict[str, list[str]] = {}
+        anywhere, in_one_call = [], []
         for stage in self._stages:
             parts = [" + ".join(islice(names, len(part))) for part in (stage.members[: stage.split], stage.values)]
             anywhere += [part for part in parts if "+" in part]
-            if all(parts):
-                lines.setdefault(stage.where, []).append(" + ".join(parts))
-        merged = {"in one pass": anywhere, **lines} if anywhere else lines
-        return "\n".join(f"{where}: {'; '.join(chains)}" for where, chains in merged.items())
+            in_one_call += [" + ".join(parts)] * all(parts)
+        merged = {"in one pass": anywhere, "in one launch with Triton, or one native call from uint8": in_one_call}
+        return "\n".join(f"{where}: {'; '.join(chains)}" for where, chains in merged.items() if chains)
 
 
 class ComposeStage:
     """Members of a Compose, in order, that are done as one; here, a single one that cannot be merged."""
-
-    where = ""
-    """Where the values are changed in the same pass, for ``print``."""
 
     def __init__(self, members: Sequence[Any]) -> None:
         self.members = list(members)
@@ -156,40 +145,16 @@ class ComposeStage:
         transformed: Tensor = member.transform(images, params[0])
         return transformed
 
-    def _arithmetic(self, images: Tensor) -> Arithmetic:
-        if not self.values:
-            return Arithmetic(Operation.COPY, images.dtype)
-        return arithmetic_of(self.values, images.dtype, images.shape[1])
-
 
 class OnePass(ComposeStage):
     """Members that only move pixels, and what changes the values behind them."""
-
-    where = "in one launch with Triton, or one native call from uint8"
 
     def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
         moving = self.members[: self.split]
         fills = list(_fills(moving))  # torch.compile knows no next() with a default before 2.7
         fill = fills[0] if fills else None
-        return transformed(images, moving, params[: self.split], fill, self._arithmetic(images))
-
-
-class Resized(ComposeStage):
-    """A resize that computes values, a flip behind a RandomResizedCrop, and what changes the values behind them."""
-
-    where = "in one launch with Triton"
-
-    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        resize, arithmetic = self.members[0], self._arithmetic(images)
-        flip = params[1]["flip"] if self.split > 1 else None
-        if not resize.launches(images):
-            images = resize.resized(images, params[0], flip)
-        elif fused.computes(images, arithmetic):
-            launched: Tensor = resize.launched(images, params[0], flip, arithmetic)
-            return launched
-        else:
-            images = resize.launched(images, params[0], flip, Arithmetic(Operation.COPY, images.dtype))
-        return transformed(images, [], [], None, arithmetic)
+        arithmetic = arithmetic_of(self.values, images.dtype, images.shape[1]) if self.values else None
+        return transformed(images, moving, params[: self.split], fill, arithmetic)
 
 
 class Warped(ComposeStage):
@@ -204,7 +169,7 @@ class Warped(ComposeStage):
             composed = matrix if composed is None else torch.matmul(composed, matrix)
         assert composed is not None
         settings = next(member for member in self.members if isinstance(member, Resampled))
-        return warp(images, composed, settings.interpolation, settings.fill)
+        return warp(images, composed, interpolation=settings.interpolation, fill=settings.fill)
 
 
 def numbered(names: Iterable[str]) -> list[str]:
@@ -237,10 +202,6 @@ def _kind(members: Sequence[Transform]) -> type[ComposeStage] | None:
         return None
     if all(isinstance(member, MovingTransform) and member.only_moves for member in front):
         return OnePass if len(_fills(front)) <= 1 else None
-    first, *flips = front
-    if isinstance(first, (Resize, RandomResizedCrop)) and (first.antialias or not values):
-        flipped = isinstance(first, RandomResizedCrop) and [isinstance(one, RandomHorizontalFlip) for one in flips]
-        return Resized if not flips or flipped == [True] else None
     if values:
         return None
     if all(isinstance(member, (Resampled, Flip)) for member in front):

@@ -13,10 +13,9 @@ from torch import Tensor
 from ..errors import ConfigError
 from ..native.arrays import AxisStep, StepKind
 from .arguments import check_fill, check_flag, check_probability, check_size, in_float32
-from .base import BatchShape, Params, Transform, tensor_of
-from .draws import Draws, Stream, to_integers
+from .base import BatchShape, Params, tensor_of
+from .draws import Stream, to_integers
 from .gather import MovingTransform
-from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument
 from .tensors import matrix_dtype
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
@@ -36,7 +35,7 @@ class _Padding(NamedTuple):
     bottom: int
 
 
-class RandomCrop(MovingTransform, SampleTransform):
+class RandomCrop(MovingTransform):
     """Pad each image, and crop it at its own random place.
 
     Args:
@@ -79,14 +78,9 @@ class RandomCrop(MovingTransform, SampleTransform):
         self.padding_mode = padding_mode
         if padding_mode == "constant" and (any(self.padding) or self.pad_if_needed):
             self.map_fill = self.fill
-        self.torchvision_fill = fill
-        """As torchvision's functions take it."""
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         self._check_mirrored(shape)
-        return self._starts(stream, shape)
-
-    def _starts(self, stream: Stream, shape: BatchShape) -> Params:
         padding = self.padding_of(shape.height, shape.width)
         rows = shape.height + padding.top + padding.bottom - self.size[0] + 1
         cols = shape.width + padding.left + padding.right - self.size[1] + 1
@@ -131,54 +125,8 @@ class RandomCrop(MovingTransform, SampleTransform):
                 f"{tuple(padding)} for images of {(shape.height, shape.width)}; 'edge' has no such limit"
             )
 
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomCrop:
-        padding = given.padding
-        if padding is not None and version == "v2":  # its order is left, right, top, bottom
-            left, right, top, bottom = padding
-            padding = (left, top, right, bottom)
-        fill, mode = fill_argument(given.fill, state, version) or 0, given.padding_mode
-        made = cls(given.size, padding, bool(given.pad_if_needed), 0, mode)
-        if isinstance(fill, tuple) and len(fill) not in (1, state.channels):
-            raise NotRecognised(f"fill for {len(fill)} channels, and the image has {state.channels}")
-        if mode == "constant":
-            return cls(made.size, padding, made.pad_if_needed, fill, mode)
-        if isinstance(fill, tuple) and state.kind != "PIL":
-            raise NotRecognised(f"fill for each channel, and padding_mode={mode!r}")
-        return made
 
-    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        return self._draw_by_size(draws, name, sizes, self._starts)  # Pillow mirrors any number of pixels
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        functional, mode, fill = self.functional, self.padding_mode, self.torchvision_fill
-        height, width = functional.get_dimensions(image)[1:]
-        if self.version == "v2":
-            padding = self.padding_of(height, width)
-            if any(padding):
-                fill = list(fill) if isinstance(fill, tuple) else fill
-                image = functional.pad(image, padding=list(padding), fill=fill, padding_mode=mode)
-            if tuple(functional.get_dimensions(image)[1:]) == self.size:
-                return image
-            return functional.crop(image, *params, *self.size)
-        # As v1, in up to three steps: pixels mirrored twice are not those mirrored once.
-        if any(self.padding):
-            image = functional.pad(image, list(self.padding), fill, mode)
-            height, width = functional.get_dimensions(image)[1:]
-        if self.pad_if_needed and width < self.size[1]:
-            image = functional.pad(image, [self.size[1] - width, 0], fill, mode)
-        if self.pad_if_needed and height < self.size[0]:
-            image = functional.pad(image, [0, self.size[0] - height], fill, mode)
-        return functional.crop(image, *params, *self.size)
-
-    def batched(self, before: State) -> list[Transform] | None:
-        if self.version == "v1" and self.pad_if_needed and self.padding_mode in ("reflect", "symmetric"):
-            return None
-        fits = before.dtype.is_floating_point or all(0 <= level < 256 for level in self.fill)
-        return [self] if fits else None
-
-
-class CenterCrop(MovingTransform, SampleTransform):
+class CenterCrop(MovingTransform):
     """Crop the centre of each image; pad a smaller one with zeros first.
 
     Args:
@@ -201,14 +149,11 @@ class CenterCrop(MovingTransform, SampleTransform):
         )
         return rows, cols
 
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        return self.functional.center_crop(image, list(self.size))
-
     def shape_after(self, shape: BatchShape) -> BatchShape:
         return BatchShape(shape.num, shape.channels, *self.size)
 
 
-class Flip(MovingTransform, SampleTransform):
+class Flip(MovingTransform):
     """Either flip, of each image or not; parameters: ``flip``, [N], bool."""
 
     dim: int
@@ -230,10 +175,6 @@ class Flip(MovingTransform, SampleTransform):
         diagonal = [torch.ones_like(sign)] * 3
         diagonal[1 - self.dim] = sign
         return torch.diag_embed(torch.stack(diagonal, dim=-1))
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        flip = self.functional.hflip if self.dim else self.functional.vflip
-        return flip(image) if params else image
 
 
 class RandomHorizontalFlip(Flip):

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from .arguments import Fill, check_fill, check_probability, check_range, check_size, fill_values, in_float32
-from .base import DTYPES, BatchShape, Params, Transform, tensor_of
-from .draws import Draws, Integers, Stream, first_fitting
-from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument
-from .tensors import check_box, on_host
+from .base import BatchShape, Params, Transform, tensor_of
+from .boxes import Boxes, paste, places_of
+from .draws import Integers, Stream, first_fitting
+from .tensors import on_host
 
 _ATTEMPTS = 10
 _LOW = 0xFFFFFFFF
@@ -38,23 +38,32 @@ class _Erasing(Transform):
         else:
             self.value = in_float32(check_fill("value", value))
 
-    def _boxes(self, stream: Stream, top: Integers, left: Integers, height: Integers, width: Integers) -> Params:
-        drawn = {"top": top, "left": left, "height": height, "width": width}
+    def _boxes(self, stream: Stream, *boxes: Integers) -> Params:
+        drawn = dict(zip(Boxes._fields, boxes, strict=True))
         if self.value is None:
             drawn["noise"] = stream.words(2).astype(np.int64)
         return {name: tensor_of(values, torch.int64) for name, values in drawn.items()}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
+        return self._erased(images, params)
+
+    def erase(self, images: Tensor, params: Params) -> None:
+        """Erase the boxes in images on the CPU, in place."""
+        self._erased(images, params, inplace=True)
+
+    def _erased(self, images: Tensor, params: Params, inplace: bool = False) -> Tensor:
         if self.value is None and not images.is_floating_point():
             raise TypeError(
                 f"{type(self).__name__} with value='random' fills in noise of mean 0 and deviation 1, which needs "
                 f"float images, got {images.dtype}; convert and normalise them before"
             )
-        values = None if self.value is None else fill_values("value", self.value, images)
-        return _erase_each(images, params, values) if on_host(images) else _erase_all(images, params, values)
+        boxes = Boxes(*(params[name] for name in Boxes._fields))
+        if self.value is None:
+            return _with_noise(images, boxes, params["noise"], inplace)
+        return paste(images, boxes, fill_values("value", self.value, images), inplace=inplace)
 
 
-class RandomErasing(_Erasing, SampleTransform):
+class RandomErasing(_Erasing):
     """Erase a random rectangle of each image with probability p.
 
     Args:
@@ -76,10 +85,6 @@ class RandomErasing(_Erasing, SampleTransform):
     Source:
         Zhong et al., "Random erasing data augmentation" (2020).
     """
-
-    role = "erase"
-    torchvision_value: Any = None
-    """The value of torchvision's transform, not rounded to float32."""
 
     def __init__(
         self,
@@ -111,48 +116,6 @@ class RandomErasing(_Erasing, SampleTransform):
             height,
             width,
         )
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomErasing:
-        if state.kind == "PIL":
-            raise NotRecognised("RandomErasing of a PIL image")
-        value: Any = "random"
-        if given.value is not None and not isinstance(given.value, str):
-            value = numbers_argument(given.value)
-            if len(value) not in (1, state.channels):
-                raise NotRecognised(f"values for {len(value)} channels, and the image has {state.channels}")
-        elif not state.dtype.is_floating_point:
-            raise NotRecognised("RandomErasing with noise, of integers")
-        made = cls(given.p, given.scale, given.ratio, value)
-        made.torchvision_value = value
-        return made
-
-    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        return self._draw_by_size(draws, name, sizes, self.draw)
-
-    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
-        """Return (top, left, height, width, words of the noise or None) of each sample; None if nothing is erased."""
-        boxes = zip(*(drawn[name].tolist() for name in ("top", "left", "height", "width")), strict=True)
-        words = drawn["noise"].tolist() if "noise" in drawn else [None] * count
-        return [
-            (*box, None if noise is None else tuple(noise)) if box[2] and box[3] else None
-            for box, noise in zip(boxes, words, strict=True)
-        ]
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        """Return what torchvision's function makes of the image; noise is that of the batched form."""
-        return image if params is None else self.functional.erase(image, *params[:4], self.values(image.shape, params))
-
-    def values(self, shape: tuple[int, ...], params: Any) -> Tensor:
-        """Return what the box of a sample is filled with: [C, 1, 1] or [C, height, width]."""
-        if self.value is not None:
-            return torch.tensor(self.torchvision_value, device="cpu")[:, None, None]
-        top, left, height, width, words = params
-        places = torch.arange(shape[0] * shape[1] * shape[2], device="cpu").view(shape)
-        return normal_noise(torch.tensor(words, device="cpu"), places[:, top : top + height, left : left + width])
-
-    def batched(self, before: State) -> list[Transform] | None:
-        return [self] if before.dtype in DTYPES else None
 
 
 class Cutout(_Erasing):
@@ -188,47 +151,17 @@ class Cutout(_Erasing):
         return self._boxes(stream, *starts, *lengths)
 
 
-def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
-    """Return the images with the boxes erased one by one, on the CPU, where they can be read."""
-    found = images.clone()
+def _with_noise(images: Tensor, boxes: Boxes, words: Tensor, inplace: bool) -> Tensor:
+    """Return the images with normal noise in the boxes; on the CPU it is made for these alone."""
     places = torch.arange(images[0].numel(), device=images.device).view(images.shape[1:])
-    boxes = (params[name].tolist() for name in ("top", "left", "height", "width"))
-    for sample, (top, left, height, width) in enumerate(zip(*boxes, strict=True)):
-        if height and width:
-            check_box(images, top, left, height, width)
-            rows, cols = slice(top, top + height), slice(left, left + width)
-            if values is None:
-                found[sample, :, rows, cols] = normal_noise(params["noise"][sample], places[:, rows, cols])
-            else:
-                found[sample, :, rows, cols] = values
+    if not on_host(images):
+        parts = words[:, :, None, None, None].split(max(1, _CHUNK // places.numel()))
+        return paste(images, boxes, torch.cat([normal_noise(part, places).to(images.dtype) for part in parts]))
+    found = images if inplace else images.clone()
+    for sample, top, left, height, width in places_of(boxes, images):
+        rows, cols = slice(top, top + height), slice(left, left + width)
+        found[sample, :, rows, cols] = normal_noise(words[sample], places[:, rows, cols])
     return found
-
-
-def _erase_all(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
-    """Return the images with the boxes erased at once; reads no value."""
-    num, channels, height, width = images.shape
-    rows, cols = (
-        (places >= params[start][:, None]) & (places < (params[start] + params[length])[:, None])
-        for places, start, length in (
-            (torch.arange(height, device=images.device), "top", "height"),
-            (torch.arange(width, device=images.device), "left", "width"),
-        )
-    )
-    inside = rows[:, None, :, None] & cols[:, None, None, :]
-    if values is not None:
-        return torch.where(inside, values, images)
-    places = torch.arange(channels * height * width, device=images.device).view(channels, height, width)
-    step = max(1, _CHUNK // places.numel())
-    return torch.cat(
-        [
-            torch.where(
-                inside[begin : begin + step],
-                normal_noise(params["noise"][begin : begin + step, :, None, None, None], places).to(images.dtype),
-                images[begin : begin + step],
-            )
-            for begin in range(0, num, step)
-        ]
-    )
 
 
 def normal_noise(words: Tensor, places: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The kernels behind ``fastload.transforms.fused``; the only module that imports Triton, and only where it is used.
+"""The kernel behind ``fastload.transforms.fused``; the only module that imports Triton, and only where it is used.
 
 ::
 
@@ -118,6 +118,14 @@ def _tile(height, width, rows, layout: tl.constexpr, tile_cols: tl.constexpr):
 
 
 @triton.jit
+def _spread(value, many: tl.constexpr, channels_last: tl.constexpr, tile_rows: tl.constexpr, tile_cols: tl.constexpr):
+    """Return a value of each channel, as ``_of_channel`` gives it, as a tile."""
+    if channels_last and many > 1:
+        value = value[None, :]
+    return tl.broadcast_to(value, (tile_rows, tile_cols))
+
+
+@triton.jit
 def _filled(bits, fill, many: tl.constexpr, row_inside, col_inside, channels_last: tl.constexpr):
     """Return the bits of a tile, with those of the fill value where a row or a column has no source."""
     # By bits, not by booleans, of which a thread has more than predicates: two instructions for each number.
@@ -203,138 +211,3 @@ def transformed(
             bits = _filled(bits, fill, len(fills), row_inside, col_inside, layout[1])
         number = _computed(bits, factor, summand, len(factors), arithmetic, layout[1]).to(out.dtype.element_ty)
         tl.store(target[None, :] + (row * length)[:, None], number, mask=row_there[:, None] & there[None, :])
-
-
-@triton.jit
-def _spread(value, many: tl.constexpr, channels_last: tl.constexpr, tile_rows: tl.constexpr, tile_cols: tl.constexpr):
-    """Return a value of each channel, as ``_of_channel`` gives it, as a tile."""
-    if channels_last and many > 1:
-        value = value[None, :]
-    return tl.broadcast_to(value, (tile_rows, tile_cols))
-
-
-@triton.jit
-def _within(value, least, most):
-    """Return a number of pixels that was drawn: between bounds, so that nothing else is read or looped over."""
-    return tl.minimum(tl.maximum(value, least), most).to(tl.int32)
-
-
-@triton.jit
-def _share(pixel, middle, length, narrow, cubic: tl.constexpr):
-    """Return how much of a box's pixels is in the result's, but for the sum; see ``resampling.weights``."""
-    distance = tl.abs((pixel - middle + 0.5) * narrow)
-    if cubic:
-        near = (1.5 * distance - 2.5) * distance * distance + 1.0
-        far = ((distance - 5.0) * distance + 8.0) * distance * -0.5 + 2.0
-        share = tl.where(distance < 1.0, near, tl.where(distance < 2.0, far, 0.0))
-    else:
-        share = tl.maximum(1.0 - distance, 0.0)
-    return tl.where((pixel >= 0) & (pixel < length), share, 0.0)
-
-
-@triton.jit
-def _level(value):
-    """Return the nearest level of uint8, halves upwards."""
-    return tl.minimum(tl.maximum(tl.floor(value + 0.5), 0.0), 255.0)
-
-
-@triton.jit
-def _quotient(dividend, divisor):
-    """Return a quotient rounded as torch rounds it: a plain one of float32 is up to two units off on a device."""
-    zero = tl.full([], 0.0, tl.float32)
-    dividend, divisor = tl.broadcast(zero + dividend, zero + divisor)
-    return tl.div_rn(dividend, divisor)
-
-
-@triton.jit
-def _axis(length, size, index, cubic: tl.constexpr):
-    """Return how an axis of a box is resized: its scale, how far a filter reaches, and the middles of positions."""
-    scale = _quotient(length.to(tl.float32), size)
-    spread = tl.maximum(scale, 1.0)
-    reach: tl.constexpr = 2.0 if cubic else 1.0
-    return scale, reach * spread, _quotient(1.0, spread), scale * (index.to(tl.float32) + 0.5)
-
-
-@triton.jit
-def _weighed(pixels, stride, first, taps, axis, length, wide: tl.constexpr, cubic: tl.constexpr):
-    """Return the weighted sums along a row of the box, not divided by the sum of the weights."""
-    total = tl.full(first.shape, 0.0, tl.float32)
-    for tap in range(taps):
-        share = _share(first + tap, axis[3], length, axis[2], cubic)
-        pixel = tl.minimum(tl.maximum(first + tap, 0), length - 1)
-        if wide:
-            pixel = pixel.to(tl.int64)
-        total += share * tl.load(pixels + pixel * stride).to(tl.int32).to(tl.float32)
-    return total
-
-
-@triton.jit
-def resized(
-    images,  # uint8
-    out,
-    boxes,  # tops, lefts, heights, widths: [N] each, int64
-    flips,  # [N], uint8, or None
-    shape,  # strides of the images (sample, channel, row, column); their height and width; those of the result
-    per_channel,  # factors and summands: one, or one for each channel
-    config: tl.constexpr,  # see fused.resized
-):
-    """Make tile_rows rows of the same tile_cols numbers: of each row of the box, weigh its columns, then the row.
-
-    The sums along a row are rounded to levels, and belong to all rows of the tile.
-    """
-    line: tl.constexpr = config[0]
-    cubic: tl.constexpr = config[1]
-    layout: tl.constexpr = config[2]
-    wide: tl.constexpr = config[3]
-    tile_rows: tl.constexpr = config[4]
-    tile_cols: tl.constexpr = config[5]
-    strides, source_height, source_width, height, width = shape
-    factors, summands = per_channel
-    sample, channel, col, at, length, first_row, start = _tile(height, width, tile_rows, layout, tile_cols)
-    row = first_row + tl.arange(0, tile_rows)
-    top = _within(tl.load(boxes[0] + sample), 0, source_height - 1)
-    left = _within(tl.load(boxes[1] + sample), 0, source_width - 1)
-    box_height = _within(tl.load(boxes[2] + sample), 1, source_height - top)
-    box_width = _within(tl.load(boxes[3] + sample), 1, source_width - left)
-    # Rows and columns after the last are as the last, so that no sum is 0; they are not stored.
-    col = tl.minimum(col, width - 1)
-    if flips is not None:
-        col = tl.where(tl.load(flips + sample) != 0, width - 1 - col, col)
-
-    # The first pixel of the box in each column's sum, and how many may be.
-    along = _axis(box_width, width, col, cubic)
-    first = tl.floor(along[3] - along[1] + 0.5).to(tl.int32)
-    taps = tl.ceil(2.0 * along[1]).to(tl.int32) + 1
-    col_sum = tl.full((tile_cols,), 0.0, tl.float32)
-    for tap in range(taps):
-        col_sum += _share(first + tap, along[3], box_width, along[2], cubic)
-    by_sum = _quotient(1.0, col_sum)
-
-    # Likewise the rows; and which of the box are in any of the tile.
-    down = _axis(box_height, height, tl.minimum(row, height - 1), cubic)
-    begin = tl.floor(down[0] * (first_row + 0.5) - down[1]).to(tl.int32)
-    end = tl.ceil(down[0] * (first_row + tile_rows - 0.5) + down[1]).to(tl.int32) + 1
-    row_sum = tl.full((tile_rows,), 0.0, tl.float32)
-    total = tl.full((tile_rows, tile_cols), 0.0, tl.float32)
-    if wide:
-        channel = channel.to(tl.int64)
-    box = images + sample * strides[0] + left.to(tl.int64) * strides[3]
-    for place in range(tl.maximum(begin, 0), tl.minimum(end, box_height)):
-        pixels = box + (top + place).to(tl.int64) * strides[2] + channel * strides[1]
-        levels = _level(_weighed(pixels, strides[3], first, taps, along, box_width, wide, cubic) * by_sum)
-        share = _share(place, down[3], box_height, down[2], cubic)
-        row_sum += share
-        total += share[:, None] * levels[None, :]
-
-    number = _level(total * _quotient(1.0, row_sum)[:, None])
-    if line:
-        by = _spread(_of_channel(factors, channel), len(factors), layout[1], tile_rows, tile_cols)
-        more = _spread(_of_channel(summands, channel), len(summands), layout[1], tile_rows, tile_cols)
-        number = tl.fma(number, by, more)
-    elif out.dtype.element_ty == tl.uint8:
-        number = number.to(tl.int32)
-    target = out + start + at
-    if wide:
-        row = row.to(tl.int64)
-    there = (row < height)[:, None] & (at < length)[None, :]
-    tl.store(target[None, :] + (row * length)[:, None], number.to(out.dtype.element_ty), mask=there)

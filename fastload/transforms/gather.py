@@ -3,10 +3,10 @@
 ::
 
     params, shape ─> steps_of ─rows, cols─> on CUDA one Triton kernel, from uint8 on the CPU one native call
-                                     └────> else map_of ─rows [N, h], cols [N, w]─> gather_map ─> Arithmetic.apply
+                                     ├────> of floats on the CPU a native call ─> Arithmetic.apply
+                                     └────> elsewhere ─rows [N, h], cols [N, w]─> gather ─> Arithmetic.apply
 
-A map has for each row and column of the result its row or column in the source, or -1: the pixel is filled. Crops,
-flips, and resizing to the nearest pixel are such transforms.
+Crops, flips, and resizing to the nearest pixel are such transforms.
 """
 
 # N samples, C channels, H and W of the source, h and w of the result.
@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,18 +26,7 @@ from . import fused
 from .arguments import Fill, fill_numbers, fill_values
 from .arithmetic import Arithmetic, Operation
 from .base import BatchShape, Params, Transform, shape_of
-from .tensors import INTEGERS, memory_format_of, on_host
-
-_Runs: TypeAlias = list[tuple[slice, slice]]
-
-
-class IndexMap(NamedTuple):
-    """The source of each row and column of the result."""
-
-    rows: Tensor
-    """[N, h], int64: rows of the source, or -1."""
-    cols: Tensor
-    """[N, w], int64: columns of the source, or -1."""
+from .tensors import memory_format_of, on_host
 
 
 class MovingTransform(Transform):
@@ -88,10 +75,10 @@ def transformed(
     if not transforms and done.operation == Operation.COPY:
         return images
     rows, cols, after = steps_of(transforms, params, shape_of(images), images.device)
-    if fused.takes(images) and fused.computes(images, done, fill):
+    if fused.takes(images, done, fill):
         by_torch = functools.partial(_by_torch, images, rows, cols, after, fill, done)
         return fused.transformed(images, rows, cols, after[2:], fill, done, by_torch)
-    if arrays.takes(images) and done.dtype in arrays.DTYPES:
+    if arrays.takes(images) and images.dtype == torch.uint8 and done.dtype in arrays.DTYPES:
         out = arrays.empty(after, done.dtype, memory_format_of(images))
         table = None if done.operation == Operation.COPY else _table_of(done, after.channels)
         levels = None if fill is None else fill_numbers("fill", fill, after.channels, images.dtype)
@@ -108,9 +95,34 @@ def _by_torch(
     fill: Fill | None,
     arithmetic: Arithmetic,
 ) -> Tensor:
-    if rows or cols:
-        images = gather_map(images, map_of(rows, cols, after, images.device), fill)
+    if (rows or cols) and arrays.takes(images):
+        images = _moved(images, rows, cols, after, fill)
+    elif rows or cols:
+        by_row = _indices(rows, after.num, after.height, images.device)
+        images = gather(images, by_row, _indices(cols, after.num, after.width, images.device), fill)
     return arithmetic.apply(images)
+
+
+def _moved(
+    images: Tensor, rows: Sequence[AxisStep], cols: Sequence[AxisStep], after: BatchShape, fill: Fill | None
+) -> Tensor:
+    """Return images of any dtype with their pixels moved by the native library, which takes bytes for channels."""
+    lie = memory_format_of(images)
+
+    def planes(batch: Tensor) -> list[Tensor]:
+        # Of all channels, if they lie together, or of each: [N, bytes of a pixel, H, W].
+        parts = [batch.permute(0, 2, 3, 1)] if lie == torch.channels_last else batch[..., None].unbind(1)
+        return [part.view(torch.uint8).permute(0, 3, 1, 2) for part in parts]
+
+    out = torch.empty(after, dtype=images.dtype, device="cpu", memory_format=lie)
+    sources, targets = planes(images.contiguous(memory_format=lie)), planes(out)
+    levels: Sequence[Any] = [None] * len(sources)
+    if fill is not None:
+        values = fill_values("fill", fill, images).expand(after.channels, 1, 1).contiguous()
+        levels = values.view(torch.uint8).view(len(sources), -1).tolist()
+    for source, target, level in zip(sources, targets, levels, strict=True):
+        arrays.transformed(source, rows, cols, target, fill=level)
+    return out
 
 
 @functools.lru_cache(maxsize=64)
@@ -118,11 +130,6 @@ def _table_of(arithmetic: Arithmetic, channels: int) -> Tensor:
     """Return [C, 256]: the result of each value of uint8 in each channel."""
     levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(1, channels, 1, 256).contiguous()
     return arithmetic.apply(levels).view(channels, 256)
-
-
-def map_of(rows: Sequence[AxisStep], cols: Sequence[AxisStep], after: BatchShape, device: torch.device) -> IndexMap:
-    """Return the map of steps along the rows and along the columns. ``after``: the shape of the result."""
-    return IndexMap(_indices(rows, after.num, after.height, device), _indices(cols, after.num, after.width, device))
 
 
 def _indices(steps: Sequence[AxisStep], num: int, length: int, device: torch.device) -> Tensor:
@@ -156,32 +163,24 @@ def _sources(step: AxisStep, indices: Tensor) -> Tensor:
     return torch.where((moved < 0) | (moved >= side), -1, moved)
 
 
-def gather_map(images: Tensor, index_map: IndexMap, fill: Fill | None = None) -> Tensor:
-    """Return the images that a map describes; ``fill``: the value where an index is -1; None: no index is.
+def gather(images: Tensor, rows: Tensor, cols: Tensor, fill: Fill | None = None) -> Tensor:
+    """Return images of which each row and column comes from one of the source: [N, h] and [N, w], int64.
+
+    ``fill``: the value where one is -1; None: none is.
 
     Cost:
-        One gather, with 8 bytes of indices for each pixel of the result, and one more pass with ``fill``. On the CPU
-        a copy of the result's size, for crops and flips.
+        One gather, with 8 bytes of indices for each pixel of the result, and one more pass with ``fill``.
 
     Raises:
         ValueError: on the CPU: an index is outside of the images. Elsewhere indices are not read, nor checked.
     """
     if on_host(images):
-        indices = index_map.rows.numpy(), index_map.cols.numpy()
-        for name, along, side in zip(("rows", "columns"), indices, images.shape[2:], strict=True):
+        for name, along, side in (("rows", rows, images.shape[2]), ("columns", cols, images.shape[3])):
             if along.min() < (0 if fill is None else -1) or along.max() >= side:
                 raise ValueError(
                     f"these parameters take pixels from outside of images of {side} {name}; use parameters that were "
                     "drawn for images of this size"
                 )
-        rows, cols = (_runs(along) for along in indices)
-        if rows is not None and cols is not None:
-            return _copy_runs(images, rows, cols, (indices[0].shape[1], indices[1].shape[1]), fill)
-    return _gather(images, index_map, fill)
-
-
-def _gather(images: Tensor, index_map: IndexMap, fill: Fill | None) -> Tensor:
-    rows, cols = index_map
     num, channels, height, width = images.shape
     size = rows.shape[1], cols.shape[1]
     inside = None
@@ -200,42 +199,3 @@ def _gather(images: Tensor, index_map: IndexMap, fill: Fill | None) -> Tensor:
     if inside is None or fill is None:
         return found
     return torch.where(inside, found, fill_values("fill", fill, images))
-
-
-def _runs(indices: npt.NDArray[np.int64]) -> _Runs | None:
-    """Return, for each sample, which slice of the result is which slice of the source; None if one is not a run.
-
-    A run is a part of consecutive indices, upwards or downwards, with -1 before and after it.
-    """
-    positions = np.arange(indices.shape[1])
-    there = indices >= 0
-    length = there.sum(axis=1)
-    begin = there.argmax(axis=1)
-    samples = np.arange(len(indices))
-    start = indices[samples, begin]
-    step = np.where(length > 1, indices[samples, np.minimum(begin + 1, len(positions) - 1)] - start, 1)
-    after = positions - begin[:, None]
-    expected = np.where((after >= 0) & (after < length[:, None]), start[:, None] + step[:, None] * after, -1)
-    if (np.abs(step) != 1).any() or (expected != indices).any():
-        return None
-    runs = []
-    for first, many, source, stride in zip(begin.tolist(), length.tolist(), start.tolist(), step.tolist(), strict=True):
-        stop = source + many * stride
-        runs.append((slice(first, first + many), slice(source, stop if stop >= 0 else None, stride)))
-    return runs
-
-
-def _copy_runs(images: Tensor, rows: _Runs, cols: _Runs, size: tuple[int, int], fill: Fill | None) -> Tensor:
-    bits = INTEGERS[images.element_size()]
-    found = torch.empty(
-        (*images.shape[:2], *size), dtype=images.dtype, device="cpu", memory_format=memory_format_of(images)
-    )
-    source: npt.NDArray[Any] = images.view(bits).numpy()
-    target: npt.NDArray[Any] = found.view(bits).numpy()
-    outside = None if fill is None else fill_values("fill", fill, images).view(bits).numpy()
-    for sample, ((to_rows, from_rows), (to_cols, from_cols)) in enumerate(zip(rows, cols, strict=True)):
-        block = target[sample]
-        if outside is not None and (to_rows.stop - to_rows.start, to_cols.stop - to_cols.start) != size:
-            block[...] = outside
-        block[:, to_rows, to_cols] = source[sample, :, from_rows, from_cols]
-    return found

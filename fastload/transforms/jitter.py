@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torchvision.transforms.v2 import functional
 
 from ..errors import ConfigError
 from . import color
 from .arguments import check_integer, check_number, check_probability, check_range, check_size
 from .base import BatchShape, Params, Transform, tensor_of
-from .draws import Flags, Stream
-from .sample import Drawn, SampleTransform
+from .draws import Stream
 from .tensors import choose
 
 Range = float | Sequence[float] | None
@@ -24,7 +24,7 @@ _BLENDS = ("brightness", "contrast", "saturation")
 _HUE = len(_BLENDS)
 
 
-class ColorJitter(Transform, SampleTransform):
+class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue, in a random order for each sample.
 
     For the same parameters each sample equals the result of torchvision's functions: uint8 bit for bit on the CPU,
@@ -40,11 +40,8 @@ class ColorJitter(Transform, SampleTransform):
 
     Drawn: ``brightness``, ``contrast``, ``saturation``, ``hue`` [N], float32, each where it changes anything;
     ``order`` [N, number of them without hue], int64: 0 for brightness, 1 for contrast, 2 for saturation, in their
-    order; ``before_hue`` [N], int64, how many of these come before the hue; ``rows_before`` and ``rows_after``, lists
-    of int64 tensors: to which samples the first, second and third of them is done before and after the hue.
+    order; ``before_hue`` [N], int64, how many of these come before the hue.
     """
-
-    role = "color"
 
     def __init__(
         self, brightness: Range = None, contrast: Range = None, saturation: Range = None, hue: Range = None
@@ -57,7 +54,7 @@ class ColorJitter(Transform, SampleTransform):
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         places = np.argsort(stream.permutation(4), axis=1)  # [N, 4]: where in the order each of them is
-        params: dict[str, Any] = {}
+        params: Params = {}
         for name in (*_BLENDS, "hue"):
             limits = getattr(self, name)
             # Drawn whether or not it is used: the others do not depend on it.
@@ -70,47 +67,20 @@ class ColorJitter(Transform, SampleTransform):
             before = (places[:, used] < places[:, _HUE, None]).sum(axis=1)
         params["order"] = tensor_of(used[np.argsort(places[:, used], axis=1)], torch.int64)
         params["before_hue"] = tensor_of(before, torch.int64)
-        params["rows_before"] = [_rows(before > turn) for turn in range(len(used))]
-        params["rows_after"] = [_rows(before <= turn) for turn in range(len(used))]
         return params
 
-    def transform(self, images: Tensor, params: Any) -> Tensor:
+    def transform(self, images: Tensor, params: Params) -> Tensor:
         color.check_channels(images, "ColorJitter")
-        order = params["order"]
+        order, before = params["order"], params["before_hue"]
         none = torch.ones(len(images), dtype=torch.float32, device=images.device)
         factors = torch.stack([params.get(name, none) for name in _BLENDS], dim=1).gather(1, order)
         if "hue" not in params:
             return color.blend(images, order, factors)
-        changed = self._blended(images, params, "rows_before", order, factors)
+        # A factor of 1 changes nothing.
+        earlier = torch.arange(order.shape[1], device=images.device) < before[:, None]
+        changed = choose(images, before > 0, color.blend, order, torch.where(earlier, factors, 1.0))
         changed = color.adjust_hue(changed, params["hue"])
-        return self._blended(changed, params, "rows_after", order, factors)
-
-    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
-        """Return ((name, factor), ...) in the order in which they are applied."""
-        factors = {name: drawn[name].tolist() for name in (*_BLENDS, "hue") if name in drawn}
-        found = []
-        for row, (order, place) in enumerate(zip(drawn["order"].tolist(), drawn["before_hue"].tolist(), strict=True)):
-            names = [_BLENDS[kind] for kind in order]
-            if "hue" in factors:
-                names.insert(place, "hue")
-            found.append(tuple((name, factors[name][row]) for name in names))
-        return found
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        for name, factor in params:
-            image = getattr(self.functional, f"adjust_{name}")(image, factor)
-        return image
-
-    def _blended(
-        self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
-    ) -> Tensor:
-        before, changed = params["before_hue"], images
-        rows = params[side]
-        for turn in range(order.shape[1]):
-            here = (before > turn) == (side == "rows_before")
-            values = order[:, turn], factors[:, turn]
-            changed = choose(changed, here, rows[turn], color.blend, *values, inplace=changed is not images)
-        return changed
+        return choose(changed, before < order.shape[1], color.blend, order, torch.where(earlier, 1.0, factors))
 
 
 class GaussianBlur(Transform):
@@ -139,61 +109,66 @@ class GaussianBlur(Transform):
 
 
 class _Sometimes(Transform):
-    """Does something to each sample with probability p."""
+    """Does something to each sample with probability p: what torchvision's function does, in float32 to lower dtypes.
+
+    Drawn: ``chosen`` [N], bool.
+    """
+
+    any_channels = True
+    """Whether images may have another number of channels than 1 and 3."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         self.p = check_probability("p", p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        chosen = stream.chance(self.p)
-        return {"chosen": tensor_of(chosen, torch.bool), "rows": _rows(chosen)}
+        return {"chosen": tensor_of(stream.chance(self.p), torch.bool)}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        return choose(images, params["chosen"], params["rows"], self.change)
+        if not self.any_channels:
+            color.check_channels(images, type(self).__name__)
+        return choose(images, params["chosen"], self._change)
+
+    def _change(self, images: Tensor) -> Tensor:
+        lower = images.dtype in (torch.float16, torch.bfloat16)
+        return self.change(images.float() if lower else images).to(images.dtype)
 
     def change(self, images: Tensor) -> Tensor:
-        """Return the changed images, of any number of samples."""
+        """Return the changed images, of any number of samples: uint8, float32 or float64."""
         raise NotImplementedError
 
 
-class RandomGrayscale(_Sometimes, SampleTransform):
+class RandomGrayscale(_Sometimes):
     """Convert a sample to grey with probability p. The number of channels stays the same.
 
-    Drawn: ``chosen`` [N], bool; ``rows`` [K], int64, the same samples as indices.
+    Drawn: ``chosen`` [N], bool.
     """
 
-    role = "color"
+    any_channels = False
 
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
 
-    def change(self, images: Tensor) -> Tensor:
-        return color.rgb_to_grayscale(images, num_output_channels=images.shape[1])
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        if not params:
-            return image
-        channels = self.functional.get_dimensions(image)[0]
-        return self.functional.rgb_to_grayscale(image, num_output_channels=channels)
+    change = staticmethod(color.to_grey)
 
 
 class RandomInvert(_Sometimes):
     """Invert the values of a sample with probability p."""
 
-    change = staticmethod(color.invert)
+    change = staticmethod(functional.invert_image)
 
 
 class RandomEqualize(_Sometimes):
     """Equalise the histogram of each channel of a sample with probability p."""
 
-    change = staticmethod(color.equalize)
+    change = staticmethod(functional.equalize_image)
 
 
 class RandomAutocontrast(_Sometimes):
     """Stretch the values of each channel of a sample to the whole range with probability p."""
 
-    change = staticmethod(color.autocontrast)
+    any_channels = False
+    change = staticmethod(functional.autocontrast_image)
 
 
 class RandomSolarize(_Sometimes):
@@ -215,7 +190,8 @@ class RandomSolarize(_Sometimes):
     def change(self, images: Tensor) -> Tensor:
         if images.dtype != torch.uint8 and self.threshold > 1:
             raise TypeError(f"threshold must be at most 1 for images of floats, got threshold={self.threshold}")
-        return color.solarize(images, _same(images, self.threshold))
+        found: Tensor = functional.solarize_image(images, self.threshold)
+        return found
 
 
 class RandomPosterize(_Sometimes):
@@ -230,7 +206,8 @@ class RandomPosterize(_Sometimes):
         self.bits = check_integer("bits", bits, 0, 8)
 
     def change(self, images: Tensor) -> Tensor:
-        return color.posterize(images, _same(images, self.bits))
+        found: Tensor = functional.posterize_image(images, self.bits)
+        return found
 
 
 class RandomAdjustSharpness(_Sometimes):
@@ -240,6 +217,8 @@ class RandomAdjustSharpness(_Sometimes):
         sharpness_factor: 0: a smoothed image; 1: the image itself; 2: twice as sharp; at least 0.
     """
 
+    any_channels = False
+
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         super().__init__(p)
         self.sharpness_factor = check_number("sharpness_factor", sharpness_factor)
@@ -247,11 +226,8 @@ class RandomAdjustSharpness(_Sometimes):
             raise ConfigError(f"sharpness_factor must be at least 0, got {sharpness_factor=}")
 
     def change(self, images: Tensor) -> Tensor:
-        return color.adjust_sharpness(images, _same(images, self.sharpness_factor))
-
-
-def _same(images: Tensor, value: float) -> Tensor:
-    return torch.full((len(images),), value, dtype=torch.float32, device=images.device)
+        found: Tensor = functional.adjust_sharpness_image(images, self.sharpness_factor)
+        return found
 
 
 def _range(name: str, value: Range, *, center: float = 1.0, low: float = 0.0, high: float = math.inf) -> Any:
@@ -263,7 +239,3 @@ def _range(name: str, value: Range, *, center: float = 1.0, low: float = 0.0, hi
         limits = max(limits[0], 0.0), limits[1]
     check_range(name, limits, low=low, high=high)
     return None if limits == (center, center) else limits
-
-
-def _rows(chosen: Flags) -> Tensor:
-    return torch.from_numpy(np.flatnonzero(chosen))

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from .arguments import check_integer, check_positive, check_probability
 from .base import BatchShape, Params, Transform, tensor_of
+from .boxes import Boxes, paste
 from .draws import Floats, Integers, Stream
-from .tensors import INTEGERS, in_parts, narrowed, on_host, pick, wide_dtype
+from .tensors import in_parts, narrowed, wide_dtype
 
 
 class Mix(Transform):
@@ -196,27 +197,5 @@ def _weighted(images: Tensor, weights: Tensor) -> Tensor:
 
 
 def _pasted(images: Tensor, boxes: Tensor) -> Tensor:
-    # Subclasses such as FakeTensor have no values to loop over.
-    if on_host(images) and type(images) is Tensor:
-        return _pasted_one_by_one(images, boxes)
-    return _pasted_at_once(images, boxes)
-
-
-def _pasted_one_by_one(images: Tensor, boxes: Tensor) -> Tensor:
-    found = images.clone()
-    integers = INTEGERS[images.element_size()]
-    source, target = images.view(integers).numpy(), found.view(integers).numpy()
-    for sample, box in enumerate(boxes.clamp(min=0).tolist()):
-        left, top, right, bottom = box
-        partner = min(sample ^ 1, len(images) - 1)
-        target[sample, :, top:bottom, left:right] = source[partner, :, top:bottom, left:right]
-    return found
-
-
-@in_parts
-def _pasted_at_once(images: Tensor, boxes: Tensor) -> Tensor:
-    left, top, right, bottom = (side.view(-1, 1, 1, 1) for side in boxes.unbind(1))
-    x = torch.arange(images.shape[3], device=images.device)
-    y = torch.arange(images.shape[2], device=images.device)[:, None]
-    inside = ((x >= left) & (x < right)) & ((y >= top) & (y < bottom))
-    return pick(inside, images.index_select(0, _partners(images)), images)
+    left, top, right, bottom = boxes.unbind(1)
+    return paste(images, Boxes(top, left, bottom - top, right - left), images, _partners(images))

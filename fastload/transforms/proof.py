@@ -9,23 +9,21 @@ call of a kind costs the compilation, one pass of torch's operations, and a wait
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor
 
 from ..errors import one_line
 
-_reasons: dict[tuple[torch.device, str, Hashable], str | None] = {}
-"""Why torch's operations serve, by device, name of the kernel, and kind of call; None: the kernel has proved itself."""
+_reasons: dict[tuple[torch.device, Hashable], str | None] = {}
+"""Why torch's operations serve, by device and kind of call; None: the kernel has proved itself."""
 _warned: set[torch.device] = set()
 
 
 def served(
     device: torch.device,
-    name: str,
     kind: Hashable,
     launch: Callable[[], Tensor],
     by_torch: Callable[[], Tensor],
@@ -34,17 +32,14 @@ def served(
     """Return the result of a kernel that has proved itself, else that of torch's operations.
 
     While a CUDA graph is captured nothing can be compared: then a kernel that is still to prove itself does not serve.
-    ``name`` is for the warning; ``kind`` tells calls apart for which other code is compiled; ``difference`` says how
-    the kernel's result differs from torch's beyond the tolerance.
+    ``kind`` tells calls apart for which other code is compiled; ``difference`` says how the kernel's result differs
+    from torch's beyond the tolerance.
     """
-    key = device, name, kind
+    key = device, kind
     is_new = key not in _reasons
     if _reasons.get(key) is not None or (is_new and _is_capturing(device)):
         return by_torch()
-    expected = None
-    if is_new:
-        with _in_any_order():
-            expected = by_torch()
+    expected = by_torch() if is_new else None
     reason: str | None
     try:
         found = launch()
@@ -61,8 +56,8 @@ def served(
     if device not in _warned:
         _warned.add(device)
         warnings.warn(
-            f"torch's operations replace fastload's Triton kernel for {name} on {device}, since {reason}; they take "
-            "more passes over the batch. FASTLOAD_TRITON=0 in the environment turns the kernels off",
+            f"torch's operations replace fastload's Triton kernel on {device}, since {reason}; they take more passes "
+            "over the batch. FASTLOAD_TRITON=0 in the environment turns the kernel off",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -70,20 +65,16 @@ def served(
 
 
 def refusals(device: torch.device) -> list[str]:
-    """Return which kernels do not serve on a device, and why; once for each reason."""
-    found = [f"{name}: {reason}" for (where, name, _), reason in list(_reasons.items()) if reason and where == device]
+    """Return why the kernel does not serve some calls on a device; once for each reason."""
+    found = [reason for (where, _), reason in list(_reasons.items()) if reason and where == device]
     return list(dict.fromkeys(found))
 
 
 def in_words(device: torch.device) -> list[str]:
-    """Return what became of the kernels on a device so far, in lines."""
-    proved = dict.fromkeys(
-        name for (where, name, _), reason in list(_reasons.items()) if reason is None and where == device
-    )
-    return [
-        *(f"{name}: by a Triton kernel, whose first results were those of torch's operations" for name in proved),
-        *(f"torch's operations replace the Triton kernel for {reason}" for reason in refusals(device)),
-    ]
+    """Return what became of the kernel on a device so far, in lines."""
+    proved = any(where == device and reason is None for (where, _), reason in list(_reasons.items()))
+    lines = ["crops, flips and values: by Triton, whose first results were those of torch's operations"] * proved
+    return lines + [f"torch's operations replace the Triton kernel: {reason}" for reason in refusals(device)]
 
 
 def far_apart(found: Tensor, expected: Tensor, limit: Tensor | float) -> str | None:
@@ -105,14 +96,3 @@ def far_apart(found: Tensor, expected: Tensor, limit: Tensor | float) -> str | N
 
 def _is_capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
-@contextlib.contextmanager
-def _in_any_order() -> Iterator[None]:
-    """Let torch use what ``torch.use_deterministic_algorithms`` refuses: products of matrices, in any order."""
-    asked, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(False)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(asked, warn_only=warns)

@@ -1,8 +1,7 @@
 """Resizing boxes of images, another box for each sample, in two ways that agree.
 
 On the CPU torch's own kernel resizes one box after the other. On other devices, and where ``torch.compile`` records,
-the boxes cannot be read: each makes two matrices of weights, and two batched products with them resize the batch. For
-antialiased uint8 on CUDA there is a kernel without matrices: ``fastload.transforms.fused.resized``.
+the boxes cannot be read: each makes two matrices of weights, and two batched products with them resize the batch.
 """
 
 # N samples, C channels, H and W of the source, h and w of the result.
@@ -10,31 +9,16 @@ antialiased uint8 on CUDA there is a kernel without matrices: ``fastload.transfo
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .tensors import check_box, memory_format_of, wide_dtype
+from .boxes import Boxes, places_of, whole_box
+from .tensors import memory_format_of, wide_dtype
 
 # Values of float32 in one tensor: 128 MiB. Larger batches are resized in parts.
 _CHUNK = 2**25
-
-
-class Boxes(NamedTuple):
-    """Parts of images, in pixels; [N] each, int64, or [1]: the same for all."""
-
-    top: Tensor
-    left: Tensor
-    height: Tensor
-    width: Tensor
-
-
-def whole_box(height: int, width: int, device: torch.device) -> Boxes:
-    """Return the box of all of an image."""
-    start = torch.zeros(1, dtype=torch.int64, device=device)
-    return Boxes(start, start, start + height, start + width)
 
 
 def nearest_places(lengths: Tensor, size: int, exact: bool) -> Tensor:
@@ -91,14 +75,7 @@ def _in_integers(interpolation: str) -> bool:
     return torch.equal(made, resize(levels, [20, 24], InterpolationMode(interpolation), antialias=True))
 
 
-def resize_boxes(
-    images: Tensor,
-    boxes: Boxes,
-    size: tuple[int, int],
-    interpolation: str,
-    antialias: bool,
-    flip: Tensor | None = None,
-) -> Tensor:
+def resize_boxes(images: Tensor, boxes: Boxes, size: tuple[int, int], interpolation: str, antialias: bool) -> Tensor:
     """Return what is in the boxes, resized sample by sample on the CPU. For the arguments see ``resample``.
 
     Equal to torchvision's ``resized_crop`` on this machine bit for bit: uint8 in integers or in floats, as it does
@@ -109,28 +86,20 @@ def resize_boxes(
     found = torch.empty(
         (*images.shape[:2], *size), dtype=images.dtype, device="cpu", memory_format=memory_format_of(images)
     )
-    flips = [False] * len(images) if flip is None else flip.tolist()
-    sides = (values.expand(len(images)).tolist() for values in boxes)
-    for sample, (top, left, height, width, flipped) in enumerate(zip(*sides, flips, strict=True)):
-        check_box(images, top, left, height, width)
+    places = places_of(boxes, images)
+    if len(places) < len(images):
+        raise ValueError("these parameters have a box without pixels, of which nothing can be resized")
+    for sample, top, left, height, width in places:
         box = images[sample : sample + 1, :, top : top + height, left : left + width]
-        resized = resize_natively(box, size, interpolation, antialias)
-        found[sample] = resized[0].flip(-1) if flipped else resized[0]
+        found[sample] = resize_natively(box, size, interpolation, antialias)[0]
     return found
 
 
-def resample(
-    images: Tensor,
-    boxes: Boxes,
-    size: tuple[int, int],
-    interpolation: str,
-    antialias: bool,
-    flip: Tensor | None = None,
-) -> Tensor:
+def resample(images: Tensor, boxes: Boxes, size: tuple[int, int], interpolation: str, antialias: bool) -> Tensor:
     """Return what is in the boxes, resized by products with matrices of weights. Does not read a value.
 
     Boxes are within the images. "bilinear" and "bicubic" are as torch defines them: with antialiasing after Pillow
-    (bicubic with a = -0.5), without it a = -0.75. ``flip``: [N], bool: which results are flipped left to right.
+    (bicubic with a = -0.5), without it a = -0.75.
 
     Tolerance, against ``resize_boxes``: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
     1e-12 times the largest value; in half precision one unit in the last place. For uint8 the columns' result is
@@ -156,9 +125,7 @@ def resample(
         part = slice(begin, begin + step)
         box = Boxes(*(values if len(values) == 1 else values[part] for values in boxes))
         by_row = weights(box.top, box.height, size[0], height, interpolation, antialias, work)
-        by_col = weights(
-            box.left, box.width, size[1], width, interpolation, antialias, work, None if flip is None else flip[part]
-        )
+        by_col = weights(box.left, box.width, size[1], width, interpolation, antialias, work)
         source = images[part].to(work).reshape(-1, channels * height, width)
         by_row, by_col = (matrix.expand(len(source), -1, -1) for matrix in (by_row, by_col))
         row_parts, col_parts = _parts(by_row, whole), _parts(by_col.transpose(1, 2), whole)
@@ -201,21 +168,18 @@ def weights(
     interpolation: str,
     antialias: bool,
     dtype: torch.dtype,
-    flip: Tensor | None = None,
 ) -> Tensor:
     """Return [N, size, side]: how much of each source pixel is in each of the result's, along one axis.
 
     Boxes begin at ``start``, [N], are ``length`` long, [N], in images of ``side`` pixels. For the rest see
     :func:`resample`; in float32 or float64.
     """
-    places = torch.arange(size, dtype=dtype, device=start.device).expand(len(start), -1)
-    if flip is not None:
-        places = torch.where(flip[:, None], size - 1 - places, places)
+    places = torch.arange(size, dtype=dtype, device=start.device)
     length = length[:, None, None]
     scale = _scale(length, size, dtype)
     # Positions in the box: of pixels, and where the middle of each pixel of the result falls.
     pixels = (torch.arange(side, device=start.device) - start[:, None])[:, None, :]
-    middles = scale * (places[:, :, None] + 0.5)
+    middles = scale * (places[:, None] + 0.5)
     inside = (pixels >= 0) & (pixels < length)
     if antialias:
         distance = (pixels - middles + 0.5) / scale.clamp(min=1)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,22 +12,12 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..native.arrays import AxisStep, StepKind
-from . import fused
 from .arguments import check_flag, check_interpolation, check_range, check_size
-from .arithmetic import Arithmetic, Operation
-from .base import BatchShape, Params, Transform, shape_of, tensor_of
-from .draws import Draws, Integers, Stream, first_fitting, to_integers
+from .base import BatchShape, Params, shape_of, tensor_of
+from .boxes import Boxes, whole_box
+from .draws import Integers, Stream, first_fitting, to_integers
 from .gather import MovingTransform
-from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
-from .sample import (
-    Drawn,
-    SampleTransform,
-    Sizes,
-    State,
-    Version,
-    interpolation_argument,
-    torchvision_mode,
-)
+from .resampling import nearest_places, resample, resize_boxes, resize_natively
 from .tensors import on_host
 
 _NEAREST = ("nearest", "nearest-exact")
@@ -36,10 +25,9 @@ _BATCHED = (*_NEAREST, "bilinear", "bicubic")
 _ATTEMPTS = 10
 
 
-class _Resizing(MovingTransform, SampleTransform):
+class _Resizing(MovingTransform):
     """Boxes of the images, resized to one size. With a nearest interpolation this only moves pixels."""
 
-    role = "resize"
     size: Any
 
     def __init__(self, interpolation: Any, antialias: bool | None) -> None:
@@ -55,31 +43,11 @@ class _Resizing(MovingTransform, SampleTransform):
     def transform(self, images: Tensor, params: Params) -> Tensor:
         if self.only_moves:
             return super().transform(images, params)
-        if self.launches(images):
-            return self.launched(images, params, None, Arithmetic(Operation.COPY, images.dtype))
-        return self.resized(images, params, None)
-
-    def launches(self, images: Tensor) -> bool:
-        """Return whether a Triton kernel resizes these images."""
-        return self.antialias and images.dtype == torch.uint8 and fused.takes(images)
-
-    def launched(self, images: Tensor, params: Params, flip: Tensor | None, arithmetic: Arithmetic) -> Tensor:
-        """Return the resized images, some flipped left to right, with their values changed, in one launch."""
-        shape = shape_of(images)
-        boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
-
-        def by_torch() -> Tensor:
-            return arithmetic.apply(self.resized(images, params, flip))
-
-        return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic, by_torch)
-
-    def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
-        """Return the resized images, by torch's operations; not for a nearest interpolation. ``flip``: [N]."""
         shape = shape_of(images)
         boxes, after = self._boxes(params, shape, images.device), self.shape_after(shape)
         size = after.height, after.width  # torch.compile takes no part of a named tuple before 2.7
         resize = resize_boxes if on_host(images) else resample
-        return resize(images, boxes, size, self.interpolation, self.antialias, flip)
+        return resize(images, boxes, size, self.interpolation, self.antialias)
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
         """See ``MovingTransform``; for a nearest interpolation."""
@@ -93,24 +61,6 @@ class _Resizing(MovingTransform, SampleTransform):
             )
         )
         return rows, cols
-
-    def resize_sample(self, image: Any, max_size: int | None = None) -> Any:
-        """Return an image resized by torchvision's function."""
-        size = list(self.size) if isinstance(self.size, tuple) else self.size
-        if self.version == "v2" and isinstance(size, int):
-            size = [size]
-        options = self._options(image)
-        return self.functional.resize(image, size, torchvision_mode(self.interpolation), max_size=max_size, **options)
-
-    def _options(self, image: Any) -> dict[str, Any]:
-        return {"antialias": self.antialias if isinstance(image, Tensor) else None}  # Pillow always does it
-
-    def batched(self, before: State) -> list[Transform] | None:
-        if before.kind == "PIL" or self.interpolation not in _BATCHED:
-            return None
-        # v1 does not clip bicubic values of uint8 between the two passes.
-        clipped = self.version == "v1" and self.interpolation == "bicubic" and before.dtype == torch.uint8
-        return None if clipped else [self]
 
 
 class Resize(_Resizing):
@@ -149,9 +99,9 @@ class Resize(_Resizing):
                 f"max_size must be more than size, and size one number, for the shorter side, got {size=}, {max_size=}"
             )
 
-    def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
-        if flip is not None or not on_host(images):
-            return super().resized(images, params, flip)
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        if self.only_moves or not on_host(images):
+            return super().transform(images, params)
         after = self.shape_after(shape_of(images))
         size = after.height, after.width
         resized = resize_natively(images, size, self.interpolation, self.antialias)
@@ -175,20 +125,6 @@ class Resize(_Resizing):
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         return whole_box(shape.height, shape.width, device)
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> Resize:
-        size: Any = given.size
-        if isinstance(size, Sequence):
-            size = tuple(map(int, size)) if len(size) == 2 else int(size[0])
-        name = interpolation_argument(given.interpolation, state)
-        made = cls(size, name if name in _BATCHED else "bilinear", given.max_size, bool(given.antialias))
-        made.size_after(100, 100)  # raises if torchvision would
-        made.interpolation = name
-        return made
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        return self.resize_sample(image, self.max_size)
 
 
 class RandomResizedCrop(_Resizing):
@@ -223,10 +159,10 @@ class RandomResizedCrop(_Resizing):
         self.ratio = check_range("ratio", ratio, above=0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        parts = self._parts(stream, shape.height, shape.width)
+        parts = self.parts(stream, shape.height, shape.width)
         return {name: tensor_of(values, torch.int64) for name, values in parts.items()}
 
-    def _parts(self, stream: Stream, height: int | Integers, width: int | Integers) -> dict[str, Integers]:
+    def parts(self, stream: Stream, height: int | Integers, width: int | Integers) -> dict[str, Integers]:
         """Return the parts of images of one height and width in pixels, or of [N] heights and widths."""
         share = stream.uniform(*self.scale, count=_ATTEMPTS)
         ratio = stream.log_uniform(*self.ratio, count=_ATTEMPTS)
@@ -256,18 +192,3 @@ class RandomResizedCrop(_Resizing):
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         return Boxes(params["top"], params["left"], params["height"], params["width"])
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomResizedCrop:
-        name = interpolation_argument(given.interpolation, state)
-        batched = name if name in _BATCHED else "bilinear"
-        made = cls(given.size, given.scale, given.ratio, batched, bool(given.antialias))
-        made.interpolation = name
-        return made
-
-    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        return self._parts(draws.stream(name), sizes.height, sizes.width)
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        mode = torchvision_mode(self.interpolation)
-        return self.functional.resized_crop(image, *params, list(self.size), mode, **self._options(image))

@@ -16,7 +16,8 @@ from torch import Tensor
 
 P = ParamSpec("P")
 
-# Values in a part: measured on a core with 1 MB of second-level cache; half and twice as many are as fast.
+# Values in a part, for each thread: measured on a core with 1 MB of second-level cache, where half and twice as many
+# are as fast.
 PART_SIZE = 1 << 19
 
 # To copy bits: NumPy has no bfloat16, and integers have fast paths.
@@ -51,25 +52,11 @@ def narrowed(wide: Tensor, dtype: torch.dtype) -> Tensor:
     return wide.to(dtype)
 
 
-def pick(mask: Tensor, chosen: Tensor, other: Tensor) -> Tensor:
-    """Return ``torch.where(mask, chosen, other)``, both of one dtype that images have, and of one shape.
-
-    On the CPU in 0.4 ns a value instead of 3.5 (AVX-512, torch 2.13).
-    """
-    if not eager_on_cpu(other) or chosen.requires_grad or other.requires_grad:
-        return torch.where(mask, chosen, other)
-    integer = INTEGERS[other.element_size()]
-    every_bit = mask.view(torch.uint8).to(integer)
-    every_bit = every_bit.mul(255) if integer == torch.uint8 else every_bit.neg_()
-    bits = other.view(integer)
-    return (chosen.view(integer) ^ bits).bitwise_and_(every_bit).bitwise_xor_(bits).view(other.dtype)
-
-
 def in_parts(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """Make a function of images process them in parts on the CPU.
 
-    The function takes images [N, C, H, W] and tensors [N, ...] as positional arguments and returns [N, ...]. The images
-    of a part are contiguous, so a result does not depend on the memory layout.
+    The function takes images [N, C, H, W] and tensors [N, ...] as positional arguments and returns [N, C, H, W]. The
+    images of a part are contiguous, so a result does not depend on the memory layout.
     """
 
     @functools.wraps(function)
@@ -82,7 +69,7 @@ def in_parts(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
         for rows in slices(images):
             result = part(images[rows].contiguous(), *(value[rows] for value in values), **kwargs)
             if out is None:
-                out = _empty_like(images, result)
+                out = torch.empty_like(images, dtype=result.dtype)
             out[rows] = result
         assert out is not None  # a batch is not empty
         return out
@@ -92,31 +79,30 @@ def in_parts(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
 def slices(images: Tensor) -> list[slice]:
     """Return the parts of a batch: an even number of samples each, so that pairs stay together."""
-    step = max(2, PART_SIZE // images[0].numel() // 2 * 2)
+    step = part_of(images)
     return [slice(start, start + step) for start in range(0, len(images), step)]
 
 
-def _empty_like(images: Tensor, part: Tensor) -> Tensor:
-    if part.shape[1:] == images.shape[1:]:
-        return torch.empty_like(images, dtype=part.dtype)
-    return part.new_empty((len(images), *part.shape[1:]))
+def part_of(images: Tensor) -> int:
+    """Return how many samples are a part: as many for each thread as fit into its cache, and an even number."""
+    return max(2, PART_SIZE * torch.get_num_threads() // images[0].numel() // 2 * 2)
 
 
-def change_rows(images: Tensor, rows: Tensor, function: Callable[..., Tensor], *values: Tensor) -> None:
-    """Apply a function of (images, *values) to some of the samples, in place.
+def choose(images: Tensor, chosen: Tensor, function: Callable[..., Tensor], *values: Tensor) -> Tensor:
+    """Return the images, with a function of (images, *values) applied to the ``chosen`` ones; [N], bool.
 
-    ``rows``: [K], int64: which samples, each at most once; ``values``: [N, ...] each.
+    On the CPU it is applied to these alone. Elsewhere it is to all: how many there are would have to be known on the
+    host. ``values``: [N, ...] each.
     """
-    if len(rows) == 0:
-        return
     if not eager_on_cpu(images):
-        images.index_copy_(0, rows, function(images[rows], *(value[rows] for value in values)))
-        return
-    step = max(1, PART_SIZE // images[0].numel())
+        return torch.where(chosen.view(-1, 1, 1, 1), function(images, *values), images)
+    changed = images.clone()
     of_part = inspect.unwrap(function)  # these are parts already
-    for some in rows.split(step):
-        part = images.index_select(0, some).contiguous()
-        _put(images, some, of_part(part, *(value.index_select(0, some) for value in values)))
+    for rows in chosen.nonzero().flatten().split(part_of(images)):
+        if len(rows):
+            part = images.index_select(0, rows).contiguous()
+            _put(changed, rows, of_part(part, *(value.index_select(0, rows) for value in values)))
+    return changed
 
 
 def _put(images: Tensor, rows: Tensor, part: Tensor) -> None:
@@ -129,38 +115,6 @@ def _put(images: Tensor, rows: Tensor, part: Tensor) -> None:
     images.index_copy_(0, rows, part)
 
 
-def choose(
-    images: Tensor,
-    chosen: Tensor,
-    rows: Tensor,
-    function: Callable[..., Tensor],
-    *values: Tensor,
-    inplace: bool = False,
-) -> Tensor:
-    """Return the images, with a function of (images, *values) applied to the ``chosen`` ones, [N].
-
-    ``rows``: [K], int64: the same samples as ascending indices, made on the host, where K must be known; a compiler
-    does not look at them; ``values``: [N, ...] each; ``inplace``: the images may be changed.
-    """
-    # A compiler would compile for each K anew, and K changes from batch to batch.
-    if torch.compiler.is_compiling():
-        return pick(chosen.view(-1, 1, 1, 1), function(images, *values), images)
-    if len(rows) == len(images):
-        return function(images, *values)
-    changed = images if inplace else images.clone()
-    change_rows(changed, rows, function, *values)
-    return changed
-
-
 def matrix_dtype(device: torch.device) -> torch.dtype:
     """Return the dtype of coordinate matrices: float64, if the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def check_box(images: Tensor, top: int, left: int, height: int, width: int) -> None:
-    """Raise a ValueError unless a box, in pixels, is inside of images [N, C, H, W]."""
-    if min(top, left) < 0 or min(height, width) < 1 or top + height > images.shape[2] or left + width > images.shape[3]:
-        raise ValueError(
-            f"these parameters have a box of {height} x {width} pixels at row {top} and column {left}, outside of "
-            f"images of {images.shape[2]} x {images.shape[3]}; use parameters that were drawn for images of this size"
-        )

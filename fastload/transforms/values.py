@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from .arguments import check_dtype, check_flag, check_number
 from .arithmetic import Arithmetic, Operation
 from .base import DTYPES, Params, Transform
 from .gather import transformed
-from .sample import NotRecognised, SampleTransform, State, Unchanged, Version, numbers_argument, of_state
 
 # As in torchvision: [0, 1] is cut into 256 steps of equal width, and 1.0 belongs to the last.
 _TO_UINT8 = 256 - 1e-3
@@ -43,7 +41,7 @@ def arithmetic_of(transforms: Sequence[ValueTransform], dtype: torch.dtype, chan
     return normalize.arithmetic(to_dtype.dtype, channels)._replace(via=to_dtype.dtype)
 
 
-class ToDtype(ValueTransform, SampleTransform):
+class ToDtype(ValueTransform):
     """Convert images to a dtype, as ``torchvision.transforms.v2.ToDtype`` does.
 
     Equal to torchvision's for uint8, float32 and float64. float16 and bfloat16 are scaled in float32 and rounded once,
@@ -53,8 +51,6 @@ class ToDtype(ValueTransform, SampleTransform):
         dtype: uint8 or a float dtype.
         scale: whether values are scaled between the ranges of the dtypes, [0, 255] and [0, 1].
     """
-
-    role = "value"
 
     def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
         super().__init__()
@@ -68,31 +64,8 @@ class ToDtype(ValueTransform, SampleTransform):
             return Arithmetic(Operation.CAST, self.dtype)
         return Arithmetic(Operation.LINE, self.dtype, factors=(_TO_UINT8 if dtype.is_floating_point else 1.0 / 255,))
 
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
-        dtype = given.dtype
-        if isinstance(dtype, dict) and state.kind != "PIL":
-            try:
-                dtype = of_state(dtype, state)
-            except KeyError:
-                raise NotRecognised(f"no dtype is given for {'Image' if state.kind == 'Image' else 'Tensor'}") from None
-        if state.kind == "PIL" or dtype is None:
-            return Unchanged.of(given, state, version)
-        made = cls(torch.float32, bool(given.scale))
-        made.dtype = dtype  # torchvision has more dtypes
-        return made
 
-    def state_after(self, state: State) -> State:
-        return State(state.kind, self.dtype, state.channels)
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        return self.functional.to_dtype(image, self.dtype, scale=self.scale)
-
-    def batched(self, before: State) -> list[Transform] | None:
-        return [self] if {self.dtype, before.dtype} <= set(DTYPES) else None
-
-
-class Normalize(ValueTransform, SampleTransform):
+class Normalize(ValueTransform):
     """Subtract a mean and divide by a standard deviation, for each channel.
 
     float32 and float64: equal to ``torchvision.transforms.v2.functional.normalize``. float16 and bfloat16: computed in
@@ -108,8 +81,6 @@ class Normalize(ValueTransform, SampleTransform):
         ValueError: at the call: another number of channels.
     """
 
-    role = "value"
-
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         super().__init__()
         self.mean, self.std = _check_moments(mean, std)
@@ -122,20 +93,6 @@ class Normalize(ValueTransform, SampleTransform):
             )
         _check_channels(self, channels, self.mean)
         return Arithmetic(Operation.MOMENTS, dtype, None, self.std, self.mean)
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> Normalize:
-        if state.kind == "PIL":
-            raise NotRecognised("Normalize takes a tensor, and gets a PIL image")
-        if not state.dtype.is_floating_point:
-            raise NotRecognised(f"Normalize takes floats, and gets {str(state.dtype).removeprefix('torch.')}")
-        made = cls(numbers_argument(given.mean), numbers_argument(given.std))
-        if len(made.mean) not in (1, state.channels):
-            raise NotRecognised(f"mean and std for {len(made.mean)} channels, and the image has {state.channels}")
-        return made
-
-    def transform_sample(self, image: Any, params: Any) -> Any:
-        return self.functional.normalize(image, list(self.mean), list(self.std))
 
 
 class ToNormalized(ValueTransform):

@@ -50,7 +50,7 @@ ENVIRONMENT = """\
 | `FASTLOAD_OVERRIDES=0` | [nothing of other libraries](how-it-works.md#functions-of-other-libraries) is replaced |
 | `FASTLOAD_NATIVE=0` | the C library is left aside |
 | `FASTLOAD_NATIVE=avx2` | ... or uses no newer instructions: `plain`, `avx2`, `avx512`, with the same results |
-| `FASTLOAD_TRITON=0` | the Triton kernels are left aside |
+| `FASTLOAD_TRITON=0` | the Triton kernel is left aside |
 | `FASTLOAD_NVTX=1` | the device stage names its parts for Nsight Systems: see [Traces](device.md#traces) |
 | `FASTLOAD_TRANSPORT=pipes` | pipes in place of shared memory, as on systems other than Linux |
 """

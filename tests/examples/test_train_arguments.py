@@ -61,6 +61,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--trivial-augment", "--trivial-augment: is for images of colours, and --dataset digits has none"),
         ("--epochs 0", "--epochs must be at least 1, got 0"),
         ("--lr 0", "--lr must be above 0 and finite, got 0.0"),
         ("--lr nan", "--lr must be above 0 and finite, got nan"),

@@ -7,6 +7,7 @@ import importlib.util
 import pickle
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 from torchvision.datasets import CIFAR10
 from training import checkpoint
-from training.data import batch_transform, load_data, load_digits, with_transform
+from training.data import batch_transform, load_data, load_digits, sample_transform, with_transform
 from training.errors import UsageError
 from training.options import parse_arguments
 from training.recipe import RECIPES
@@ -29,6 +30,16 @@ def test_digits_are_split_and_normalised_to_minus_1_to_1() -> None:
     normalised = batch_transform(RECIPES["digits"], 8, 10, train=False)(images)
     torch.testing.assert_close(normalised, images / 8.0 - 1)
     assert with_transform(data.train, str)[0][0].shape == (1, 8, 8)  # a TensorDataset has no transform
+
+
+@pytest.mark.parametrize("resized", [False, True])
+def test_policies_are_done_to_each_image_before_it_is_a_tensor(resized: bool) -> None:
+    recipe = replace(RECIPES["folder"], trivial_augment=True)
+    for train in (False, True):
+        steps = [type(one).__name__ for one in sample_transform(recipe, 8, train=train, resized=resized).transforms]
+        assert ("TrivialAugmentWide" in steps) == train
+        assert steps[-1] == "PILToTensor"
+        assert (len(steps) > 1 + train) == resized
 
 
 def _write_cifar10(root: Path, per_file: int, monkeypatch: pytest.MonkeyPatch) -> None:

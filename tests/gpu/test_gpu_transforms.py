@@ -30,7 +30,6 @@ CHAINS: dict[str, list[Any]] = {
     "evaluation": [T.Resize(38, "nearest"), T.CenterCrop(32), T.ToNormalized([0.5], [0.25], torch.bfloat16)],
     "moved": [T.RandomCrop(24), T.RandomHorizontalFlip(), T.RandomVerticalFlip()],
     "values": [T.ToNormalized(MEAN, STD, torch.bfloat16)],
-    "imagenet": [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), *NORMALIZE],
 }
 
 
@@ -105,18 +104,13 @@ def test_one_launch_gives_what_several_give(device, monkeypatch, name, dtype, me
     monkeypatch.setenv("FASTLOAD_TRITON", "0")
     expected = composed(images, params=params)
     monkeypatch.setenv("FASTLOAD_TRITON", "1")
-    launches = []
-    for kernel in ("transformed", "resized"):
-        launch = getattr(fused, kernel)
-        monkeypatch.setattr(fused, kernel, lambda *args, launch=launch: launches.append(None) or launch(*args))
+    launches, launch = [], fused.transformed
+    monkeypatch.setattr(fused, "transformed", lambda *args: launches.append(None) or launch(*args))
     found = composed(images, params=params)
     assert len(launches) == 1
     if name in ("moved", "symmetric"):
         assert torch.equal(found, expected)
-    if name == "imagenet" and dtype == torch.uint8:  # sums in another order: one level of 255
-        assert (found - expected).abs().max() <= 1.01 / 255 / min(STD)
-    else:
-        check_close(found, expected)
+    check_close(found, expected)
     assert torch.equal(images, before)
 
 
@@ -148,12 +142,9 @@ def test_compiled_chains_give_what_the_launch_gives(device, name):
     compiled = torch.compile(composed.transform, fullgraph=True)
     found = compiled(images, params)
     expected = composed.transform(images, params)
-    if name == "imagenet":  # products of matrices may add in another order: one level of 255
-        assert (found - expected).abs().max() <= 1.01 / 255 / min(STD)
-    else:
-        assert found.dtype == expected.dtype
-        limit = NORMALIZED + halves(expected.dtype) * expected.double().abs()
-        assert ((found.double() - expected.double()).abs() <= limit).all()
+    assert found.dtype == expected.dtype
+    limit = NORMALIZED + halves(expected.dtype) * expected.double().abs()
+    assert ((found.double() - expected.double()).abs() <= limit).all()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -223,16 +214,6 @@ def test_large_batches_are_read_and_written_to_their_end(device, shape, memory):
     composed = T.Compose([T.RandomHorizontalFlip(1.0), T.RandomVerticalFlip(1.0)])
     params = {name: {"flip": torch.ones(shape[0], dtype=torch.bool)} for name in composed._names}
     assert torch.equal(composed(images, params=params), images.flip(2, 3))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("memory", MEMORY)
-def test_a_single_image_is_blurred_in_full_precision(device, channels, memory):
-    images = made(torch.float32)[:1, :channels].contiguous(memory_format=MEMORY[memory])
-    transform = T.GaussianBlur(5)
-    params = params_of(transform, images)
-    found = transform(images.to(device), params=params).cpu()
-    torch.testing.assert_close(found, transform(images, params=params), rtol=0, atol=1e-5)
 
 
 class Images(Dataset[Any]):

@@ -76,18 +76,15 @@ def compiling(capability: int) -> Iterator[list[Any]]:
     from fastload.transforms import fused, fused_kernel, proof
 
     made: list[Any] = []
-    kernels = [fused_kernel.transformed, fused_kernel.resized]
-    launchers = mock.Mock(TYPES=fused_kernel.TYPES)
-    for kernel in kernels:
-        setattr(launchers, kernel.fn.__name__, _Launcher(kernel, made))
+    kernel = fused_kernel.transformed
+    launcher = mock.Mock(TYPES=fused_kernel.TYPES, transformed=_Launcher(kernel, made))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(mock.patch.dict(os.environ, TRITON_CACHE_DIR=folder))
         stack.enter_context(mock.patch.object(driver, "_active", _Pretended(capability)))
         stack.enter_context(mock.patch.object(fused, "available", return_value=True))
-        stack.enter_context(mock.patch.object(fused, "_kernels", return_value=launchers))
+        stack.enter_context(mock.patch.object(fused, "_kernel", return_value=launcher))
         stack.enter_context(mock.patch.object(proof, "served", launched))
-        for kernel in kernels:  # what they have compiled in this process
-            kernel.device_caches.clear()
-            stack.callback(kernel.device_caches.clear)
+        kernel.device_caches.clear()  # what it has compiled in this process
+        stack.callback(kernel.device_caches.clear)
         yield made

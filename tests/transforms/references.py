@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from fastload.transforms.base import DTYPES, BatchShape
 from fastload.transforms.draws import Draws
-from fastload.transforms.gather import _gather, map_of, steps_of
 
 KEY = bytes(range(16))
 MEMORY = ("contiguous", "channels_last", "strided", "turned")
@@ -80,13 +80,6 @@ def made_images(
     return lain_out(random_images(shape, dtype, seed), memory)
 
 
-def sample_by_sample(function: Callable[..., Any], images: Tensor, *values: Tensor) -> Tensor:
-    """Return what a function of one image [C, H, W] and numbers makes of each."""
-    return torch.stack(
-        [function(image.contiguous(), *(value[row].item() for value in values)) for row, image in enumerate(images)]
-    )
-
-
 def assert_near(found: Tensor, expected: Tensor, *, tolerance: float | None = None) -> None:
     """Check shape, dtype and values, to the tolerance of the dtype."""
     assert found.shape == expected.shape
@@ -130,17 +123,11 @@ def drawn(transform: Any, num: int, height: int, width: int) -> dict[str, np.nda
     return {name: values.numpy() for name, values in many_params(transform, num, height, width).items()}
 
 
-def resized_by(way: Any, transform: Any, images: Tensor, params: Any, flip: Tensor | None = None) -> Tensor:
-    """Return what a transform resizes by ``resize_boxes``, as on the CPU, or ``resample``, as elsewhere."""
-    shape = BatchShape(*images.shape)
-    boxes, size = transform._boxes(params, shape, images.device), transform.shape_after(shape)[2:]
-    return way(images, boxes, size, transform.interpolation, transform.antialias, flip)
-
-
-def gathered(transform: Any, images: Tensor, params: Any) -> Tensor:
-    """Return what a transform that only moves pixels does, by a gather, as elsewhere than on the CPU."""
-    rows, cols, after = steps_of([transform], [params], BatchShape(*images.shape), images.device)
-    return _gather(images, map_of(rows, cols, after, images.device), transform.map_fill)
+def elsewhere(transform: Any, images: Tensor, *, params: Any) -> Tensor:
+    """Return what a transform makes of images where no value may be read, as on other devices."""
+    with mock.patch.object(torch.compiler, "is_compiling", return_value=True):
+        found: Tensor = transform(images, params=params)
+    return found
 
 
 def source_places(matrix: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:

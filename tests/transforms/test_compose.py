@@ -30,7 +30,7 @@ from fastload.transforms import (
     ToDtype,
 )
 from fastload.transforms.base import BatchShape, Transform, shape_of
-from fastload.transforms.compose import ComposeStage, OnePass, Resized, Warped, stages_of
+from fastload.transforms.compose import ComposeStage, OnePass, Warped, stages_of
 
 MOMENTS = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
@@ -242,15 +242,15 @@ def test_neighbours_are_merged_where_they_can_be():
     flip, other_flip = RandomHorizontalFlip(), RandomVerticalFlip()
     crop, affine, rotation = RandomCrop(4, 2), RandomAffine(10), RandomRotation(10)
     resized, resize = RandomResizedCrop(4), Resize(4)
+    to_dtype, normalize = ToDtype(torch.float32, scale=True), Normalize(*MOMENTS)
     assert kinds([]) == []
     assert kinds([crop]) == [(OnePass, 1)]
     assert kinds([crop, flip]) == [(OnePass, 2)]
     assert kinds([flip, other_flip, affine, flip, rotation]) == [(Warped, 5)]
     assert kinds([crop, flip, affine, flip, crop]) == [(OnePass, 2), (Warped, 2), (OnePass, 1)]
-    assert kinds([resized, flip]) == [(Resized, 2)]
-    assert kinds([resized, flip, other_flip, crop]) == [(Resized, 2), (OnePass, 2)]
-    assert kinds([resized, other_flip]) == [(Resized, 1), (OnePass, 1)]
-    assert kinds([resize, flip]) == [(Resized, 1), (OnePass, 1)]
+    assert kinds([resized, flip, other_flip, crop]) == [(ComposeStage, 1), (OnePass, 3)]
+    assert kinds([resize, to_dtype, normalize]) == [(ComposeStage, 1), (OnePass, 2)]
+    assert kinds([crop, to_dtype, normalize, flip]) == [(OnePass, 3), (OnePass, 1)]
     assert kinds([Resize(4, "nearest"), flip]) == [(OnePass, 2)]
     assert kinds([crop, Transform(), crop, flip]) == [(OnePass, 1), (ComposeStage, 1), (OnePass, 2)]
 

@@ -1,4 +1,4 @@
-"""Maps of indices: their composition, and both ways of following them."""
+"""Moved pixels: those of a gather are those of the native library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from references import batches
 
-from fastload.transforms.gather import IndexMap, _gather, gather_map
+from fastload import native
+from fastload.native.arrays import AxisStep, StepKind
+from fastload.transforms.base import BatchShape
+from fastload.transforms.gather import _moved, gather
 
 
 @st.composite
@@ -31,35 +34,30 @@ def any_places(draw, num, side, length):
     return torch.tensor(draw(st.lists(row, min_size=num, max_size=num)))
 
 
-def maps(images, places):
-    num, _, height, width = images.shape
-    size = st.integers(1, 9)
-    return st.tuples(size, size).flatmap(
-        lambda sizes: st.builds(IndexMap, places(num, height, sizes[0]), places(num, width, sizes[1]))
-    )
-
-
-def pixel_by_pixel(images, index_map, fill):
+def pixel_by_pixel(images, rows, cols, fill):
     num, channels = images.shape[:2]
-    found = torch.empty(num, channels, index_map.rows.shape[1], index_map.cols.shape[1], dtype=images.dtype)
+    found = torch.empty(num, channels, rows.shape[1], cols.shape[1], dtype=images.dtype)
     for sample in range(num):
-        for row, source_row in enumerate(index_map.rows[sample].tolist()):
-            for col, source_col in enumerate(index_map.cols[sample].tolist()):
+        for row, source_row in enumerate(rows[sample].tolist()):
+            for col, source_col in enumerate(cols[sample].tolist()):
                 there = source_row >= 0 and source_col >= 0
                 found[sample, :, row, col] = images[sample, :, source_row, source_col] if there else fill
     return found
 
 
-@pytest.mark.parametrize("places", [runs, any_places])
+@pytest.mark.skipif(not native.available(), reason="the native library is not there")
 @given(data=st.data())
-def test_pixels_are_where_the_map_says_by_either_way(places, data):
+def test_pixels_are_where_the_places_say_by_either_way(data):
     images = data.draw(batches(sides=(1, 7)))
-    index_map = data.draw(maps(images, places))
+    (num, _, height, width), (rows, cols) = images.shape, data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+    by_row = data.draw(st.one_of(runs(num, height, rows), any_places(num, height, rows)))
+    by_col = data.draw(st.one_of(runs(num, width, cols), any_places(num, width, cols)))
     before = images.clone()
     fill = tuple(float(3 + channel) for channel in range(images.shape[1]))
-    expected = pixel_by_pixel(images, index_map, torch.tensor(fill))
-    for way in (_gather, gather_map):
-        found = way(images, index_map, fill)
+    expected = pixel_by_pixel(images, by_row, by_col, torch.tensor(fill))
+    steps = [[AxisStep(StepKind.MAP, along, along.shape[1], along.shape[1])] for along in (by_row, by_col)]
+    after = BatchShape(num, images.shape[1], rows, cols)
+    for found in (gather(images, by_row, by_col, fill), _moved(images, *steps, after, fill)):
         assert found.dtype == images.dtype
         assert torch.equal(found, expected)
     assert torch.equal(images, before)
@@ -67,6 +65,5 @@ def test_pixels_are_where_the_map_says_by_either_way(places, data):
 
 def test_gradients_pass():
     images = torch.rand(1, 1, 3, 3, requires_grad=True)
-    index_map = IndexMap(torch.tensor([[0, -1]]), torch.tensor([[1, 1]]))
-    gather_map(images, index_map, (0.0,)).sum().backward()
+    gather(images, torch.tensor([[0, -1]]), torch.tensor([[1, 1]]), (0.0,)).sum().backward()
     assert images.grad.tolist() == [[[[0, 2, 0], [0, 0, 0], [0, 0, 0]]]]

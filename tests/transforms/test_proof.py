@@ -19,7 +19,6 @@ from fastload.transforms import fused, proof
 from fastload.transforms.arithmetic import Arithmetic, Operation
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
-from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
 CPU = torch.device("cpu")
@@ -28,13 +27,12 @@ CHAINS: dict[str, list[Any]] = {
     "moved": [RandomCrop(8, 2, fill=7), RandomHorizontalFlip()],
     "moved and normalised": [RandomCrop(8, 2), RandomHorizontalFlip(), NORMALIZE],
     "floats": [RandomCrop(8, 2), Normalize([0.4], [0.2])],
-    "resized": [RandomResizedCrop(6), RandomHorizontalFlip()],
-    "resized and normalised": [Resize(7), ToDtype(torch.float32, scale=True), Normalize([0.4], [0.2])],
+    "values": [ToDtype(torch.float32, scale=True), Normalize([0.4], [0.2])],
 }
 
 
 class Kernel:
-    """Stands for both kernels: writes what torch's operations gave, changed or not, or raises.
+    """Stands for the kernel: writes what torch's operations gave, changed or not, or raises.
 
     Args:
         change: result of torch's operations -> what it writes.
@@ -70,8 +68,8 @@ def run(monkeypatch: Any, name: str, kernel: Kernel, images: Tensor | None = Non
     kernel.right = expected
     with monkeypatch.context() as patched:
         patched.setattr(fused, "available", lambda device: True)
-        stands = SimpleNamespace(TYPES=defaultdict(int), transformed=kernel, resized=kernel)
-        patched.setattr(fused, "_kernels", lambda: stands)
+        stands = SimpleNamespace(TYPES=defaultdict(int), transformed=kernel)
+        patched.setattr(fused, "_kernel", lambda: stands)
         return composed(images, params=params, **given), expected
 
 
@@ -101,7 +99,7 @@ def test_a_right_kernel_serves_and_is_compared_once(monkeypatch, name):
     assert (kernel.launches, len(compared)) == (3, 1)
     assert proof.refusals(CPU) == []
     [words] = proof.in_words(CPU)
-    assert words.endswith(": by a Triton kernel, whose first results were those of torch's operations")
+    assert words.endswith(": by Triton, whose first results were those of torch's operations")
 
 
 DIFFERS = r"1 of its .* values differ from torch's, by up to"
@@ -122,7 +120,7 @@ def test_a_kernel_that_is_wrong_or_raises_is_replaced_with_one_warning(monkeypat
     assert torch.equal(found, expected)
     assert kernel.launches == 1
     [words] = proof.in_words(CPU)
-    assert words.startswith("torch's operations replace the Triton kernel for ")
+    assert words.startswith("torch's operations replace the Triton kernel: ")
     assert re.search(reason, words)
 
 
@@ -141,7 +139,7 @@ def test_each_kind_of_call_proves_itself_and_the_warning_comes_once(monkeypatch)
         run(monkeypatch, "moved", Kernel(wrong))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found, expected = run(monkeypatch, "resized", Kernel(wrong))
+        found, expected = run(monkeypatch, "values", Kernel(wrong))
         assert torch.equal(found, expected)
         right = Kernel(same)
         for memory in ("contiguous", "channels_last"):
@@ -184,44 +182,6 @@ def test_while_a_graph_is_captured_only_a_proved_kernel_serves(monkeypatch):
     assert kernel.launches == 2
 
 
-def test_the_comparison_may_use_what_deterministic_algorithms_refuse(monkeypatch):
-    seen = []
-
-    def by_torch() -> Tensor:
-        seen.append(torch.are_deterministic_algorithms_enabled())
-        return torch.zeros(3)
-
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        proof.served(CPU, "a test", 1, lambda: torch.zeros(3), by_torch, lambda *_: None)
-        with pytest.warns(RuntimeWarning):
-            proof.served(CPU, "a test", 2, lambda: torch.ones(3), by_torch, lambda *_: "it differs")
-        assert torch.is_deterministic_algorithms_warn_only_enabled()
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert seen == [False, False, True]  # what is given to the user is made as he asked
-
-
-@pytest.mark.parametrize("more", [0, 1, 3])
-def test_a_level_is_the_tolerance_of_resizing_and_many_are_not(monkeypatch, more):
-    """One value in a hundred may be a level apart; three levels are too many, and so are levels everywhere."""
-
-    def apart(found: Tensor) -> Tensor:
-        changed = found.int()
-        changed.flatten()[::100] += more
-        return changed.clamp(max=255).to(torch.uint8)
-
-    kernel = Kernel(apart)
-    images = made_images(0, (4, 3, 40, 40)) // 2
-    if more < 3:
-        run(monkeypatch, "resized", kernel, images)
-        assert proof.refusals(CPU) == []
-        monkeypatch.setattr(proof, "_reasons", {})
-        kernel.change = lambda found: found + 1
-    with pytest.warns(RuntimeWarning, match="levels in the mean" if more < 3 else "differ from torch's, by up to 3"):
-        run(monkeypatch, "resized", kernel, images)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_one_rounding_less_is_within_the_tolerance_and_more_is_not(dtype):
     generator = torch.Generator().manual_seed(0)
@@ -246,9 +206,9 @@ def test_values_that_are_no_numbers_are_compared_too():
 
 
 def test_explain_has_the_reason(monkeypatch):
-    monkeypatch.setattr(proof, "_reasons", {(CPU, "resizing", 1): "it raised Error: no", (CPU, "crops", 2): None})
+    monkeypatch.setattr(proof, "_reasons", {(CPU, 1): "it raised Error: no", (CPU, 2): None})
     loader = DataLoader(TensorDataset(torch.zeros(4, 3, 8, 8)), 2, device="cpu")
     lines = loader.explain().splitlines()
-    assert "kernel      torch's operations replace the Triton kernel for resizing: it raised Error: no" in lines
-    assert "kernel      crops: by a Triton kernel, whose first results were those of torch's operations" in lines
+    assert "kernel      torch's operations replace the Triton kernel: it raised Error: no" in lines
+    assert any("crops, flips and values: by Triton" in line for line in lines)
     assert "Triton" not in DataLoader(TensorDataset(torch.zeros(4, 3)), 2).explain()

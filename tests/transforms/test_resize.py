@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from references import (
-    assert_same_distribution,
-    batches,
-    drawn,
-    gathered,
-    generators,
-    keyed,
-    made_images,
-    resized_by,
-)
-from torchvision.transforms import v2
-from torchvision.transforms.v2 import functional
+from references import batches, elsewhere, generators, keyed, made_images
+from torchvision.transforms.v2 import InterpolationMode, functional
 from torchvision.transforms.v2.functional import _geometry
 
 from fastload.transforms.base import shape_of
-from fastload.transforms.resampling import Boxes, _in_integers, nearest_places, resample, resize_boxes
+from fastload.transforms.boxes import Boxes
+from fastload.transforms.resampling import _in_integers, nearest_places, resample
 from fastload.transforms.resize import RandomResizedCrop, Resize
-from fastload.transforms.sample import torchvision_mode
 
 # The other way computes as torch does in integers, and torchvision does not everywhere.
 in_integers = pytest.mark.skipif(not _in_integers("bilinear"), reason="torchvision resizes in floats here")
@@ -54,7 +41,7 @@ def farthest(found, expected):
 
 def resized(image, size, interpolation, antialias):
     """Return torchvision's result, on its side where torch's kernels are wrong: one pixel wide."""
-    mode = torchvision_mode(interpolation)
+    mode = InterpolationMode(interpolation)
     if is_narrow(image, size, interpolation):
         half = image.dtype != torch.float64
         wide = image.float() if half else image
@@ -84,23 +71,9 @@ def test_random_resized_crop_equals_torchvisions(images, size, interpolation, an
         part = functional.crop(image, *(params[name][sample].item() for name in ("top", "left", "height", "width")))
         check(found[sample], resized(part, size, interpolation, antialias), part, size, interpolation)
     if not interpolation.startswith("nearest"):
-        batched = resized_by(resample, transform, images, params)
+        batched = elsewhere(transform, images, params=params)
         assert batched.dtype == images.dtype
         assert farthest(batched, found) <= tolerance(images, interpolation)
-
-
-@given(images=batches(), size=SIZES, interpolation=SMOOTH, generator=generators())
-def test_a_flip_on_the_way_is_a_flip_afterwards(images, size, interpolation, generator):
-    transform = RandomResizedCrop(size, (0.05, 1.0), interpolation=interpolation)
-    shape = shape_of(images)
-    params = transform.draw_for(keyed(len(images)), shape)
-    flip = torch.rand(len(images), generator=generator) < 0.5
-    for way in (resample, resize_boxes):
-        plain = resized_by(way, transform, images, params)
-        expected = torch.where(flip[:, None, None, None], plain.flip(-1), plain)
-        found = resized_by(way, transform, images, params, flip)
-        # Products of matrices may add in another order.
-        assert farthest(found, expected) <= (0 if way is resize_boxes else tolerance(images, interpolation))
 
 
 @given(
@@ -112,18 +85,16 @@ def test_a_flip_on_the_way_is_a_flip_afterwards(images, size, interpolation, gen
 def test_resize_equals_torchvisions(images, size, interpolation, antialias):
     transform = Resize(size, interpolation, antialias=antialias)
     found = transform(images)
-    nearest = torchvision_mode("nearest")
+    nearest = InterpolationMode("nearest")
     after = tuple(functional.resize(images, list(size) if isinstance(size, tuple) else size, nearest).shape[2:])
     check(found, resized(images, after, interpolation, antialias), images, after, interpolation)
     assert found.data_ptr() != images.data_ptr()
     shape = shape_of(images)
     assert found.shape == transform.shape_after(shape)
     if interpolation.startswith("nearest"):
-        assert torch.equal(gathered(transform, images, {}), found)
+        assert torch.equal(elsewhere(transform, images, params={}), found)
     else:
-        boxes = transform._boxes({}, shape, images.device)
-        batched = resample(images, boxes, found.shape[2:], interpolation, transform.antialias)
-        assert farthest(batched, found) <= tolerance(images, interpolation)
+        assert farthest(elsewhere(transform, images, params={}), found) <= tolerance(images, interpolation)
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
@@ -137,7 +108,7 @@ def test_uint8_is_resized_in_integers_or_in_floats_as_torchvision_does_it(whole,
         found = Resize((20, 24), interpolation)(images)
     finally:
         _in_integers.cache_clear()
-    assert torch.equal(found, functional.resize(images, [20, 24], torchvision_mode(interpolation)))
+    assert torch.equal(found, functional.resize(images, [20, 24], InterpolationMode(interpolation)))
 
 
 @pytest.mark.parametrize(
@@ -169,12 +140,12 @@ def test_both_ways_agree_on_sizes_of_photographs(interpolation, antialias):
     images = made_images(3, (3, 3, 190, 260))
     transform = RandomResizedCrop((96, 112), interpolation=interpolation, antialias=antialias)
     params = transform.draw_for(keyed(3), shape_of(images))
-    alone, batched = (resized_by(way, transform, images, params) for way in (resize_boxes, resample))
+    alone, batched = transform(images, params=params), elsewhere(transform, images, params=params)
     different = (alone != batched).double().mean().item()
     assert farthest(batched, alone) <= 1
     assert different < 0.02
     floats = images / 255
-    alone, batched = (resized_by(way, transform, floats, params) for way in (resize_boxes, resample))
+    alone, batched = transform(floats, params=params), elsewhere(transform, floats, params=params)
     assert farthest(batched, alone) < 1e-5
 
 
@@ -190,69 +161,22 @@ def test_levels_do_not_depend_on_the_precision_of_products(bits, interpolation, 
     images = torch.randint(0, 256, (3, 3, 120, 90), dtype=torch.uint8, generator=generator)
     crop = RandomResizedCrop(40, interpolation=interpolation)
     params = crop(images, generator=generator, return_params=True)[1]
-    exactly = resized_by(resample, crop, images, params)
+    exactly = elsewhere(crop, images, params=params)
     bmm = torch.bmm
     monkeypatch.setattr(torch, "bmm", lambda one, other: bmm(rounded(one), rounded(other)))
-    found = resized_by(resample, crop, images, params)
+    found = elsewhere(crop, images, params=params)
     apart = (found.int() - exactly.int()).abs()
     assert apart.max() <= 1
     assert (apart > 0).float().mean() < 0.01  # halves, above all
-    expected = resized_by(resize_boxes, crop, images, params)
+    expected = crop(images, params=params)
     assert (found.int() - expected.int()).abs().max() <= tolerance(images, interpolation)
-    floats = resized_by(resample, crop, images.float(), params)
+    floats = elsewhere(crop, images.float(), params=params)
     assert (floats - found).abs().mean() > 0.01, "the simulation rounds"
 
 
 def test_large_batches_are_resized_part_by_part(monkeypatch):
     images = made_images(3, (5, 3, 9, 8))
     boxes = Boxes(*(torch.tensor(values) for values in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [5] * 5, [4] * 5)))
-    flip = torch.tensor([True, False, True, True, False])
-    expected = resample(images, boxes, (7, 6), "bilinear", True, flip)
+    expected = resample(images, boxes, (7, 6), "bilinear", True)
     monkeypatch.setattr("fastload.transforms.resampling._CHUNK", 2 * 3 * 9 * 8)
-    assert torch.equal(resample(images, boxes, (7, 6), "bilinear", True, flip), expected)
-
-
-@pytest.mark.parametrize(
-    ("scale", "ratio", "sides"),
-    [
-        ((0.08, 1.0), (3 / 4, 4 / 3), (37, 50)),
-        ((0.3, 0.9), (0.5, 3.0), (20, 60)),
-        ((0.9, 1.0), (3.0, 4.0), (30, 20)),  # hardly ever fits
-        ((0.9, 1.0), (0.1, 0.2), (20, 30)),
-    ],
-)
-def test_boxes_are_distributed_as_torchvisions(scale, ratio, sides):
-    ours = drawn(RandomResizedCrop(8, scale, ratio), 20_000, *sides)
-    theirs = v2.RandomResizedCrop(8, scale, ratio)
-    torch.manual_seed(1)
-    image = [torch.zeros(3, *sides)]
-    made = [theirs.make_params(image) for _ in range(5_000)]
-    for name, values in ours.items():
-        assert_same_distribution(values, [one[name] for one in made])
-    areas = [one["height"] * one["width"] for one in made]
-    assert_same_distribution(ours["height"] * ours["width"], areas)
-    assert (ours["top"] >= 0).all()
-    assert (ours["top"] + ours["height"] <= sides[0]).all()
-    assert (ours["left"] + ours["width"] <= sides[1]).all()
-
-
-@given(
-    height=st.integers(1, 40),
-    width=st.integers(1, 40),
-    scale=st.tuples(st.floats(0, 2), st.floats(0, 2)).map(sorted),
-    ratio=st.tuples(st.floats(0.01, 20), st.floats(0.01, 20)).map(sorted),
-)
-def test_boxes_are_never_empty_nor_outside(height, width, scale, ratio):
-    boxes = drawn(RandomResizedCrop(3, scale, ratio), 50, height, width)
-    for start, length, side in (("top", "height", height), ("left", "width", width)):
-        assert (boxes[length] >= 1).all()
-        assert (boxes[start] >= 0).all()
-        assert (boxes[start] + boxes[length] <= side).all()
-
-
-def test_parameters_are_independent_of_each_other():
-    boxes = drawn(RandomResizedCrop(8, (0.1, 0.1), (1, 1)), 20_000, 50, 50)
-    assert len(set(boxes["height"])) == 1
-    assert abs(np.corrcoef(boxes["top"], boxes["left"])[0, 1]) < 0.03
-    assert abs(boxes["top"].mean() - (50 - boxes["height"][0]) / 2) < 0.5
-    assert boxes["height"][0] == round(math.sqrt(250))
+    assert torch.equal(resample(images, boxes, (7, 6), "bilinear", True), expected)

@@ -282,6 +282,31 @@ static void move_bytes(const struct rows *rows, const struct run *run, const uin
     }
 }
 
+/* Move a run from pixels to pixels of `size` bytes: backwards, or each from a place of its own. */
+static inline __attribute__((always_inline)) void move_sized(const struct rows *rows, const struct run *run,
+                                                             const uint8_t *from, uint8_t *to, int64_t size)
+{
+    const int32_t *places = rows->places + run->begin;
+    to += run->begin * size;
+    if (run->step < 0)
+        for (int64_t i = 0; i < run->length; i++)
+            memcpy(to + i * size, from + (run->source - i) * size, (size_t)size);
+    else
+        for (int64_t i = 0; i < run->length; i++)
+            if (places[i] >= 0)
+                memcpy(to + i * size, from + places[i] * size, (size_t)size);
+}
+
+static void move_pixels(const struct rows *rows, const struct run *run, const uint8_t *from, uint8_t *to)
+{
+    if (rows->channels == 4) /* and, like 2, the bytes of a value */
+        move_sized(rows, run, from, to, 4);
+    else if (rows->channels == 2)
+        move_sized(rows, run, from, to, 2);
+    else
+        move_sized(rows, run, from, to, rows->channels);
+}
+
 /* Move the runs of a row. `from` is the source's row, in its first channel. */
 static inline void move_row(const struct rows *rows, const struct runs *runs, const uint8_t *from, struct place to)
 {
@@ -290,7 +315,9 @@ static inline void move_row(const struct rows *rows, const struct runs *runs, co
         int64_t num = run->length, channels = rows->channels;
         int64_t lowest = run->step < 0 ? run->source - num + 1 : run->source;
         copy_function *move = run->step < 0 ? rows->turn : rows->copy;
-        if (run->step == 0 || rows->way == BYTES)
+        if (rows->way == PIXELS && run->step <= 0)
+            move_pixels(rows, run, from, to.start);
+        else if (run->step == 0 || rows->way == BYTES)
             move_bytes(rows, run, from, to);
         else if (rows->way == SPLIT)
             (run->step < 0 ? rows->split_and_turn : rows->split)(from + 3 * lowest, num, to.start + run->begin,
@@ -298,10 +325,8 @@ static inline void move_row(const struct rows *rows, const struct runs *runs, co
         else if (rows->way == PLANES)
             for (int64_t channel = 0; channel < channels; channel++)
                 move(from + channel * rows->from_channel + lowest, num, to.start + channel * to.channel + run->begin);
-        else if (run->step > 0)
-            move(from + channels * lowest, channels * num, to.start + channels * run->begin);
         else
-            move_bytes(rows, run, from, to);
+            move(from + channels * lowest, channels * num, to.start + channels * run->begin);
     }
 }
 

@@ -1,0 +1,254 @@
+"""Parameters have torchvision's distributions, and are independent of each other."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from references import assert_same_distribution, drawn, keyed, made_images, many_params
+from torchvision.transforms import v2
+
+from fastload import transforms as T
+from fastload.transforms.base import shape_of
+from fastload.transforms.erasing import normal_noise
+
+MANY = 20_000
+BOX = ("top", "left", "height", "width")
+
+
+class Case(NamedTuple):
+    """A transform, torchvision's, and torchvision's value of each parameter of ours; of images of some size."""
+
+    ours: Any
+    theirs: Any
+    values: dict[str, Callable[[dict[str, Any]], Any]]
+    sides: tuple[int, int] = (20, 30)
+
+
+def same(*names: str) -> dict[str, Callable[[dict[str, Any]], Any]]:
+    return {name: lambda made, name=name: made[name] for name in names}
+
+
+def resized(sides: tuple[int, int], *arguments: Any) -> Case:
+    return Case(T.RandomResizedCrop(8, *arguments), v2.RandomResizedCrop(8, *arguments), same(*BOX), sides)
+
+
+def erased(sides: tuple[int, int], *arguments: Any) -> Case:
+    keys = zip(BOX, "ijhw", strict=True)
+    values = {name: lambda made, key=key: 0 if made["v"] is None else made[key] for name, key in keys}
+    return Case(T.RandomErasing(1, *arguments), v2.RandomErasing(1, *arguments), values, sides)
+
+
+JITTER = {"brightness": 0.4, "contrast": (0.5, 3.0), "saturation": 1.5, "hue": (-0.1, 0.3)}
+AFFINE = ((-30, 50), (0.1, 0.4), (0.5, 1.5), (-10, 20, 5, 15))
+CASES = {
+    "RandomCrop": Case(T.RandomCrop((9, 5), (1, 2)), v2.RandomCrop((9, 5), (1, 2)), same("top", "left"), (12, 8)),
+    "RandomResizedCrop": resized((37, 50)),
+    "RandomResizedCrop of other ratios": resized((20, 60), (0.3, 0.9), (0.5, 3.0)),
+    "RandomResizedCrop that hardly ever fits": resized((30, 20), (0.9, 1.0), (3.0, 4.0)),
+    "RandomResizedCrop of narrow boxes": resized((20, 30), (0.9, 1.0), (0.1, 0.2)),
+    "RandomErasing": erased((32, 32)),
+    "RandomErasing of large boxes": erased((20, 40), (0.5, 1.0), (0.2, 5.0)),
+    "RandomErasing that hardly ever fits": erased((16, 16), (0.9, 1.0), (3.0, 4.0)),
+    "RandomAffine": Case(
+        T.RandomAffine(*AFFINE), v2.RandomAffine(*AFFINE), same("angle", "scale", "translate", "shear")
+    ),
+    "RandomRotation": Case(T.RandomRotation((10, 20)), v2.RandomRotation((10, 20)), same("angle")),
+    "ColorJitter": Case(
+        T.ColorJitter(**JITTER),
+        v2.ColorJitter(**JITTER),
+        {name: lambda made, name=name: made[f"{name}_factor"] for name in JITTER},
+    ),
+    "GaussianBlur": Case(T.GaussianBlur(3), v2.GaussianBlur(3), {"sigma": lambda made: made["sigma"][0]}),
+    **{
+        f"MixUp of {alpha}": Case(
+            T.MixUp(alpha=alpha), v2.MixUp(alpha=alpha, num_classes=5), {"weight": lambda made: made["lam"]}
+        )
+        for alpha in (0.2, 1.0, 3.0)
+    },
+    **{
+        f"CutMix of {alpha}": Case(
+            T.CutMix(alpha=alpha),
+            v2.CutMix(alpha=alpha, num_classes=5),
+            {"box": lambda made: made["box"], "label_weight": lambda made: np.float32(made["lam_adjusted"])},
+        )
+        for alpha in (0.2, 1.0)
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parameters_are_distributed_as_torchvisions(name):
+    ours, theirs, values, sides = CASES[name]
+    found = drawn(ours, MANY, *sides)
+    torch.manual_seed(1)
+    image = [torch.zeros(3, *sides)]
+    made = [theirs.make_params(image) for _ in range(5_000)]
+    step = 2 if ours.mixes else 1  # a pair has one
+    for parameter, value in values.items():
+        references = np.array([value(one) for one in made])
+        for column, reference in zip(columns(found[parameter][::step]), columns(references), strict=True):
+            assert_same_distribution(column, reference)
+
+
+def columns(values: Any) -> Any:
+    return np.reshape(values, (len(values), -1)).T
+
+
+FREE = {
+    "RandomCrop": T.RandomCrop((9, 5), (1, 2)),
+    "RandomAffine": T.RandomAffine(*AFFINE),
+    "ColorJitter": T.ColorJitter(**JITTER),
+    "both flips": T.Compose([T.RandomHorizontalFlip(), T.RandomVerticalFlip()]),
+    "RandomResizedCrop": T.RandomResizedCrop(8, (0.1, 0.1), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_parameters_are_independent_of_each_other(name):
+    params = many_params(FREE[name])
+    nests = params.values() if name == "both flips" else [params]
+    every = [
+        column
+        for nest in nests
+        for parameter, values in nest.items()
+        if parameter not in ("order", "before_hue")
+        for column in columns(values.double().numpy())
+        if np.ptp(column)
+    ]
+    assert len(every) > 1
+    assert np.abs(np.corrcoef(every) - np.eye(len(every))).max() < 0.03
+
+
+SHARES = {
+    **{
+        f"{kind.__name__} {p}": (kind(p), "flip", p)
+        for kind in (T.RandomHorizontalFlip, T.RandomVerticalFlip)
+        for p in (0, 0.1, 1)
+    },
+    **{
+        kind.__name__: (kind(*arguments, p=0.3), "chosen", 0.3)
+        for kind, arguments in (
+            (T.RandomGrayscale, ()),
+            (T.RandomInvert, ()),
+            (T.RandomEqualize, ()),
+            (T.RandomAutocontrast, ()),
+            (T.RandomSolarize, (0.4,)),
+            (T.RandomPosterize, (3,)),
+            (T.RandomAdjustSharpness, (1.7,)),
+        )
+    },
+    "RandomErasing": (T.RandomErasing(0.3), "height", 0.3),
+    "RandomErasing of none": (T.RandomErasing(0), "height", 0),
+    "Cutout": (T.Cutout(3, 0.3), "height", 0.3),
+    "RandomInvert of all": (T.RandomInvert(1), "chosen", 1),
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_samples_are_chosen_with_the_probability_given(name):
+    transform, parameter, p = SHARES[name]
+    share = (drawn(transform, MANY, 16, 16)[parameter] > 0).mean()
+    assert abs(share - p) <= 5 * math.sqrt(p * (1 - p) / MANY)
+
+
+@given(
+    height=st.integers(1, 40),
+    width=st.integers(1, 40),
+    scale=st.tuples(st.floats(0, 2), st.floats(0, 2)).map(sorted),
+    ratio=st.tuples(st.floats(0.01, 20), st.floats(0.01, 20)).map(sorted),
+)
+def test_boxes_to_resize_are_never_empty_nor_outside(height, width, scale, ratio):
+    boxes = drawn(T.RandomResizedCrop(3, scale, ratio), 50, height, width)
+    for start, length, side in (("top", "height", height), ("left", "width", width)):
+        assert (boxes[length] >= 1).all()
+        assert (boxes[start] >= 0).all()
+        assert (boxes[start] + boxes[length] <= side).all()
+
+
+@pytest.mark.parametrize("size", [1, 4, 5, 30])
+def test_squares_are_centred_uniformly_and_clipped(size):
+    params = drawn(T.Cutout(size), MANY, 9, 12)
+    for start, length, side in (("top", "height", 9), ("left", "width", 12)):
+        begins = [centre - size // 2 for centre in range(side)]
+        possible = [(max(begin, 0), min(begin + size, side) - max(begin, 0)) for begin in begins]
+        pairs = list(zip(params[start].tolist(), params[length].tolist(), strict=True))
+        assert set(pairs) == set(possible)
+        for pair in set(pairs):
+            share = possible.count(pair) / side
+            assert abs(pairs.count(pair) / MANY - share) < 5 * math.sqrt(share * (1 - share) / MANY) + 1e-9
+
+
+@pytest.mark.parametrize("shear", [None, 20, (5, 10), (1, 2, 3, 4)])
+def test_shears_are_taken_as_torchvision_takes_them(shear):
+    drawn_shear = drawn(T.RandomAffine(0, shear=shear), 500, 8, 8)["shear"]
+    limits = [0, 0, 0, 0]
+    if shear is not None:
+        limits[: len(v2.RandomAffine(0, shear=shear).shear)] = v2.RandomAffine(0, shear=shear).shear
+    for axis in (0, 1):
+        low, high = limits[2 * axis : 2 * axis + 2]
+        assert (drawn_shear[:, axis] >= low).all()
+        assert (drawn_shear[:, axis] <= high).all()
+        assert np.ptp(drawn_shear[:, axis]) >= 0.9 * (high - low)
+
+
+@pytest.mark.parametrize(
+    ("transform", "others", "possible"),
+    [(T.ColorJitter(0.4, 0.4, 0.4, 0.1), ["before_hue"], 24), (T.ColorJitter(0.4, saturation=0.4), [], 2)],
+)
+def test_all_orders_of_colours_are_as_likely(transform, others, possible):
+    params = many_params(transform)
+    orders = torch.cat([params["order"], *(params[name][:, None] for name in others)], dim=1).tolist()
+    counts = Counter(map(tuple, orders))
+    assert len(counts) == possible
+    expected = MANY / possible
+    # chi-square with 23 degrees of freedom: 49.7 is its 0.1 % point, and the orders are always the same.
+    assert sum((count - expected) ** 2 / expected for count in counts.values()) < 49.7
+
+
+def test_a_factor_does_not_depend_on_what_else_is_jittered():
+    everything, one = many_params(T.ColorJitter(0.4, 0.4, 0.4, 0.1), 9), many_params(T.ColorJitter(hue=0.1), 9)
+    assert torch.equal(everything["hue"], one["hue"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [(0.5,), (1.5,), ((0.3, 0.9),), (None, None, None, 0.5), (None, None, None, (0.1, 0.2))]
+)
+def test_ranges_of_colours_are_torchvisions(arguments):
+    ours, theirs = T.ColorJitter(*arguments), v2.ColorJitter(*arguments)
+    assert [getattr(ours, name) for name in JITTER] == [getattr(theirs, name) for name in JITTER]
+
+
+def test_a_choice_of_both_mixes_is_one_of_them_for_each_pair():
+    params = many_params(T.MixUpOrCutMix(mixup_alpha=0.4, cutmix_alpha=1.0, cutmix_p=0.3))
+    cut = params["weight"] == 1
+    assert abs(cut.double().mean().item() - 0.3) < 0.02
+    assert not params["box"][~cut].any()
+    assert torch.equal(params["label_weight"][~cut], params["weight"][~cut])
+    left, top, right, bottom = params["box"].double().unbind(1)
+    kept = 1 - (right - left) * (bottom - top) / 600
+    assert torch.allclose(params["label_weight"][cut].double(), kept[cut], atol=1e-6)
+    assert_same_distribution(params["weight"][~cut], np.random.default_rng(0).beta(0.4, 0.4, 5000))
+
+
+def test_noise_is_normal_and_independent_from_pixel_to_pixel_and_sample_to_sample():
+    params = T.RandomErasing(1, value="random").draw_for(keyed(40), shape_of(made_images(0, (40, 3, 32, 32))))
+    places = torch.arange(3 * 32 * 32).view(3, 32, 32)
+    noise = normal_noise(params["noise"][:, :, None, None, None], places).double()
+    values = np.sort(noise.flatten().numpy())
+    expected = 0.5 * (1 + torch.erf(torch.from_numpy(values) / math.sqrt(2)).numpy())
+    assert np.abs(expected - (np.arange(len(values)) + 0.5) / len(values)).max() < 2.23 / math.sqrt(len(values))
+    assert noise.abs().max() < 5.4
+    limit = 5 / math.sqrt(noise.numel())
+    for dim in range(4):
+        first, second = noise.narrow(dim, 0, noise.shape[dim] - 1), noise.narrow(dim, 1, noise.shape[dim] - 1)
+        assert abs((first * second).mean().item()) < limit * 1.2
+    assert abs(noise.mean().item()) < limit
+    assert noise.flatten(1).mean(dim=1).abs().max() < 5 / math.sqrt(3 * 32 * 32)

@@ -1,0 +1,369 @@
+"""Given its parameters, a transform makes of each sample what torchvision's function makes of it.
+
+Resizes, affine transforms and mixes have files of their own: what they may differ by takes more words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from references import (
+    DTYPES,
+    EXACT,
+    assert_near,
+    batches,
+    coloured,
+    elsewhere,
+    generators,
+    one_by_one,
+    random_images,
+)
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F
+
+from fastload import transforms as T
+from fastload.transforms import color
+from fastload.transforms.base import shape_of
+from fastload.transforms.erasing import normal_noise
+
+sides = st.integers(1, 16)
+odd = st.sampled_from([1, 3, 5, 9])
+
+
+class Case(NamedTuple):
+    """A transform with any arguments, and torchvision's result for one image of the transform's parameters."""
+
+    arguments: Callable[[Tensor], st.SearchStrategy[dict[str, Any]]]
+    """Given the images."""
+    reference: Callable[..., Tensor]
+    """Of an image, the arguments, and the sample's parameters by name."""
+    images: st.SearchStrategy[Tensor] = batches()
+    levels: float = 0.0
+    """How far uint8 may be from torchvision's; floats: ``references.TOLERANCES``."""
+    exact: bool = False
+    """Whether floats are equal bit for bit."""
+
+
+def padding_of(size: Any, padding: Any, pad_if_needed: bool, height: int, width: int) -> list[int]:
+    """Return left, top, right, bottom."""
+    some = [padding] if isinstance(padding, int) else list(padding or [0])
+    left, top, right, bottom = some * (4 // len(some))
+    if pad_if_needed:
+        rows, cols = max(size[0] - height - top - bottom, 0), max(size[1] - width - left - right, 0)
+        left, top, right, bottom = left + cols, top + rows, right + cols, bottom + rows
+    return [left, top, right, bottom]
+
+
+@st.composite
+def crops(draw: st.DrawFn, images: Tensor) -> dict[str, Any]:
+    height, width = images.shape[2:]
+    size, mode = (draw(sides), draw(sides)), draw(st.sampled_from(["constant", "edge", "reflect", "symmetric"]))
+    lists = st.sampled_from([1, 2, 4]).flatmap(lambda many: st.lists(st.integers(0, 4), min_size=many, max_size=many))
+    padding, needed = draw(st.none() | st.integers(0, 4) | lists), draw(st.booleans())
+    left, top, right, bottom = padding_of(size, padding, needed, height, width)
+    assume(height + top + bottom >= size[0] and width + left + right >= size[1])
+    limit = {"reflect": 1, "symmetric": 0}.get(mode, -100)
+    assume(max(left, right) <= width - limit and max(top, bottom) <= height - limit)
+    fill = draw(values_for(images)) if mode == "constant" else 0
+    return {"size": size, "padding": padding, "pad_if_needed": needed, "fill": fill, "padding_mode": mode}
+
+
+def cropped(image: Tensor, given: dict[str, Any], *, top: int, left: int) -> Tensor:
+    padding = padding_of(given["size"], given["padding"], given["pad_if_needed"], *image.shape[1:])
+    padded = F.pad(image, padding, fill=given["fill"], padding_mode=given["padding_mode"])
+    return F.crop(padded, top, left, *given["size"])
+
+
+def values_for(images: Tensor) -> st.SearchStrategy[Any]:
+    return st.sampled_from([3.3, [7.5 + channel for channel in range(images.shape[1])]])
+
+
+def erased(image: Tensor, given: dict[str, Any], **box: int) -> Tensor:
+    values = torch.tensor(given["value"]).reshape(-1, 1, 1)
+    return F.erase(image, box["top"], box["left"], box["height"], box["width"], values)
+
+
+def sometimes(function: Callable[..., Tensor], **number: Any) -> Case:
+    """Return the case of a function that is applied to some images, with torchvision's result in float32."""
+
+    def reference(image: Tensor, given: dict[str, Any], *, chosen: bool) -> Tensor:
+        wide = image if image.dtype in EXACT else image.float()
+        return function(wide, *given.values()).to(image.dtype) if chosen else image
+
+    return Case(lambda images: st.just(number), reference, coloured(most=9))
+
+
+CASES = {
+    "RandomCrop": Case(crops, cropped, exact=True),
+    "CenterCrop": Case(
+        lambda images: st.fixed_dictionaries({"size": st.tuples(sides, sides)}),
+        lambda image, given: F.center_crop(image, list(given["size"])),
+        exact=True,
+    ),
+    "RandomHorizontalFlip": Case(
+        lambda images: st.just({}), lambda image, _, flip: F.horizontal_flip(image) if flip else image, exact=True
+    ),
+    "RandomVerticalFlip": Case(
+        lambda images: st.just({}), lambda image, _, flip: F.vertical_flip(image) if flip else image, exact=True
+    ),
+    "RandomErasing": Case(
+        lambda images: st.fixed_dictionaries(
+            {"value": values_for(images), "p": st.just(0.7), "scale": st.just((0.05, 0.9))}
+        ),
+        erased,
+        exact=True,
+    ),
+    "Cutout": Case(
+        lambda images: st.fixed_dictionaries(
+            {"size": st.integers(1, 9), "p": st.just(0.7), "value": values_for(images)}
+        ),
+        erased,
+        exact=True,
+    ),
+    "GaussianBlur": Case(
+        lambda images: st.fixed_dictionaries({"kernel_size": st.tuples(odd, odd), "sigma": st.just((0.1, 3.0))}),
+        lambda image, given, sigma: F.gaussian_blur(image, list(given["kernel_size"]), [sigma] * 2),
+        coloured(sides=(5, 40), channels=(1, 2, 3)),
+        levels=1,  # of a mean halfway between two levels
+    ),
+    "RandomGrayscale": sometimes(lambda image: F.rgb_to_grayscale(image, len(image)))._replace(levels=0),
+    "RandomInvert": sometimes(F.invert),
+    "RandomEqualize": sometimes(F.equalize),
+    "RandomAutocontrast": sometimes(F.autocontrast),
+    "RandomSolarize": sometimes(F.solarize, threshold=0.4),
+    "RandomPosterize": sometimes(F.posterize, bits=3),
+    "RandomAdjustSharpness": sometimes(F.adjust_sharpness, sharpness_factor=1.7),
+    "ToDtype": Case(
+        lambda images: st.fixed_dictionaries({"dtype": st.sampled_from(EXACT), "scale": st.booleans()}),
+        lambda image, given: F.to_dtype(image, **given),
+        coloured(dtypes=EXACT, channels=(1, 2, 3)),
+        exact=True,
+    ),
+    "Normalize": Case(
+        lambda images: st.fixed_dictionaries(
+            dict.fromkeys(("mean", "std"), st.tuples(*[st.floats(0.01, 2) | st.floats(-2, -0.01)] * 3))
+        ),
+        lambda image, given: F.normalize(image.float() if image.dtype not in EXACT else image, **given).to(image.dtype),
+        coloured(dtypes=DTYPES[1:], channels=(3,)),
+        exact=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(data=st.data(), generator=generators())
+def test_a_sample_is_what_torchvision_makes_of_it(name, data, generator):
+    case = CASES[name]
+    images = data.draw(case.images)
+    arguments = data.draw(case.arguments(images))
+    transform = getattr(T, name)(**arguments)
+    before = images.clone()
+    found, params = transform(images, generator=generator, return_params=True)
+    assert torch.equal(images, before)
+    assert found.dtype == arguments.get("dtype", images.dtype)
+    assert found.shape == transform.shape_after(shape_of(images))
+    assert found.data_ptr() != images.data_ptr() or name == "ToDtype"
+    expected = one_by_one(images, lambda image, **row: case.reference(image, arguments, **row), params)
+    if case.exact:
+        assert torch.equal(found, expected)
+        assert torch.equal(elsewhere(transform, images, params=params), expected)
+        return
+    assert_near(found, expected, tolerance=case.levels if images.dtype == torch.uint8 else None)
+    assert (found != expected).double().mean() < 0.01 or images.dtype != torch.uint8
+
+
+@pytest.mark.parametrize(("top", "left"), [(5, 0), (-1, 0), (0, 3)])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_places_outside_of_the_images_leave_nothing_unwritten(top, left, mode):
+    images = torch.full((4, 3, 10, 10), 7, dtype=torch.uint8)
+    params = {"top": torch.tensor([top] * 4), "left": torch.tensor([left] * 4)}
+    crop = T.RandomCrop(8, padding_mode=mode)
+    if mode == "constant":
+        for batch in (images, images.float()):
+            with pytest.raises(ValueError, match=r"from outside of images of .*10"):
+                crop(batch, params=params)
+    else:
+        assert (crop(images, params=params) == 7).all()
+
+
+# -- Noise -------------------------------------------------------------------------------------------------------------
+
+
+@given(images=batches(dtypes=DTYPES[1:]), generator=generators())
+def test_noise_is_a_function_of_the_samples_words_and_the_place(images, generator):
+    transform = T.RandomErasing(0.8, (0.05, 0.9), value="random")
+    found, params = transform(images, generator=generator, return_params=True)
+    places = torch.arange(images[0].numel()).view(images.shape[1:])
+
+    def reference(image, noise, top, left, height, width):
+        values = normal_noise(torch.tensor(noise), places).to(image.dtype)
+        return F.erase(image, top, left, height, width, values[:, top : top + height, left : left + width])
+
+    assert torch.equal(found, one_by_one(images, reference, params))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastload.transforms.erasing._CHUNK", 300)  # parts of a batch
+        assert torch.equal(elsewhere(transform, images, params=params), found)
+
+
+# Never change these: they say that next year's noise is this year's.
+def test_noise_is_the_pinned_one():
+    words = torch.tensor([0x12345678, 0x9ABCDEF0])
+    found = normal_noise(words, torch.tensor([0, 1, 2, 2**31 - 1]))
+    pinned = [-0.6134811043739319, 1.7154626846313477, 0.29129618406295776, 0.09066765755414963]
+    assert found.tolist() == pytest.approx(pinned, abs=1e-6)
+
+
+# -- Colours -----------------------------------------------------------------------------------------------------------
+
+
+NAMES = ("brightness", "contrast", "saturation", "hue")
+
+
+def in_order(params, row):
+    """Return the operations of a sample, in their order."""
+    operations = [NAMES[kind] for kind in params["order"][row].tolist()]
+    if "hue" in params:
+        operations.insert(int(params["before_hue"][row]), "hue")
+    return operations
+
+
+def jittered(images, params):
+    """Return what torchvision's functions make of the images, given the parameters."""
+    changed = []
+    for row, image in enumerate(images):
+        for name in in_order(params, row):
+            image = getattr(F, f"adjust_{name}")(image.contiguous(), params[name][row].item())
+        changed.append(image)
+    return torch.stack(changed)
+
+
+def has_tie(images, params):
+    """Whether a blend gives a value that is an integer but for the rounding of a float32.
+
+    torch's sum of two products is rounded once or twice, depending on where a pixel lies in memory, so that torchvision
+    itself makes 84 or 85 of pixels that are equal.
+    """
+    for row, image in enumerate(images):
+        for name in in_order(params, row):
+            factor = params[name][row].item()
+            if name in ("contrast", "saturation"):
+                other = F.rgb_to_grayscale(image) if len(image) == 3 else image
+                other = other.double().mean() if name == "contrast" else other.double()
+                exact = image.double() * factor + (1 - factor) * other
+                if ((exact - exact.round()).abs() < 1e-4).any():
+                    return True
+            image = getattr(F, f"adjust_{name}")(image.contiguous(), factor)
+    return False
+
+
+@given(images=coloured(most=12), used=st.tuples(*[st.booleans()] * 4), seed=st.integers(0, 2**32))
+@example(
+    images=torch.tensor([[[[0, 170, 85, 0, 170]]]], dtype=torch.uint8),
+    used=(False, True, False, False),
+    seed=20232211,
+)
+def test_jittered_samples_are_what_torchvision_makes_of_them(images, used, seed):
+    before = images.clone()
+    transform = T.ColorJitter(*(reach if use else None for reach, use in zip((0.8, 0.8, 0.8, 0.5), used, strict=True)))
+    generator = torch.Generator().manual_seed(seed)
+    found, params = transform(images, generator=generator, return_params=True)
+    assert torch.equal(images, before)
+    if images.dtype == torch.uint8:
+        assert torch.equal(found, jittered(images, params)) or has_tie(images, params)
+    else:
+        # A hue that is near to a boundary of sectors turns an error of the last place of a float into no larger one;
+        # torchvision's roundings in half precision are larger.
+        wide = images if images.dtype in EXACT else images.float()
+        limit = 1e-4 if images.dtype in EXACT else None
+        assert_near(found, jittered(wide, params).to(images.dtype), tolerance=limit)
+
+
+@given(images=coloured(dtypes=EXACT), turns=st.integers(0, 4), seed=st.integers(0, 2**32))
+def test_blends_one_after_the_other_are_as_if_done_alone(images, turns, seed):
+    kinds = torch.randint(0, 3, (len(images), turns), generator=torch.Generator().manual_seed(seed))
+    factors = torch.rand(len(images), turns, generator=torch.Generator().manual_seed(seed)) * 2
+    if images.dtype != torch.uint8:
+        images = images * 1.5  # clipped as torchvision clips them
+    before, expected = images.clone(), images
+    found = color.blend(images, kinds, factors)
+    assert torch.equal(images, before)
+    for turn in range(turns):
+        expected = color.blend(expected, kinds[:, turn, None], factors[:, turn, None])
+    assert torch.equal(found, expected)
+
+
+def test_the_mean_of_many_pixels_is_at_most_one_level_apart():
+    images = random_images((2, 3, 300, 400), torch.uint8, 3)
+    factors = torch.tensor([[0.3], [1.7]])
+    expected = one_by_one(images, F.adjust_contrast, {"contrast_factor": factors[:, 0]})
+    found = color.blend(images, torch.ones((2, 1), dtype=torch.int64), factors)
+    assert (found.int() - expected.int()).abs().max() <= 1
+
+
+def test_every_grey_level_keeps_or_loses_the_level_that_it_does_in_torchvision():
+    # Factor * level + (1 - factor) * level is the level, or a little less, which is cut off to the next.
+    levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(200, 3, -1, -1)
+    factors = torch.linspace(0, 2, 200)
+    found = color.blend(levels, torch.full((200, 1), 2), factors[:, None])
+    assert torch.equal(found, one_by_one(levels, F.adjust_saturation, {"saturation_factor": factors}))
+
+
+@pytest.mark.parametrize("value", [None, 0, 0.0, (1, 1)])
+def test_a_range_that_changes_nothing_draws_nothing(value):
+    transform = T.ColorJitter(brightness=value)
+    assert transform.brightness is None
+    images = random_images((3, 3, 4, 4), torch.float32, 0) * 2
+    found, params = transform(images, return_params=True)
+    assert torch.equal(found, images)
+    assert "brightness" not in params
+
+
+# -- Values ------------------------------------------------------------------------------------------------------------
+
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+numbers = st.floats(-2, 2).filter(lambda number: abs(number) > 0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_conversions_of_half_precision_are_rounded_once(dtype):
+    levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
+    halves = T.ToDtype(dtype, scale=True)(levels)
+    assert torch.equal(halves, (levels.float() / 255).to(dtype))
+    assert_near(halves, F.to_dtype(levels, dtype, scale=True))
+    assert torch.equal(T.ToDtype(torch.uint8, scale=True)(halves), F.to_dtype(halves.float(), torch.uint8, scale=True))
+    assert T.ToDtype(torch.uint8, scale=True)(torch.ones(1, 1, 1, 1, dtype=dtype)).item() == 255
+    assert torch.equal(T.ToDtype(dtype)(levels), levels.to(dtype))
+
+
+@given(images=coloured(dtypes=EXACT, channels=(3,)), moments=st.tuples(*[st.tuples(*[numbers] * 3)] * 2))
+def test_both_at_once_are_both_one_after_the_other(images, moments):
+    mean, std = moments
+    before = images.clone()
+    found = T.ToNormalized(mean, std)(images)
+    assert torch.equal(images, before)
+    assert found.dtype == torch.float32
+    expected = F.normalize(F.to_dtype(images, torch.float64, scale=True), list(mean), list(std)).float()
+    limit = max(1e-6 * (1 + abs(one)) / abs(other) for one, other in zip(mean, std, strict=True))
+    assert_near(found, expected, tolerance=limit)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_both_at_once_give_any_dtype(dtype):
+    images = random_images((2, 3, 5, 6), torch.uint8, 0)
+    found = T.ToNormalized(MEAN, STD, dtype)(images)
+    assert found.dtype == dtype
+    exact = F.normalize(images.double() / 255, list(MEAN), list(STD))
+    assert (found.double() - exact).abs().max() <= 4 * torch.finfo(dtype).eps
+
+
+def test_one_moment_may_serve_all_channels():
+    images = random_images((2, 3, 5, 6), torch.float32, 0)
+    for transform in (T.Normalize([0.5], [0.25]), T.ToNormalized([0.5], [0.25])):
+        torch.testing.assert_close(transform(images), (images - 0.5) / 0.25)
+    assert torch.equal(T.Normalize(MEAN, [0.5])(images), F.normalize(images, list(MEAN), [0.5]))
