@@ -26,7 +26,6 @@ NOT_RUN: dict[str, list[str]] = {
     "installs packages": [
         "pip install ./fastload",
         "pip install nvidia-dali-cuda130",
-        "pip install pyarrow",
         'pip install "ray[train]"',
         "pip install uv",
         "pip uninstall -y fastload torch-fastload",

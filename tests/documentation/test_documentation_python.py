@@ -38,7 +38,9 @@ def _has(module: str) -> bool:
 
 # A page, or the first statement of a block: what it needs to run, and whether that is here. Without it, it is compiled.
 NEEDS: dict[str, tuple[bool, str]] = {
-    "dali": (_has("nvidia.dali"), "DALI: uv run --with nvidia-dali-cuda130 pytest tests/documentation"),
+    "from nvidia.dali import fn, pipeline_def, types": (
+        _has("nvidia.dali"), "DALI: uv run --with nvidia-dali-cuda130 pytest tests/documentation"
+    ),  # fmt: skip
     "from ffcv.fields import IntField, RGBImageField": (False, "FFCV's own code, for comparison"),
     "import nvidia.dali.fn as fn": (False, "DALI's own code, for comparison"),
     "import webdataset as wds": (_has("webdataset"), "uv run installs it"),
