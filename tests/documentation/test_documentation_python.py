@@ -38,9 +38,7 @@ def _has(module: str) -> bool:
 
 # The first statement of a block: what it needs to run, and whether that is here. Without it, it is compiled.
 NEEDS: dict[str, tuple[bool, str]] = {
-    "from nvidia.dali import fn, pipeline_def, types": (
-        _has("nvidia.dali"), "DALI: uv run --with nvidia-dali-cuda130 pytest tests/documentation"
-    ),  # fmt: skip
+    "from nvidia.dali import fn, pipeline_def, types": (_has("nvidia.dali"), "DALI: uv run --with nvidia-dali-cuda130"),
     "import webdataset as wds": (_has("webdataset"), "uv run installs it"),
 }
 
