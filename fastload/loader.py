@@ -97,7 +97,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             this process and the ranks of this machine: a size as ``"64GB"`` or in bytes, or ``"auto"``: half of what
             is free. Or a folder on a local disk, as ``"/local/nvme/photos"``, which later runs share too. Later epochs
             decode them sooner, to the same bits, and read only the files' headers. None: nothing is kept. See
-            docs/cache.md.
+            docs/images.md.
         cache_size: for a folder: the most that it may take, as ``"200GiB"`` or in bytes.
         worker_threads: samples that each worker process loads at a time, in threads, where a sample waits for storage;
             with a ``seed`` the same bits. Without processes (``num_workers=0``): worker threads alone. The dataset must

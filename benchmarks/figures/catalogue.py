@@ -44,6 +44,12 @@ def _coefficients_beside(side: str, case: str) -> Callable[[Rows], str]:
     return text
 
 
+def _cache(rows: Rows) -> str:
+    """Return how many times as fast an ImageFolder's later epochs are with a cache."""
+    with_it = rows.find("pipelines", "imagefolder, 2 workers", tables.CACHED, tables.STEADY)
+    return digits((with_it.value or 0) / (rows.beside("pipelines", with_it, "fastload").value or 1))
+
+
 def _pipeline(name: str) -> Callable[[Rows], str]:
     return lambda rows: digits(tables.pipeline(rows, name).ratio or 0)
 
@@ -51,6 +57,7 @@ def _pipeline(name: str) -> Callable[[Rows], str]:
 FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "imagefolder": _pipeline("imagefolder"),
     "timm": _pipeline("timm"),
+    "cache": _cache,
     "all-pipelines": lambda rows: tables.all_pipelines(rows).text.partition(" ")[0],
     "fuse": _ratio("engine", "fuse-imagefolder-float32", tables.FUSED, tables.STEADY),
     "coefficients-files": _coefficients_beside("fastload", "images-float32"),

@@ -1,6 +1,7 @@
 """Cells and tables, with the rows that they come from, to Markdown."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
@@ -74,8 +75,8 @@ def ratio_cell(row: Row, *, with_spread: bool = False) -> Cell:
     return Cell(text, (row,))
 
 
-def source(rows: Sequence[Row], *, short: bool = False) -> list[str]:
-    """Return when, on what, beside what and with what rows of one run were measured; n at the end."""
+def source(rows: Sequence[Row], *, short: bool = False) -> dict[str, str]:
+    """Return when, on what, beside what and with what rows of one run were measured; what was not noted is empty."""
     first = rows[0]
     others = [float(row.others) for row in rows if row.others not in ("", "quiet", "busy")]
     if max(others, default=0) >= 0.1:
@@ -89,7 +90,7 @@ def source(rows: Sequence[Row], *, short: bool = False) -> list[str]:
     counts = sorted({row.n for row in rows if row.n is not None})
     n = f"n={counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "") if counts else ""
     commit = "" if short or not first.commit else f"commit {first.commit}"
-    return [part for part in (first.date, commit, first.machine, load, versions, n) if part]
+    return {"date": first.date, "commit": commit, "machine": first.machine, "load": load, "versions": versions, "n": n}
 
 
 def markdown(head: Sequence[str], lines: Sequence[Line], *, about: str = "", short: bool = False) -> str:
@@ -114,11 +115,20 @@ def markdown(head: Sequence[str], lines: Sequence[Line], *, about: str = "", sho
 
 
 def _sources(runs: Mapping[tuple[str, str, str], Sequence[Row]], short: bool) -> list[str]:
-    """Return a sentence for each run; what is the same in all of several runs comes first, and once."""
+    """Return a sentence for each run; what is the same in most of several runs comes first, and once."""
     parts = [source(rows, short=short) for rows in runs.values()]
     if len(parts) < 2:
-        return [f"Measured: {'; '.join(part)}." for part in parts]
-    common = [text for text in parts[0] if all(text in part for part in parts)]
-    own = [[text for text in part if text not in common] for part in parts]
-    sentences = [f"Run {number}: {'; '.join(part)}." for number, part in enumerate(own, 1)]
-    return [f"All: {'; '.join(common)}.", *sentences] if common else sentences
+        return [f"Measured: {'; '.join(filter(None, part.values()))}." for part in parts]
+    usual = {}
+    for name in parts[0]:
+        text, count = Counter(part[name] for part in parts).most_common(1)[0]
+        if text and 2 * count > len(parts):
+            usual[name] = text
+    own = [
+        [text or f"{name} not noted" for name, text in part.items() if text != usual.get(name, "")] for part in parts
+    ]
+    sentences = [f"Run {number}: {'; '.join(part)}." for number, part in enumerate(own, 1) if part]
+    if not usual:
+        return sentences
+    everywhere = all(part[name] == text for name, text in usual.items() for part in parts)
+    return [f"{'All' if everywhere else 'Unless a run says otherwise'}: {'; '.join(usual.values())}.", *sentences]

@@ -19,7 +19,7 @@ search:
 
 # Command line
 
-`python -m fastload` is the same command, for an interpreter that you name.
+`python -m fastload` is the same command, for an interpreter that you name. `fastload COMMAND --help` has examples.
 
 | command | what it does |
 | --- | --- |
@@ -32,8 +32,8 @@ MORE = {
     "profile": "[Profile](profile.md)",
     "report": "[Recordings again](profile.md#recordings-again)",
     "compare": "[Recordings again](profile.md#recordings-again)",
-    "pack": "[Packs](pack.md)",
-    "unpack": "[Packs](pack.md#coefficients)",
+    "pack": "[Packs](images.md#packs)",
+    "unpack": "[Packs](images.md#packs)",
     "explain": "[Which setting when](settings.md)",
     "tune": "[Tune](tune.md)",
     "doctor": "[Install](install.md#check-the-installation)",
@@ -69,7 +69,9 @@ def render() -> str:
 
 
 def _section(name: str, verb: argparse.ArgumentParser) -> str:
-    lines = [f"## fastload {name}", "", *_paragraphs(verb.description or ""), f"More: {MORE[name]}.", ""]
+    # What else --help says stands on the page that is named.
+    summary = " ".join((verb.description or "").strip().partition("\n\n")[0].split())
+    lines = [f"## fastload {name}", "", summary, "", f"More: {MORE[name]}.", ""]
     usage = verb.usage or f"fastload {name} [OPTION ...] {' '.join(map(_words, _positionals(verb)))}".rstrip()
     lines += ["```text", f"usage: {usage}", "```", ""]
     for group in verb._action_groups:
@@ -82,14 +84,10 @@ def _section(name: str, verb: argparse.ArgumentParser) -> str:
                 "| --- | --- |",
             ]
             lines += [f"| `{_cell(_words(one))}` | {_cell(_help(one))} |" for one in actions] + [""]
-    if verb.epilog:
-        lines += ["```text", verb.epilog.strip("\n"), "```", ""]
+    parts = [part for part in (verb.epilog or "").strip("\n").split("\n\n") if not part.startswith("examples:")]
+    if any(parts):
+        lines += ["```text", "\n\n".join(parts), "```", ""]
     return "\n".join(lines)
-
-
-def _paragraphs(text: str) -> list[str]:
-    found = [" ".join(one.split()) for one in text.strip().split("\n\n")]
-    return [line for one in found for line in (one, "")]
 
 
 def _capital(text: str) -> str:

@@ -15,7 +15,7 @@ _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>```+|~~~+)(?P<words>.*)$")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its page (``README.md``, ``docs/pack.md``), the line of its first line, and its language."""
+    """A fenced block: its page (``README.md``, ``docs/images.md``), the line of its first line, and its language."""
 
     page: str
     line: int

@@ -21,7 +21,7 @@ class DALILoader(DataLoader[Any]):
     """A ``fastload.DataLoader`` whose batches an NVIDIA DALI pipeline makes, from files that the workers read.
 
     The same seed, epoch and index give the same inputs of the pipeline (``source``), for any batch size, workers and
-    ranks. docs/dali.md says how DALI's own random operators are seeded.
+    ranks. docs/coming-from.md says how DALI's own random operators are seeded.
 
     A batch is ``[output, ..., targets]``: the pipeline's outputs, [N, ...], and targets as torch collates them. It
     stays valid as long as you hold it. The last batch may be shorter.

@@ -27,7 +27,7 @@ from .options import options_of
 from .relay import Relay, Task
 
 # What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time): a call of an actor, 1 to 2 ms; and a
-# result in the object store, 8 ms: docs/ray-training.md. The first is smaller here, since longer tasks delay the first
+# result in the object store, 8 ms: docs/ray.md. The first is smaller here, since longer tasks delay the first
 # batch. By the third a task takes 2 ms for each of many workers: a result from another machine occupies Ray's thread in
 # the loader's process, and its raylet's, for a millisecond each.
 _TASK_COST, _STORED_TASK_COST, _TASK_COST_PER_WORKER = 4.0, 16.0, 1 / 3

@@ -1,1 +1,3 @@
-files = [Path(path).read_bytes() for path, _ in dataset.samples]
+from fastload.cli import main
+
+assert main(["pack", "train", "packed", "--workers", "1"]) == 0

@@ -1,1 +1,0 @@
-paths, labels = [path for path, _ in dataset.samples], dataset.targets
