@@ -152,11 +152,12 @@ def test_a_process_that_is_not_forked_gets_the_same_store(new_store):
     assert found(kept, 1)
 
 
-def test_a_writer_that_is_killed_loses_its_own_entry_alone(new_store):
-    size = 512 << 20
+@pytest.mark.parametrize("times", [4, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_writer_that_is_killed_loses_its_own_entry_alone(new_store, times):
+    size = 2 << 30
     kept = new_store(size)
     fork = multiprocessing.get_context("fork")
-    for turn in range(4):
+    for turn in range(times):
         first = 1_000_000 * turn
         writer = fork.Process(target=keep, args=(kept, range(first, first + 1_000_000)))
         writer.start()
