@@ -11,27 +11,12 @@ from ..errors import one_line
 from .finding import Finding, State
 
 _OTHERS = (
-    ("routing", "while worker threads run", "they draw from generators of their own", ""),
+    ("routing", "while worker threads run", "threads draw from generators of their own", ""),
     ("compat", "in workers", "tensors are stacked into private memory", "torch's default_collate_fn_map"),
-    (
-        "generators",
-        "in every process that loads samples",
-        "with a seed, their states are written for each sample",
-        "random._inst, numpy.random.mtrand._rand, torch.default_generator",
-    ),
+    ("generators", "with a seed", "states are written for each sample", "generators of random, numpy.random and torch"),
     ("hugging_face", "in workers", "batches are read from Arrow's memory", "datasets.Dataset.__getitems__"),
-    (
-        "installation",
-        "under fastload run, and from fastload.install() on",
-        "their loaders are fastload's",
-        "torch.utils.data.DataLoader.__init__, torchdata's StatefulDataLoader.__init__",
-    ),
-    (
-        "adapters",
-        "where they and fastload are imported",
-        "they keep fastload's loaders, and restore their states",
-        "accelerate.data_loader, lightning.pytorch.loops.fit_loop._FitLoop",
-    ),
+    ("installation", "by fastload run or install()", "loaders are fastload's", "torch.utils.data.DataLoader.__init__"),
+    ("adapters", "where they are imported", "loaders stay fastload's", "accelerate.data_loader, lightning's _FitLoop"),
 )
 """What modules replace in ways of their own: the module, where, what for, and the names."""
 
