@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from .. import native
@@ -214,10 +215,15 @@ def write_whole(
     if size.status is not Status.DONE:
         return size.status
     shape = (size.height, size.width, WHOLE_LAYOUTS[layout])
-    array = np.asarray(target)  # a tensor's own memory
-    if array.shape != shape or array.dtype != np.uint8 or not (array.flags.c_contiguous and array.flags.writeable):
+    if isinstance(target, Tensor):  # not as an array: its memory could not be enlarged after that
+        fits = target.dtype == torch.uint8 and target.is_cpu and target.is_contiguous()
+        place = target.data_ptr()
+    else:
+        fits = target.dtype == np.uint8 and target.flags.c_contiguous and target.flags.writeable
+        place = target.ctypes.data
+    if tuple(target.shape) != shape or not fits:
         raise ValueError(
-            f"the target must be {shape} of uint8, contiguous and writable, got {array.shape} of {array.dtype}"
+            f"the target must be {shape} of uint8, contiguous and writable, got {tuple(target.shape)} of {target.dtype}"
         )
     rows = _rows_of(data, size)
     if rows is None:
@@ -225,7 +231,7 @@ def write_whole(
     # As libpng has them.
     parts = (ctypes.c_int32 * 2)(*(round(weight * 100_000) * 32768 // 100_000 for weight in weights))
     address, length, kept = place_of(data)
-    asked = array.ctypes.data, list(WHOLE_LAYOUTS).index(layout), parts, native.level
+    asked = place, list(WHOLE_LAYOUTS).index(layout), parts, native.level
     status = _png_whole()(scratch_of_thread().address, address, length, rows, len(rows), *asked)
     del kept
     if status == Status.NO_MEMORY:

@@ -121,7 +121,7 @@ def _moved(
         values = fill_values("fill", fill, images).expand(after.channels, 1, 1).contiguous()
         levels = values.view(torch.uint8).view(len(sources), -1).tolist()
     for source, target, level in zip(sources, targets, levels, strict=True):
-        arrays.transformed(source, rows, cols, target, fill=level)
+        arrays.BatchWriter(source, (target.shape[-2], target.shape[-1]), level, None).write(target, rows, cols)
     return out
 
 

@@ -25,10 +25,10 @@ from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
+from fastload import native
 from fastload.late import containers, deferred, source
 from fastload.late.deferred import DeferredTensor, tensor_filters
 from fastload.late.image import LateImage, LateJpeg
-from fastload.native import LEVELS
 from fastload.native.rows import TENSOR_FILTERS, Cut, pixels_of_image, row_of_image
 
 pytestmark = pytest.mark.usefixtures("as_in_a_worker")
@@ -435,6 +435,8 @@ def test_the_kernel_resizes_tensors_as_torchvision_does(height, width, rows, col
     top, left = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
     window = top, left, rows - top, columns - left
     cut = Cut((0, 0, height, width), (rows, columns), name, window, (False, False))
-    for level in LEVELS:
-        found = pixels_of_image(pixels, cut, level=level)
+    for level in range(len(native.LEVELS)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "level", level)
+            found = pixels_of_image(pixels, cut)
         assert np.array_equal(found, made.permute(1, 2, 0).numpy()[top:, left:]), level
