@@ -19,7 +19,7 @@ from fastload.base.cgroups import processor_quota
 from fastload.doctor import command, packages, probes
 from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding, pip
-from fastload.late import arrays, opener, tensor_colors, undecoded
+from fastload.late import arrays, deferred, opener, tensor_colors
 from fastload.native import jpeg, rows
 from fastload.native.rows import TENSOR_FILTERS
 
@@ -273,12 +273,12 @@ def test_a_library_that_is_there_and_cannot_be_imported_is_told(monkeypatch, tmp
 def test_changes_of_tensors_colors_are_compared_and_named(monkeypatch):
     if not native.available():
         pytest.skip("needs the native library")
-    monkeypatch.setattr(undecoded, "tensor_filters", lambda: TENSOR_FILTERS)
+    monkeypatch.setattr(deferred, "tensor_filters", lambda: TENSOR_FILTERS)
     monkeypatch.setattr(arrays, "DOORS", {})
     assert one(probes.replaced()).state == "ok"
     hue = tensor_colors.KNOWN_1["adjust_hue"]
     monkeypatch.setattr(tensor_colors, "agrees", lambda known, original: known is not hue)
-    monkeypatch.setattr(undecoded, "tensor_filters", lambda: {"tensor bicubic"})
+    monkeypatch.setattr(deferred, "tensor_filters", lambda: {"tensor bicubic"})
     found = one(probes.replaced())
     assert (found.state, found.words.partition(": ")[2]) == ("costs", "resize (bilinear), adjust_hue (version 1)")
 

@@ -72,7 +72,7 @@ def replaced() -> Iterator[Finding]:
     from torchvision.transforms.v2 import functional  # noqa: F401  # which has the kernels
 
     from ..late import arrays, tensor_colors
-    from ..late.undecoded import tensor_filters
+    from ..late.deferred import tensor_filters
     from ..native.rows import TENSOR_FILTERS
 
     for module, functions in arrays.DOORS.items():

@@ -19,7 +19,8 @@ from torchvision.transforms._presets import ImageClassification
 
 from .. import transforms
 from ..errors import ConfigError
-from ..late.originals import METHODS, change_of, is_written_in
+from ..late.originals import is_written_in
+from ..late.transform_lists import METHODS, change_of
 from ..transforms.sample import NotRecognised, SampleTransform, State, Version
 from .conversions import CONVERSIONS, check_conversion
 

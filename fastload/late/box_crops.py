@@ -20,7 +20,7 @@ import torch
 from . import modes
 from .originals import Originals, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
-from .undecoded import V2_FUNCTIONAL
+from .transform_lists import V2_FUNCTIONAL
 
 _V2 = "torchvision.transforms.v2"
 _ORIGINALS = Originals("torch", "torchvision")

@@ -23,7 +23,7 @@ from ..native.rows import Pixels
 from .image import LATE, changed, is_late
 from .originals import Originals, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
-from .undecoded import V2_FUNCTIONAL, registry
+from .transform_lists import V2_FUNCTIONAL, registry
 
 _ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
     "Brightness": functools.partial(adjust, change=Change.BRIGHTNESS),

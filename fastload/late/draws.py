@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from .scope import tried
-from .undecoded import takes_names
+from .transform_lists import takes_names
 
 Draw = Callable[[dict[str, Any], Any], Any]
 """Takes a transform's attributes and an image; returns what the transform makes of the image, or None before anything

@@ -1,12 +1,12 @@
-"""Pillow images that are decoded when their pixels are needed.
+"""The lazy image: a Pillow image that is decoded when its pixels are needed.
 
-What :class:`~fastload.late.view.View` records of an image makes another late one; all else makes it an ordinary Pillow
-image, by assigning to its ``__class__``: from then on Pillow's code runs.
+What :class:`~fastload.late.geometry.Geometry` records of an image makes another lazy one; all else materializes it, by
+assigning to its ``__class__``: from then on Pillow's code runs.
 
-Classes as Pillow has them: :class:`LateJpeg` and :class:`LatePng` are what ``open`` returns, :class:`LateImage` what is
-derived from them. Their state is in ``_late``. An opened image without it was not loaded yet: then only its ``load`` is
-ours. Whatever reads the pixel memory of an image reads the attribute ``_im`` (``im`` in old versions of Pillow), which
-is a property here that makes the image real.
+:class:`LateJpeg` and :class:`LatePng` are what ``open`` returns, :class:`LateImage` what is derived from them. Their
+state is in ``_late``. An opened image without it was not loaded yet: then only its ``load`` is ours. Whatever reads the
+pixel memory of an image reads the attribute ``_im`` (``im`` in old versions of Pillow), which is a property here that
+materializes the image.
 """
 
 from __future__ import annotations
@@ -23,27 +23,55 @@ from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin
 from ..cache.records import OTHER_FORMAT
 from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees, pillow_mixes_alike
 from ..native.rows import LAYOUTS, Pixels
+from .geometry import Geometry
 from .originals import Originals
 from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
 from .scope import Scope, thread, tried
 from .source import FileSource, read_jpeg, read_png
-from .undecoded import Table, Undecoded
-from .view import View
+
+
+def _lazy(late: type[Any]) -> Any:
+    """Give a class that is derived from one of Pillow's the methods of a lazy image.
+
+    They are copied, and not inherited from a common base: an image is materialized by another ``__class__``, since the
+    user's code holds this very object, and Python exchanges classes only where both have the same first base.
+    """
+    late.__name__ = late._plain.__name__  # which Python's errors name; __qualname__ is the class's own, for pickle
+    for name, value in vars(_Lazy).items():
+        is_method = callable(value) or isinstance(value, property)
+        if name == "__hash__" or (is_method and name not in vars(late)):
+            setattr(late, name, value)
+        if inspect.isfunction(value):
+            value.__qualname__ = f"Image.{name}"  # so Python names it where arguments are wrong
+    setattr(late, CORE, property(_core, _set_core))
+    late.__init_subclass__ = classmethod(_derive)  # type: ignore[assignment]
+    return late
+
+
+def _derive(kind: type[Any], /, **options: Any) -> None:
+    """Whoever derives a class from that of a lazy image means Pillow's."""
+    kind.__bases__ = tuple(getattr(base, "_plain", base) for base in kind.__bases__)
+    super(kind, kind).__init_subclass__(**options)
+
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 """The attribute that holds an image's pixel memory."""
 
 _attributes: Callable[[Any], dict[str, Any]] = vars(Image.Image)["__dict__"].__get__
-"""Returns an image's attributes. ``__dict__`` itself makes a late image real."""
+"""Returns an image's attributes. ``__dict__`` itself materializes a lazy image."""
+
+
+def _set_attributes(image: Any, attributes: dict[str, Any]) -> None:
+    materialize(image).__dict__ = attributes
+
+
+_real_attributes: Any = property(lambda image: _attributes(materialize(image)), _set_attributes)
 
 TO_RGB = ("RGBA", "LA", "P")
 """Modes of PNG files of which ``convert("RGB")`` alone is recorded."""
 
-MOST_BYTES = 8 << 20
-"""Read and decoded by a sample's images, before those of them are made real that take less."""
-
 ORIGINALS = Originals("PIL", "fastload")
-"""Pillow's methods that late images override, and those that these call."""
+"""Pillow's methods that lazy images override, and those that these call."""
 for _kind in (Image.Image, JpegImagePlugin.JpegImageFile, PngImagePlugin.PngImageFile):
     ORIGINALS.add(_kind, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
     ORIGINALS.add(_kind, ("histogram", "point", "tobytes", "transform", "transpose"))
@@ -52,13 +80,13 @@ for _kind in (Image.Image, JpegImagePlugin.JpegImageFile, PngImagePlugin.PngImag
 
 
 class _State:
-    """What a late image is."""
+    """What a lazy image is."""
 
-    __slots__ = ("access", "pixels", "sample", "source", "view")
+    __slots__ = ("access", "geometry", "pixels", "sample", "source")
 
-    def __init__(self, source: FileSource, view: View) -> None:
+    def __init__(self, source: FileSource, geometry: Geometry) -> None:
         self.source = source
-        self.view = view
+        self.geometry = geometry
         self.pixels: Pixels | None = None
         """In RGB or L, if they were made before."""
         self.sample: object = None
@@ -67,11 +95,11 @@ class _State:
         """What ``load`` returned."""
 
 
-# Functions and no methods: another thread may make an image real, and so exchange its class, at any moment.
+# Functions and no methods: another thread may materialize an image, and so exchange its class, at any moment.
 
 
-def _state_of(image: Any, method: str) -> _State | None:
-    """Return the state if the image may stay late; None if ``method`` of Pillow's makes it real."""
+def state_of(image: Any, method: str) -> _State | None:
+    """Return the state if the image may stay lazy; None if ``method`` of Pillow's materializes it."""
     scope = thread.scope
     if scope is None or ORIGINALS.is_replaced(Image.Image, method):
         return None
@@ -99,35 +127,33 @@ def _note_left(image: Any) -> None:
         thread.scope.note_not_kept(OTHER_FORMAT)
 
 
-def _recorded(image: Any, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:
-    """Return the late image that an operation makes, in ``mode`` (None: the same); None if it is not to be recorded.
+def _recorded(image: Any, method: str, change: Callable[[Geometry], Geometry | None], mode: str | None = None) -> Any:
+    """Return the lazy image that an operation makes, in ``mode`` (None: the same); None if it is not to be recorded.
 
     ``change`` is asked first: what Pillow refuses, it refuses before it loads the file.
     """
     late: _State | None = _attributes(image).get("_late")
-    view = change(View.whole(*image._size) if late is None else late.view)
-    state = None if view is None else _state_of(image, method)
-    if state is None or view is None:
+    geometry = change(Geometry.whole(*image._size) if late is None else late.geometry)
+    state = None if geometry is None else state_of(image, method)
+    if state is None or geometry is None:
         return None
-    return made_late(state.source, view, mode or image._mode, _info_of(image))
+    return made_late(state.source, geometry, mode or image._mode, _info_of(image))
 
 
 def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], info: Any = None) -> Any:
-    """Return a late image with the pixels that a function makes of a late image's; None if Pillow is to make it.
+    """Return a lazy image with the pixels that a function makes of a lazy image's; None if Pillow is to make it.
 
     ``method``: Pillow's, which must not have been replaced; ``change`` gets the pixels as its own, and returns None if
     Pillow is to make them; ``info``: of the new image; None: a copy of the image's.
     """
-    state = _state_of(image, method) if _colors_agree() else None
+    state = state_of(image, method) if _colors_agree() else None
     pixels = None if state is None else change(_pixels_of(state, image._mode))
     if pixels is None:
         return None
     height, width = pixels.shape[:2]
-    is_grey = pixels.ndim == 2
-    source = FileSource(pixels, width, height, is_grey)
-    return made_late(
-        source, View.whole(width, height), "L" if is_grey else "RGB", _info_of(image) if info is None else info
-    )
+    source = FileSource(pixels, width, height, is_grey=pixels.ndim == 2)
+    mode = "L" if source.is_grey else "RGB"
+    return made_late(source, Geometry.whole(width, height), mode, _info_of(image) if info is None else info)
 
 
 @functools.cache
@@ -147,28 +173,39 @@ def _info_of(image: Any) -> dict[Any, Any]:
 
 
 def _pixels(image: Any, method: str) -> Pixels | None:
-    """Return the pixels at their first use; None where the image is to become real: it is likely to be used again."""
+    """Return the pixels at their first use; None where the image is to be materialized.
+
+    That is an image that cannot stay lazy, or one that was used before, and so may be used again.
+    """
     before: _State | None = _attributes(image).get("_late")
     is_unused = before is None or before.sample is None  # None: a file that is opened, and not loaded
-    state = _state_of(image, method)
-    # Better made real: an image that cannot stay late, and one that was used before and so may be used again, which is
-    # then decoded once.
+    state = state_of(image, method)
     if state is None or not is_unused:
         return None
     pixels = _pixels_of(state, "L" if image._mode == "L" else "RGB")
-    if _is_small(image, state):
+    if is_small(image, state):
         state.pixels = pixels  # they take less than what they are made from
     return pixels
 
 
-class _Late:
-    """What the two classes have in common.
+def _else_pillow(record: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that calls Pillow's of the same name, with the materialized image, where ``record`` gives None.
 
-    It is no base of theirs: an object's class can only be exchanged for one with the same first base.
-
-    What is not recorded is done by Pillow's functions by name: ``self`` may be of a class that was derived from that of
-    a late image, and overrides the method that it calls.
+    Pillow's is called by the class: ``self`` may be of a class that a user has derived, and that overrides the method.
     """
+    name = record.__name__
+    record.__qualname__ = f"Image.{name}"
+
+    @functools.wraps(record)
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        made = record(self, *args, **named)
+        return getattr(Image.Image, name)(materialize(self), *args, **named) if made is None else made
+
+    return method
+
+
+class _Lazy:
+    """The methods of lazy images: see Pillow's of the same names."""
 
     _plain: type[Image.Image]
 
@@ -177,43 +214,38 @@ class _Late:
     _mode: str
     info: dict[Any, Any]
 
+    @_else_pillow
     def copy(self) -> Any:
-        """See :meth:`PIL.Image.Image.copy`."""
-        made = _recorded(self, "copy", lambda view: view)
-        return Image.Image.copy(make_real(self)) if made is None else made
+        return _recorded(self, "copy", lambda geometry: geometry)
 
     __copy__ = copy
 
+    @_else_pillow
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
-        """See :meth:`PIL.Image.Image.convert`.
+        # To the same mode, and to RGB, it is recorded; from RGB to L, the native library makes it.
+        if args or options or "transparency" in self.info:
+            return None
+        if (self._mode, mode) == ("RGB", "L"):
+            return changed(self, "convert", greys)
+        if mode == "RGB" or (mode in (None, self._mode) and self._mode not in TO_RGB):
+            return _recorded(self, "convert", lambda geometry: geometry, mode)
+        return None
 
-        To the same mode, and from L, RGBA, LA and P to RGB, it is recorded; from RGB to L, the native library makes it.
-        """
-        known = mode == "RGB" or (mode in (None, self._mode) and self._mode not in TO_RGB)
-        plain = not args and not options and "transparency" not in self.info
-        made = _recorded(self, "convert", lambda view: view, mode) if known and plain else None
-        if plain and (self._mode, mode) == ("RGB", "L"):
-            made = changed(self, "convert", greys)
-        return Image.Image.convert(make_real(self), mode, *args, **options) if made is None else made
-
+    @_else_pillow
     def crop(self, box: Any = None) -> Any:
-        """See :meth:`PIL.Image.Image.crop`; within the image it is recorded."""
-        made = _recorded(self, "crop", partial(cropped, box=box))
-        return Image.Image.crop(make_real(self), box) if made is None else made
+        return _recorded(self, "crop", partial(cropped, box=box))
 
+    @_else_pillow
     def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
-        """See :meth:`PIL.Image.Image.resize`; with all filters but ``NEAREST`` it is recorded."""
-        made = None
-        if reducing_gap is None:
-            made = _recorded(self, "resize", partial(resized, size=size, resample=resample, box=box))
-        return Image.Image.resize(make_real(self), size, resample, box, reducing_gap) if made is None else made
+        if reducing_gap is not None:
+            return None
+        return _recorded(self, "resize", partial(resized, size=size, resample=resample, box=box))
 
+    @_else_pillow
     def transpose(self, method: Any) -> Any:
-        """See :meth:`PIL.Image.Image.transpose`; recorded."""
-        made = None
-        if isinstance(method, int):
-            made = _recorded(self, "transpose", lambda view: view.transposed_by(method))
-        return Image.Image.transpose(make_real(self), method) if made is None else made
+        if not isinstance(method, int):
+            return None
+        return _recorded(self, "transpose", lambda geometry: geometry.transposed_by(method))
 
     def transform(
         self,
@@ -224,37 +256,35 @@ class _Late:
         fill: Any = 1,
         fillcolor: Any = None,
     ) -> Any:
-        """See :meth:`PIL.Image.Image.transform`; an affine one is made by the native library."""
         info = self.info.copy()  # before the file is loaded, which may add to it
         arguments = affine_arguments(self._mode, size, method, data, resample, fillcolor)
         made = None
         if arguments is not None and _mixes_alike(arguments["interpolation"]):
             made = changed(self, "transform", partial(affine, **arguments))
         if made is None:
-            made = Image.Image.transform(make_real(self), size, method, data, resample, fill, fillcolor)
+            made = Image.Image.transform(materialize(self), size, method, data, resample, fill, fillcolor)
             made.info = info
         return made
 
+    @_else_pillow
     def point(self, lut: Any, mode: str | None = None) -> Any:
-        """See :meth:`PIL.Image.Image.point`; a table of levels of 8 bits is applied by the native library."""
         table = table_of_levels(lut, len(self._mode)) if mode is None else None
-        made = None if table is None else changed(self, "point", partial(map_levels, table=table))
-        return Image.Image.point(make_real(self), lut, mode) if made is None else made
+        return None if table is None else changed(self, "point", partial(map_levels, table=table))
 
-    def histogram(self, mask: Any = None, extrema: Any = None) -> list[int]:
-        """See :meth:`PIL.Image.Image.histogram`; counted by the native library."""
-        state = _state_of(self, "histogram") if mask is None and extrema is None and _colors_agree() else None
+    @_else_pillow
+    def histogram(self, mask: Any = None, extrema: Any = None) -> list[int] | None:
+        state = state_of(self, "histogram") if mask is None and extrema is None and _colors_agree() else None
         if state is None:
-            return list(Image.Image.histogram(make_real(self), mask, extrema))
+            return None
         state.pixels = _pixels_of(state, self._mode)  # the image is likely to be needed again
         counts: list[int] = histogram(state.pixels).tolist()
         return counts
 
     def load(self) -> Any:
-        """See :meth:`PIL.Image.Image.load`; the pixels stay late until the access object is used."""
+        # The pixels stay lazy until the access object is used.
         state: _State | None = _attributes(self).get("_late")
         if state is None or thread.scope is None:
-            real = make_real(self)
+            real = materialize(self)
             return (ImageFile.ImageFile if isinstance(real, ImageFile.ImageFile) else Image.Image).load(real)
         access = None if state.access is None else state.access()
         if access is None:
@@ -262,33 +292,29 @@ class _Late:
             state.access = weakref.ref(access)
         return access
 
-    def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
-        """See :meth:`PIL.Image.Image.tobytes`."""
+    @_else_pillow
+    def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes | None:
         pixels = _pixels(self, "tobytes") if encoder_name == "raw" and not args else None
-        return Image.Image.tobytes(make_real(self), encoder_name, *args) if pixels is None else pixels.tobytes()
+        return None if pixels is None else pixels.tobytes()
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """See :class:`PIL.Image.Image`; read-only, as Pillow's."""
         pixels = _pixels(self, "__array_interface__")
         if pixels is None:
-            real: dict[str, Any] = Image.Image.__array_interface__.__get__(make_real(self))
+            real: dict[str, Any] = Image.Image.__array_interface__.__get__(materialize(self))
             return real
-        return {
-            "version": 3,
-            "shape": pixels.shape,
-            "typestr": "|u1",
-            "data": pixels.data.toreadonly().cast("B"),
-        }
+        # Read-only, as Pillow's.
+        data = pixels.data.toreadonly().cast("B")
+        return {"version": 3, "shape": pixels.shape, "typestr": "|u1", "data": data}
 
+    @_else_pillow
     def putpalette(self, *args: Any, **options: Any) -> None:
-        """See :meth:`PIL.Image.Image.putpalette`: it changes the mode before it reads the pixels."""
-        Image.Image.putpalette(make_real(self), *args, **options)
+        return None  # Pillow's changes the mode before it reads the pixels
 
     def __eq__(self, other: object) -> bool:
         if is_late(other):
-            make_real(other)
-        return bool(Image.Image.__eq__(make_real(self), other))
+            materialize(other)
+        return bool(Image.Image.__eq__(materialize(self), other))
 
     __hash__ = None  # type: ignore[assignment]  # as Pillow's
 
@@ -301,66 +327,39 @@ class _Late:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":  # some libraries make an image one of theirs that way
-            make_real(self)
+            materialize(self)
         object.__setattr__(self, name, value)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return Image.Image.__reduce_ex__(make_real(self), protocol)
+    @_else_pillow
+    def __reduce_ex__(self, protocol: Any) -> None:
+        return None
 
 
 def _core(image: Any) -> Any:
-    """What reads the pixel memory of a late image makes it real; of one that is not loaded, it is None."""
+    """Materialize a lazy image for what reads its pixel memory; of one that is not loaded, it is None."""
     if "_late" not in _attributes(image):
         return _attributes(image).get(CORE)
-    return getattr(make_real(image), CORE)
+    return getattr(materialize(image), CORE)
 
 
 def _set_core(image: Any, core: Any) -> None:
     state = _attributes(image).get("_late")
     if state is not None and state.access is not None:
-        make_real(image)
+        materialize(image)
     _attributes(image)[CORE] = core
     _attributes(image).pop("_late", None)
     _make_plain(image)
 
 
-setattr(_Late, CORE, property(_core, _set_core))
-
-
-def _set_attributes(image: Any, attributes: dict[str, Any]) -> None:
-    make_real(image).__dict__ = attributes
-
-
-_real_attributes: Any = property(lambda image: _attributes(make_real(image)), _set_attributes)
-
-
-def _with_late_methods(late: type[Any]) -> Any:
-    late.__name__ = late._plain.__name__  # which Python's errors name; __qualname__ is the class's own, for pickle
-    for name, value in vars(_Late).items():
-        is_method = callable(value) or isinstance(value, property)
-        if name == "__hash__" or (is_method and name not in vars(late)):
-            setattr(late, name, value)
-        if inspect.isfunction(value):
-            value.__qualname__ = f"Image.{name}"  # so Python names it where arguments are wrong
-    late.__init_subclass__ = classmethod(_derive)  # type: ignore[assignment]
-    return late
-
-
-def _derive(kind: type[Any], /, **options: Any) -> None:
-    """Whoever derives a class from that of a late image means Pillow's."""
-    kind.__bases__ = tuple(getattr(base, "_plain", base) for base in kind.__bases__)
-    super(kind, kind).__init_subclass__(**options)
-
-
-@_with_late_methods
+@_lazy
 class LateImage(Image.Image):
-    """What a late image's methods return."""
+    """What a lazy image's methods return."""
 
     _plain = Image.Image
     __dict__ = _real_attributes  # whoever copies them, copies those of an ordinary image
 
 
-@_with_late_methods
+@_lazy
 class LateJpeg(JpegImagePlugin.JpegImageFile):
     """What ``PIL.Image.open`` returns for a JPEG file."""
 
@@ -372,7 +371,7 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
         return _load(self, read_jpeg)
 
 
-@_with_late_methods
+@_lazy
 class LatePng(PngImagePlugin.PngImageFile):
     """What ``PIL.Image.open`` returns for a PNG file."""
 
@@ -387,7 +386,7 @@ class LatePng(PngImagePlugin.PngImageFile):
         image: Any = self
         if self._mode in TO_RGB and "_late" not in _attributes(image):
             _note_left(image)
-            return _Late.load(image)
+            return _Lazy.load(image)
         return _load_png(image)
 
 
@@ -405,7 +404,7 @@ def _load_png(image: Any) -> Any:
 
 
 OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, LatePng)}
-"""Late classes by Pillow's, of opened files."""
+"""Lazy classes by Pillow's, of opened files."""
 LATE = (LateImage, *OPENED.values())
 
 
@@ -414,31 +413,30 @@ def _load(image: Any, read: Callable[[Any, Scope], FileSource | str], **done: An
     scope = thread.scope
     is_unread = is_late(image) and "_late" not in _attributes(image)
     if not is_unread or scope is None or ORIGINALS.is_replaced(type(image)._plain, "load"):
-        return _Late.load(image)
+        return _Lazy.load(image)
     try:
-        source = read(image, scope)
+        source = "much in one sample" if scope.is_full else read(image, scope)
     except BaseException:  # it leaves what it leaves in Pillow: an image to be loaded again, all black till then
-        make_real(image).map = None
+        materialize(image).map = None
         image.load_prepare()
         raise
     if isinstance(source, str):
         scope.count(f"at once ({source})")
     else:
-        release(scope)
         scope.num_bytes += source.num_bytes
         # All that says that it was loaded changes in one step: a signal's handler may raise an error at any moment.
         file, closes_file = image.fp, image._exclusive_fp and image._close_exclusive_fp_after_loading
-        state = _State(source, View.whole(source.width, source.height))
+        state = _State(source, Geometry.whole(source.width, source.height))
         image.readonly = 0
-        _attributes(image).pop(CORE, None)  # an error may have come while it was made real
+        _attributes(image).pop(CORE, None)  # an error may have come while it was materialized
         _attributes(image).update(tile=[], map=None, fp=None, _late=state, **done)
         if closes_file and file is not None:
             file.close()
-    return _Late.load(image)
+    return _Lazy.load(image)
 
 
 class _LateAccess:
-    """What ``load`` returns of a late image: decodes it when it is used.
+    """What ``load`` returns of a lazy image: decodes it when it is used.
 
     As Pillow's, it goes on with the pixels that the image had, if the image is closed or given others.
     """
@@ -452,7 +450,7 @@ class _LateAccess:
     def real(self) -> Any:
         """Return Pillow's own."""
         if self._real is None:
-            self._real = make_real(self._image).load()
+            self._real = materialize(self._image).load()
         return self._real
 
     def __getitem__(self, place: Any) -> Any:
@@ -462,14 +460,14 @@ class _LateAccess:
         self.real()[place] = color
 
 
-def made_late(source: FileSource, view: View, mode: str, info: dict[Any, Any]) -> Any:
-    """Return a late image, and register it with the sample that is being made."""
+def made_late(source: FileSource, geometry: Geometry, mode: str, info: dict[Any, Any]) -> Any:
+    """Return a lazy image, and register it with the sample that is being made."""
     new: Any = Image.Image()
     attributes = vars(new)
     del attributes[CORE]
-    attributes["_late"] = _State(source, view)
+    attributes["_late"] = _State(source, geometry)
     new._mode = mode
-    new._size = view.shown_size
+    new._size = geometry.shown_size
     new.info = info
     new.__class__ = LateImage
     _note(new)
@@ -477,14 +475,14 @@ def made_late(source: FileSource, view: View, mode: str, info: dict[Any, Any]) -
 
 
 def make_late(image: Any) -> None:
-    """Turn an image that was opened, and not loaded, into a late one."""
+    """Turn an image that was opened, and not loaded, into a lazy one."""
     del vars(image)[CORE]
     image.__class__ = OPENED[type(image)]
     _note(image)
 
 
 def is_late(found: Any) -> bool:
-    """Whether an object is a late image."""
+    """Whether an object is a lazy image."""
     return type(found) in LATE
 
 
@@ -493,7 +491,7 @@ def _note(image: Any) -> None:
         thread.scope.images.append(weakref.ref(image))
 
 
-def make_real(image: Any) -> Any:
+def materialize(image: Any) -> Any:
     """Return the same object, as an ordinary Pillow image."""
     attributes = _attributes(image)
     state = attributes.get("_late")
@@ -513,38 +511,22 @@ def _make_plain(image: Any) -> None:
         object.__setattr__(image, "__class__", plain)
 
 
-def make_real_if_small(image: Any) -> None:
-    """Make an image real if its pixels take less memory than what it is made from."""
-    state = _attributes(image).get("_late")
-    if state is not None and _is_small(image, state):
-        make_real(image)
-
-
-def release(scope: Scope) -> None:
-    """Release, if it is much, what images are made from that take less memory: a sample may shrink and keep many."""
-    if scope.num_bytes <= MOST_BYTES:
-        return
-    scope.num_bytes = 0
-    for reference in scope.images:
-        image = reference()
-        if image is not None:
-            make_real_if_small(image)
-
-
-def _is_small(image: Any, state: _State) -> bool:
+def is_small(image: Any, state: _State | None = None) -> bool:
+    """Whether a lazy image's pixels take less memory than what it is made from."""
+    state = state or _attributes(image).get("_late")
     width, height = image._size
-    return bool(width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes)
+    return state is not None and width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes
 
 
 def _pixels_of(state: _State, layout: str) -> Pixels:
-    """Return the pixels of a late image: see :func:`~fastload.native.rows.pixels_of_image`."""
-    view, known = state.view, state.pixels
+    """Return the pixels of a lazy image: see :func:`~fastload.native.rows.pixels_of_image`."""
+    geometry, known = state.geometry, state.pixels
     if known is not None and LAYOUTS[layout] == known.size // (known.shape[0] * known.shape[1]):
         return known.copy()
-    pixels = state.source.pixels(view.cut, layout, thread.scope)
-    if view.transposed:
+    pixels = state.source.pixels(geometry.cut, layout, thread.scope)
+    if geometry.transposed:
         pixels = pixels.swapaxes(0, 1)
-        pixels = pixels[:: -1 if view.inverted else 1, :: -1 if view.mirrored else 1].copy()
+        pixels = pixels[:: -1 if geometry.inverted else 1, :: -1 if geometry.mirrored else 1].copy()
     return pixels
 
 
@@ -557,15 +539,3 @@ def _to_core(state: _State, mode: str) -> Any:
     pixels = _pixels_of(state, layout)
     height, width = pixels.shape[:2]
     return getattr(Image.frombytes(mode, (width, height), pixels.data, "raw", layout), CORE)
-
-
-def undecoded_of(image: Any, table: Table) -> Undecoded | None:
-    """Return what a transform that looks at one value at a time makes of a late image, not decoded yet.
-
-    None where the image must become real: it is grey, transposed, was used before, or has one row or column, whose
-    strides do not tell the order in memory.
-    """
-    state = _state_of(image, "__array_interface__") if image._mode == "RGB" and min(image.size) > 1 else None
-    if state is None or state.view.transposed:
-        return None
-    return Undecoded(state.source, state.view, table)

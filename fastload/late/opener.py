@@ -13,10 +13,10 @@ from PIL import Image
 
 from ..cache.records import NO_RECORD, OTHER_FORMAT
 from ..native import jpeg, png
-from .image import CORE, OPENED, ORIGINALS, TO_RGB, made_late, make_late, release
+from .geometry import Geometry
+from .image import CORE, OPENED, ORIGINALS, TO_RGB, made_late, make_late
 from .scope import thread
 from .source import FileSource
-from .view import View
 
 LEAST_VALUES = 10_000
 """Of a PNG file's image: of smaller ones Pillow's whole decode costs less than to delay it."""
@@ -98,10 +98,9 @@ def image_of_record(
     Raises:
         PackError: the record is damaged, wherever that is; it is not looked at again where it ``is_checked``.
     """
-    if thread.scope is None or why_not() is not None:
+    if thread.scope is None or thread.scope.is_full or why_not() is not None:
         return None
     if not is_checked:
         jpeg.check_record(data)
-    release(thread.scope)
     source = FileSource(data, size.width, size.height, size.components == 1, where)
-    return made_late(source, View.whole(size.width, size.height), "RGB", info)
+    return made_late(source, Geometry.whole(size.width, size.height), "RGB", info)

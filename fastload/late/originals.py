@@ -1,4 +1,4 @@
-"""Whether functions of other packages, or methods of an object, were replaced: then they run as they are."""
+"""Whether functions of other packages were replaced: then they run as they are."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ import types
 from collections.abc import Callable, Iterable
 from operator import attrgetter, is_not
 from typing import Any
-
-METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
-"""The methods that torchvision's transforms run."""
-_OF_ITS_OWN = (*METHODS, "_transformed_types")
-"""What makes a transform another one, if it has one of its own."""
 
 
 def is_imported(name: str) -> bool:
@@ -83,16 +78,6 @@ def _package_of(function: Any) -> str:
     else:
         module = function.__module__ if issubclass(kind, (types.BuiltinFunctionType, type)) else kind.__module__
     return str(module).partition(".")[0]
-
-
-def change_of(transform: Any) -> str | None:
-    """Return what makes a transform differ from others of its class: its own hooks, methods or types; None: nothing."""
-    own = vars(transform)
-    if own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
-        return "it has hooks"
-    if own.keys().isdisjoint(_OF_ITS_OWN):
-        return None
-    return f"its {next(name for name in _OF_ITS_OWN if name in own)} was replaced"
 
 
 class _Seen:

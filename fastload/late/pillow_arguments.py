@@ -14,16 +14,16 @@ from PIL import Image
 
 from ..native.adjust import AFFINE_FILTERS
 from ..native.rows import FILTERS, MOST_SIDE
-from .view import View
+from .geometry import Geometry
 
 _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
 _AFFINE_FILTERS = {int(Image.Resampling[name.upper()]): name for name in AFFINE_FILTERS}
 
 
-def cropped(view: View, box: Any) -> View | None:
-    """Return the view after ``crop(box)``."""
+def cropped(geometry: Geometry, box: Any) -> Geometry | None:
+    """Return the geometry after ``crop(box)``."""
     if box is None:
-        return view
+        return geometry
     if not isinstance(box, (tuple, list)):
         return None  # Pillow treats some of them in ways of its own
     try:
@@ -33,14 +33,14 @@ def cropped(view: View, box: Any) -> View | None:
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and (right - left) * (lower - upper) > limit:
         return None  # Pillow warns, or refuses
-    return view.cropped((left, upper, right, lower))
+    return geometry.cropped((left, upper, right, lower))
 
 
-def resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
-    """Return the view after ``resize(size, resample, box)``."""
+def resized(geometry: Geometry, size: Any, resample: Any, box: Any) -> Geometry | None:
+    """Return the geometry after ``resize(size, resample, box)``."""
     if not isinstance(size, (tuple, list)) or not isinstance(box, (tuple, list, NoneType)):
         return None  # versions of Pillow differ in what they make of others
-    width, height = view.shown_size
+    width, height = geometry.shown_size
     try:
         columns, rows = map(operator.index, size)
         interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else operator.index(resample))
@@ -51,10 +51,10 @@ def resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
     if interpolation is None or not (0 < columns <= MOST_SIDE and 0 < rows <= MOST_SIDE):
         return None
     if source is None:
-        return view if (columns, rows) == (width, height) else view.resized((columns, rows), interpolation)
+        return geometry if (columns, rows) == (width, height) else geometry.resized((columns, rows), interpolation)
     if len(source) != 4 or not (0 <= source[0] < source[2] <= width and 0 <= source[1] < source[3] <= height):
         return None
-    return view.resized((columns, rows), interpolation, source)
+    return geometry.resized((columns, rows), interpolation, source)
 
 
 def affine_arguments(

@@ -10,7 +10,6 @@ import gc
 import importlib
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from ..base import compat
+from .originals import is_imported
 from .scope import Scope, making, thread
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LateSamples(Scope):
         with late:
             sample = dataset[3]
             if late.images or late.outlived:
-                late.settle(sample)
+                late.materialize(sample)
     """
 
     def __init__(self, cache: Records | None = None, compared: Compared | None = None) -> None:
@@ -94,7 +94,8 @@ class LateSamples(Scope):
         if "PIL.Image" in sys.modules:
             self.is_possible = late_module("opener").prepare()
             if self.is_possible:
-                late_module("containers").prepare(is_worker)
+                if is_imported("torchvision.transforms"):
+                    late_module("containers").prepare(is_worker)
                 if is_worker:
                     late_module("colors").prepare()
         if is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
@@ -112,45 +113,42 @@ class LateSamples(Scope):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Of a sample that has failed.
-        self._keep(self.images)
-        self.images.clear()
+        self._begin_next()  # behind a sample that has failed
         thread.scope = self._outer.pop()
         if thread.scope is None:
             making.discard(threading.get_ident())
 
-    def settle(self, sample: Any) -> None:
-        """End a sample: make its late images real. Call it only if there are :attr:`images`, or if :attr:`outlived`.
+    def materialize(self, sample: Any) -> None:
+        """End a sample: materialize its lazy images. Call it only if there are :attr:`images`, or if :attr:`outlived`.
 
-        Images that the dataset keeps elsewhere stay late, unless their pixels take less memory than their files.
+        Images that the dataset keeps elsewhere stay lazy, unless their pixels take less memory than their files.
         """
         late = late_module("image")
+        if self.outlived or any(late.is_late(reference()) for reference in self.images):
+            for found in _late_in(sample, late.is_late):
+                late.materialize(found)
+            for reference in self.images:
+                image = reference()
+                if late.is_late(image) and late.is_small(image):
+                    late.materialize(image)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        """Note whether images outlive their sample, and begin the next one."""
         images, self.images = self.images, []
         self.sample = object()
         self.num_bytes = 0
-        if not self.outlived and not any(late.is_late(reference()) for reference in images):
-            return
-        for found in _late_in(sample, late.is_late):
-            late.make_real(found)
-        for reference in images:
-            image = reference()
-            if late.is_late(image):
-                late.make_real_if_small(image)
-        self._keep(images)
-
-    def _keep(self, images: list[weakref.ref[Any]]) -> None:
-        """Note whether images outlive their sample."""
         if images:
             is_late = late_module("image").is_late
             if any(is_late(reference()) for reference in images):
                 Scope.outlived = True  # never False again: another thread may have set it meanwhile
 
 
-def settle(sample: Any) -> Any:
-    """Return a sample with its late images made real, for callers that inspect it before its maker ends it."""
+def materialize(sample: Any) -> Any:
+    """Return a sample with its lazy images materialized, for callers that inspect it before its maker ends it."""
     scope = thread.scope
     if isinstance(scope, LateSamples) and (scope.images or scope.outlived):
-        scope.settle(sample)
+        scope.materialize(sample)
     return sample
 
 

@@ -1,4 +1,4 @@
-"""The state of late decoding in a thread: whether images are late, and the list of them. Does not import Pillow."""
+"""The state of late decoding in a thread: whether images are lazy, and the list of them. Does not import Pillow."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ from typing import Any, TypeVar
 from ..cache.records import Records, note, take_not_kept
 
 Made = TypeVar("Made")
+MOST_BYTES = 256 << 20
+"""Read and decoded by one sample's images: those that it opens next are decoded at once, as Pillow does."""
 
 
 class Scope:
-    """The sample that a worker makes, for late images."""
+    """The sample that a worker makes, for lazy images."""
 
     outlived = False
-    """Whether a late image of this process has outlived its sample, or threads make samples side by side: then any
-    sample may hold an image that another has made."""
+    """True once a lazy image outlived its sample, or samples are made side by side: then every sample is searched."""
 
     def __init__(self, cache: Records | None = None) -> None:
         self.cache = cache
         """Where records of files are kept; None: nowhere."""
         self.images: list[weakref.ref[Any]] = []
-        """Late images that the current sample has made."""
+        """Lazy images that the current sample has made."""
         self.sample = object()
         """Identifies the current sample."""
         self.num_bytes = 0
-        """That the current sample's images have read and decoded since any were released."""
+        """That the current sample's images have read and decoded."""
         self._counts: dict[str, int] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the sample's images hold so much that the next ones are decoded at once."""
+        return self.num_bytes > MOST_BYTES
 
     def note_not_kept(self, reason: str) -> None:
         """Count a file that is not kept, if there is a cache; reasons are those of :mod:`fastload.cache.records`."""

@@ -26,8 +26,8 @@ from .scope import Scope
 EOI = b"\xff\xd9"
 # At the bytes of a file so far, while its headers or scans go on: files hold a few previews at most.
 _MOST_LOOKS = 16
-Data: TypeAlias = bytes | memoryview | png.Inflated
-"""A JPEG file, the record of one, or what a PNG file holds."""
+Data: TypeAlias = bytes | memoryview | png.Inflated | Pixels
+"""A JPEG file, the record of one, what a PNG file holds, or pixels."""
 
 
 def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
@@ -147,7 +147,7 @@ def _read_chunks(image: Any) -> FileSource | str:
     inflated = png.inflate(data, size)
     if isinstance(inflated, Status):
         return inflated.name.lower().replace("_", " ")
-    made: png.Inflated | Pixels = inflated
+    made: Data = inflated
     if image.mode == "P":
         palette = image.palette
         is_rgb = palette is not None and palette.mode == "RGB" and palette.rawmode in (None, "RGB")
@@ -208,7 +208,7 @@ class FileSource:
 
     def __init__(
         self,
-        data: Data | Pixels,
+        data: Data,
         width: int,
         height: int,
         is_grey: bool,
@@ -216,7 +216,7 @@ class FileSource:
         cached: str = "",
     ) -> None:
         self.width, self.height, self.is_grey = width, height, is_grey
-        self._data: Data | Pixels = data
+        self._data: Data = data
         self._record = record
         self._cached = cached
         self._uses = [0]
@@ -255,34 +255,31 @@ class FileSource:
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
         """Return the pixels of a cut, and count the image; ``layout``: see ``native.rows.pixels_of_image``."""
-        made = self._from_file(lambda data: _pixels_of(data, cut, layout), cut, scope)
-        return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
+        made: Pixels = self._materialize(lambda data: _pixels_of(data, cut, layout), cut, scope)
+        return made
 
     def row(self, cut: Cut, table: Tensor | None, out: Tensor, scope: Scope | None) -> None:
         """Write what a table [3, 256] says of each level of a cut (None: the level itself), and count the image.
 
         ``out``: [3, height, width] of the cut's window and the table's dtype (without one, uint8), of any strides.
         """
-        made = self._from_file(lambda data: _row_of(data, cut, table, out), cut, scope)
-        if made is None:
-            row_of_image(self._decoded(scope), cut, table, out)
+        self._materialize(lambda data: _row_of(data, cut, table, out), cut, scope)
 
-    def _from_file(self, decode: Callable[[Data], Any], cut: Cut, scope: Scope | None) -> Any:
-        """Return what can be decoded of the file; None where all of the image is to be decoded, or is."""
+    def _materialize(self, make: Callable[[Data], Any], cut: Cut, scope: Scope | None) -> Any:
+        """Return what is made of a cut: of the file, where that does, else of the whole image."""
         data = self._data
-        if isinstance(data, np.ndarray) or self._uses[0] or _recent_uses.begin(self._uses):
-            return None
-        made = self._made(decode, data)
-        if isinstance(made, Status):
-            return None
-        self._uses[0] = 1
-        if scope is not None:
-            is_whole = cut.box[2:] == cut.window[2:] == (self.height, self.width)
-            scope.count(self._counted("whole" if is_whole else "in part"))
-        return made
+        if not isinstance(data, np.ndarray) and not self._uses[0] and not _recent_uses.begin(self._uses):
+            made = self._made(make, data)
+            if not isinstance(made, Status):
+                self._uses[0] = 1
+                if scope is not None:
+                    is_whole = cut.box[2:] == cut.window[2:] == (self.height, self.width)
+                    scope.count(self._counted("whole" if is_whole else "in part"))
+                return made
+        return make(self._decoded(scope))
 
-    def _made(self, decode: Callable[[Data], Any], data: Data) -> Any:
-        return records.decoded(decode, data) if self._cached else decode(data)
+    def _made(self, make: Callable[[Data], Any], data: Data) -> Any:
+        return records.decoded(make, data) if self._cached else make(data)
 
     def _decoded(self, scope: Scope | None) -> Pixels:
         """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
@@ -314,8 +311,12 @@ class FileSource:
 
 
 def _pixels_of(data: Data, cut: Cut, layout: str) -> Pixels | Status:
+    if isinstance(data, np.ndarray):
+        return pixels_of_image(data, cut, layout)
     return data.pixels(cut, layout) if isinstance(data, png.Inflated) else jpeg.pixels_of_jpeg(data, cut, layout)
 
 
 def _row_of(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> Tensor | Status:
+    if isinstance(data, np.ndarray):
+        return row_of_image(data, cut, table, out)
     return data.row(cut, table, out) if isinstance(data, png.Inflated) else jpeg.row_of_jpeg(data, cut, table, out)

@@ -25,7 +25,7 @@ from ..native.adjust import map_levels
 from . import modes
 from .originals import Originals, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
-from .undecoded import V2_FUNCTIONAL, registry
+from .transform_lists import V2_FUNCTIONAL, registry
 
 Kernel = Callable[..., Any]
 Change = Callable[[Kernel, Tensor, Any], Tensor | None]

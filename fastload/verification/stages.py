@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from ..late.transform_lists import items_of, name_of
+
 Path = tuple[str | int, ...]
 """From the dataset on: names of attributes, numbers of items."""
 
@@ -112,12 +114,9 @@ def _is_transform(name: str, value: Any) -> bool:
 
 def _items(value: Any) -> Any:
     """Return the sequence of a container's stages, which can be assigned to; None if it is no container."""
-    if isinstance(value, torch.nn.Sequential):
-        return value
-    held = getattr(value, "transforms", None)
-    if isinstance(held, (list, torch.nn.ModuleList)) and all(callable(one) for one in held):
-        return held
-    return None
+    held = items_of(value)
+    is_known = isinstance(held, (list, torch.nn.ModuleList, torch.nn.Sequential))
+    return held if is_known and all(callable(one) for one in held) else None
 
 
 def _stages_of(value: Any, path: Path) -> Iterator[TransformStage]:
@@ -141,7 +140,7 @@ def label_of(value: Any) -> str:
         text = " ".join(repr(value).split())
     except Exception:  # whatever the user's __repr__ raises
         text = ""
-    name = (getattr(value, "__qualname__", None) or type(value).__qualname__).rpartition("<locals>.")[2]
+    name = name_of(value)
     if not text or " at 0x" in text:
         text = name if hasattr(value, "__qualname__") else f"{name}()"
     return text if len(text) <= 100 else text[:97] + "..."

@@ -143,7 +143,7 @@ class SampleLoader:
     def settled(self, sample: Any) -> Any:
         """Return a sample of the dataset's, as it leaves it: without late images."""
         if self._late is not None and (self._late.images or self._late.outlived):
-            self._late.settle(sample)
+            self._late.materialize(sample)
         return sample
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
@@ -170,7 +170,7 @@ class SampleLoader:
                         seed_next()
                     sample = dataset[index if places is None else places[index]]
                     if late is not None and (late.images or late.outlived):
-                        late.settle(sample)
+                        late.materialize(sample)
                     samples.append(sample)
                 return samples
             except StopIteration as error:

@@ -542,7 +542,7 @@ def outcomes_of_series(series: list[Sample], *, late: bool) -> list[Any]:
         with scope:
             made = _made(sample, cache, seen)
             if scope.images or scope.outlived:
-                scope.settle(made)
+                scope.materialize(made)
         return made
 
     for sample in series:

@@ -70,7 +70,7 @@ def as_sample(make: Callable[[], Any], cache: Records | None = None) -> Any:
         assert late.is_possible
         sample = make()
         if late.images or late.outlived:
-            late.settle(sample)
+            late.materialize(sample)
         return sample
 
 

@@ -44,7 +44,8 @@ def put_back() -> None:
     colors._prepared.clear()
     tensor_colors._prepared.clear()
     box_crops._prepared = False
-    containers._known.prepared = containers._known.seen = None
+    containers._known.in_worker_process = False
+    containers._known.modules.clear()
 
 
 def forget(monkeypatch: Any) -> None:
@@ -54,8 +55,10 @@ def forget(monkeypatch: Any) -> None:
     monkeypatch.setattr(draws, "_compared", {})
     monkeypatch.setattr(box_crops, "_agreeing", {})
     monkeypatch.setattr(tensor_colors, "_agreeing", {})
-    monkeypatch.delitem(sys.modules, "fastload.late.tensors", raising=False)
-    monkeypatch.delattr(fastload.late, "tensors", raising=False)
+    for kernels in _utils._KERNEL_REGISTRY.values():
+        monkeypatch.delitem(kernels, containers.DeferredTensor, raising=False)
+    monkeypatch.delitem(sys.modules, "fastload.late.kernels", raising=False)
+    monkeypatch.delattr(fastload.late, "kernels", raising=False)
 
 
 def replaced() -> set[str]:

@@ -81,7 +81,7 @@ def counts(make: Any, cache: Records) -> dict[str, int]:
     take_not_kept()  # of this thread until now
     late = LateSamples(cache)
     with late:
-        late.settle(make())
+        late.materialize(make())
     return late.take_counts()
 
 
@@ -96,10 +96,10 @@ def test_the_scan_of_a_kept_file_is_not_read_again(cache, tmp_path, monkeypatch)
     take_not_kept()  # of other tests
     with LateSamples(cache) as late:
         first = sample()
-        late.settle(first)
+        late.materialize(first)
         monkeypatch.setattr("fastload.late.source._read_scans", None)
         second = sample()
-        late.settle(second)
+        late.materialize(second)
     assert first == second
     assert [how.split(", ", 2)[2] for how in late.take_counts()] == ["kept in the cache", "from the cache"]
     assert cache.store.contents().entries == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +16,8 @@ from torch.utils._pytree import tree_flatten
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from fastload.late import LateSamples, containers, modes
+from fastload.late import LateSamples, containers
+from fastload.late.deferred import DeferredTensor
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 pytestmark = pytest.mark.usefixtures("as_in_a_worker")
@@ -52,7 +51,7 @@ def result(run: Callable[[Image.Image], Any], data: bytes, *, late: bool, counts
             if late:
                 with scope:
                     made = run(opened(data))
-                    scope.settle(made)
+                    scope.materialize(made)
             else:
                 made = run(opened(data))
         except Exception as error:
@@ -208,14 +207,6 @@ def test_subclasses_and_instances_with_methods_of_their_own_are_called(file):
     assert_equal(v1.Compose([v1.ToTensor(), own]), file)
 
 
-def test_methods_that_libraries_give_tensors_change_nothing(monkeypatch, file):
-    run = v1.Compose([v1.ToTensor(), norm()])
-    counts = assert_equal(run, file)
-    monkeypatch.setattr(torch.Tensor, "of_some_library", lambda tensor: tensor, raising=False)
-    assert not modes.are_watching()
-    assert assert_equal(run, file) == counts
-
-
 def test_a_subclass_in_the_place_of_its_class_is_called(monkeypatch):
     class Always(v1.RandomHorizontalFlip):
         def __init__(self) -> None:
@@ -224,18 +215,6 @@ def test_a_subclass_in_the_place_of_its_class_is_called(monkeypatch):
     monkeypatch.setattr(v1.transforms, "RandomHorizontalFlip", Always)
     monkeypatch.setattr(containers, "_known", containers._Known())
     assert_equal(v1.Compose([Always(), v1.ToTensor()]), jpeg(40, 31))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_process_that_is_forked_while_a_thread_prepares_does_not_wait_for_it(monkeypatch):
-    monkeypatch.setattr(containers, "_known", containers._Known())
-    child = multiprocessing.get_context("fork").Process(target=containers.prepare, args=(False,), daemon=True)
-    with containers._preparing:
-        child.start()
-    child.join(60)
-    child.kill()
-    child.join()
-    assert child.exitcode == 0
 
 
 def test_containers_take_what_they_took(file):
@@ -273,8 +252,8 @@ def test_an_image_that_goes_through_two_containers_stays_what_it_is(file):
 
 def test_a_known_run_is_made_in_the_decoding_pass(monkeypatch):
     made = []
-    original = containers.undecoded_of
-    monkeypatch.setattr(containers, "undecoded_of", lambda *inputs: made.append(original(*inputs)) or made[-1])
+    original = DeferredTensor.of_image
+    monkeypatch.setattr(DeferredTensor, "of_image", lambda *inputs: made.append(original(*inputs)) or made[-1])
     assert_equal(v1.Compose([v1.RandomResizedCrop(17), v1.ToTensor(), norm()]), jpeg())
     assert len(made) == 1
     assert made[0] is not None

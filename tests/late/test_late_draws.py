@@ -153,7 +153,7 @@ def test_a_transform_that_replaces_a_function_is_followed_by_those_behind_it(ver
     run = version.Compose([version.RandomHorizontalFlip(), replace, version.RandomHorizontalFlip()])
     with LateSamples() as late:
         made = run(opened(jpeg(40, 31, "RGB")))
-        late.settle(made)
+        late.materialize(made)
     assert made.size == (5, 3)
 
 

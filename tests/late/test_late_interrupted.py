@@ -13,7 +13,7 @@ from interrupting import Interrupted, Interrupting, arrive, handler, interrupted
 from PIL import Image
 from torchvision import transforms as v1
 
-from fastload.late import containers, image
+from fastload.late import containers, image, scope
 from fastload.native.jpeg import record_of_jpeg
 from fastload.pack.records import image_of
 
@@ -127,9 +127,9 @@ def _of_records() -> tuple[Callable[[], Any], int]:
 
 
 @pytest.mark.parametrize("made_of", [_of_files, _of_records])
-def test_what_a_sample_shrinks_and_keeps_many_of_is_released_meanwhile(made_of, monkeypatch):
+def test_a_sample_that_keeps_many_images_decodes_the_next_ones_at_once(made_of, monkeypatch):
     make, num_bytes = made_of()
-    monkeypatch.setattr(image, "MOST_BYTES", 2 * num_bytes)
+    monkeypatch.setattr(scope, "MOST_BYTES", 2 * num_bytes)
     held: list[int] = []
     expected = make().tobytes()
 

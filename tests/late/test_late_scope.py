@@ -19,7 +19,7 @@ from PIL import Image, JpegImagePlugin
 
 from fastload.late import LateSamples, samples
 from fastload.late.image import is_late
-from fastload.late.samples import settle
+from fastload.late.samples import materialize
 from fastload.late.scope import Scope
 
 FILE = jpeg()
@@ -141,7 +141,7 @@ def test_an_image_that_an_earlier_sample_kept_is_real_in_a_later_one_of_any_thre
     assert all(map(is_late, kept))
     late = LateSamples()
     with late:
-        late.settle(kept[0])
+        late.materialize(kept[0])
     assert not is_late(kept[0])
     assert type(as_sample(lambda: [kept[2]])[0]) is JpegImagePlugin.JpegImageFile
     with ThreadPoolExecutor(1) as pool:
@@ -203,8 +203,8 @@ def test_scopes_may_be_nested():
 
 def test_who_looks_at_a_sample_first_sees_no_late_image():
     with LateSamples():
-        assert type(settle([large()])[0]) is Image.Image
-    assert type(settle([opened(FILE)])[0]) is JpegImagePlugin.JpegImageFile
+        assert type(materialize([large()])[0]) is Image.Image
+    assert type(materialize([opened(FILE)])[0]) is JpegImagePlugin.JpegImageFile
 
 
 def test_threads_share_an_image_within_a_sample():
@@ -251,5 +251,5 @@ def test_openers_that_others_registered_are_asked(monkeypatch):
     with late:
         image = opened(FILE)
         assert type(image) is Own
-        late.settle(image)
+        late.materialize(image)
     assert type(image) is Own

@@ -25,9 +25,9 @@ from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from fastload.late import containers, source, undecoded
+from fastload.late import containers, deferred, source
+from fastload.late.deferred import DeferredTensor, tensor_filters
 from fastload.late.image import LateImage, LateJpeg
-from fastload.late.undecoded import tensor_filters
 from fastload.native import LEVELS
 from fastload.native.rows import TENSOR_FILTERS, Cut, pixels_of_image, row_of_image
 
@@ -357,17 +357,15 @@ def test_a_module_that_another_thread_is_importing_is_not_used(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, half.__name__, half)
         assert_equal(v1.Compose([v1.ToTensor()]), jpeg(80, 60))
-        assert containers._known.to_image is None
+        assert v2.ToImage not in containers._known.roles
     assert_equal(pair(v2.Compose([v2.ToImage(), v2.Resize(20)])), jpeg(80, 60))
-    assert containers._known.to_image is v2.ToImage
+    assert containers._known.roles[v2.ToImage].is_to_image
 
 
 def test_kernels_are_registered_for_the_functions_of_images_alone():
     result(v1.Compose([v1.ToTensor()]), jpeg(), late=True)
-    from fastload.late.tensors import LateTensor
-
     kernels = REGISTRY.values()
-    assert [LateTensor in kinds for kinds in kernels] == [tv_tensors.Image in kinds for kinds in kernels]
+    assert [DeferredTensor in kinds for kinds in kernels] == [tv_tensors.Image in kinds for kinds in kernels]
     assert not any(function.__name__ == "get_size_image" for function in REGISTRY)
 
 
@@ -437,7 +435,7 @@ def test_the_class_that_torchvision_returns_may_be_chosen(kind):
 
 
 def test_where_the_kernel_differs_torchs_operator_resizes(monkeypatch):
-    monkeypatch.setattr(undecoded, "tensor_filters", frozenset)
+    monkeypatch.setattr(deferred, "tensor_filters", frozenset)
     run = v2.Compose([v2.ToImage(), v2.CenterCrop(40), v2.Resize(20), v2.CenterCrop(10)])
     counts: dict[str, int] = {}
     result(run, jpeg(80, 60), late=True, counts=counts)

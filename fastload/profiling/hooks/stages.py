@@ -41,7 +41,6 @@ _FUNCTIONS = {
 }
 """Module -> its functions and methods that are stages, and the names of these."""
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
-_SEQUENTIAL = "torch.nn.modules.container"
 _INNER = ("RandomApply", "RandomChoice", "RandomOrder", "Sequential")
 """Containers that are recorded within a Compose only: models and scripted transforms are made of them too."""
 
@@ -59,6 +58,8 @@ class StageHooks:
         self._recorder = recorder
         self._patches = patches
         self._thread = _Thread()
+        self._lists: Any = None
+        """:mod:`fastload.late.transform_lists`, once a Compose is imported."""
         self._composes: weakref.WeakKeyDictionary[Any, _RecordedCompose] = weakref.WeakKeyDictionary()
         self.modules = dict.fromkeys((*_FUNCTIONS, "torchvision.io.image"), self._patch_functions)
         """What to call once a module is imported."""
@@ -125,10 +126,13 @@ class StageHooks:
             self._replace(getattr(module, owner, None) if owner else module, name, stage)
 
     def patch_compose(self, module: Any) -> None:
-        """Record the members of a Compose: torchvision's v1 has ``__call__``, v2 ``forward``."""
+        """Record the members of a Compose."""
+        from ...late import transform_lists  # takes time, and torch is imported by now
+
+        self._lists = transform_lists
         compose = getattr(module, "Compose", None)
-        name = next((name for name in ("forward", "__call__") if name in vars(compose or object)), None)
-        if compose is None or name is None:
+        name = next((name for at, _, name in transform_lists.CONTAINERS if at == module.__name__), "__call__")
+        if name not in vars(compose or object):
             self._recorder.missing(f"transforms of {module.__name__}", "it has no Compose that is called")
             return
         self._patches.replace(compose, name, self._call, f"transforms of {module.__name__}", uses=("transforms",))
@@ -140,7 +144,7 @@ class StageHooks:
 
     def _recorded(self, compose: Any) -> Any:
         """Return something that has all that a Compose has, with recorded members."""
-        members = compose if type(compose).__module__ == _SEQUENTIAL else compose.transforms
+        members = self._lists.items_of(compose)
         known = self._composes.get(compose)
         if known is None or [*map(id, known.members)] != [*map(id, members)]:
             known = _RecordedCompose(compose, list(members), [self._recorded_member(member) for member in members])
@@ -151,12 +155,10 @@ class StageHooks:
         kind = type(member)
         if kind.__name__ == "Compose" or not callable(member):
             return member
-        if kind.__name__ in _INNER and kind.__module__ in (*_COMPOSES, _SEQUENTIAL):
-            from ...late.originals import change_of  # takes time, and torch is imported by now
-
-            if change_of(member) is None:
-                return self._recorded_inner(member, getattr(kind, "forward", kind.__call__))
-        return self.timed(member.__name__ if inspect.isfunction(member) else kind.__name__, member)
+        is_inner = kind.__name__ in _INNER and kind.__module__ in (*_COMPOSES, "torch.nn.modules.container")
+        if is_inner and self._lists.change_of(member) is None:
+            return self._recorded_inner(member, getattr(kind, "forward", kind.__call__))
+        return self.timed(self._lists.name_of(member), member)
 
     def _recorded_inner(self, container: Any, run: Any) -> Any:
         """Return a function that does what a container within a Compose does, with recorded members."""

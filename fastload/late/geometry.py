@@ -1,4 +1,4 @@
-"""The geometry of an image that is not decoded yet: what was done to it so far.
+"""The geometry of a lazy image or tensor: what was done to it so far.
 
 Crops, one resize, flips and quarter turns, as Pillow defines them. One that cannot be recorded exactly gives None.
 """
@@ -13,7 +13,7 @@ Box = tuple[int, int, int, int]
 """Left, upper, right, lower: Pillow's order, in pixels."""
 
 
-class View(NamedTuple):
+class Geometry(NamedTuple):
     """What is made of a decoded image, in this order."""
 
     box: Box
@@ -33,8 +33,8 @@ class View(NamedTuple):
     """Whether it is then flipped top to bottom."""
 
     @classmethod
-    def whole(cls, width: int, height: int) -> View:
-        """Return the view that is all of an image."""
+    def whole(cls, width: int, height: int) -> Geometry:
+        """Return the geometry of a whole image."""
         return cls((0, 0, width, height))
 
     @property
@@ -49,7 +49,7 @@ class View(NamedTuple):
 
     @property
     def cut(self) -> Cut:
-        """The cut for the native library; a transposed view must be transposed and flipped after it."""
+        """The cut for the native library; a transposed one must be transposed and flipped after it."""
         left, upper, right, lower = self.box
         box = upper, left, lower - upper, right - left
         size = box[2:] if self.size is None else self.size[::-1]
@@ -60,8 +60,8 @@ class View(NamedTuple):
         flips = (False, False) if self.transposed else (self.mirrored, self.inverted)
         return Cut(box, size, self.interpolation, window, flips, self.source)
 
-    def cropped(self, box: Box) -> View | None:
-        """Return the view after a crop; None where the box is empty or reaches beyond the image."""
+    def cropped(self, box: Box) -> Geometry | None:
+        """Return the geometry after a crop; None where the box is empty or reaches beyond the image."""
         left, upper, right, lower = box
         width, height = self.shown_size
         if not (0 <= left < right <= width and 0 <= upper < lower <= height):
@@ -79,14 +79,14 @@ class View(NamedTuple):
 
     def resized(
         self, size: tuple[int, int], interpolation: str, source: tuple[float, float, float, float] | None = None
-    ) -> View | None:
-        """Return the view after a resize; None for a second one, or behind a flip, where rounding could differ."""
+    ) -> Geometry | None:
+        """Return the geometry after a resize; None for a second one, or behind a flip, where rounding could differ."""
         if self.size is not None or self.transposed or self.mirrored or self.inverted:
             return None
         return self._replace(size=size, interpolation=interpolation, source=source)
 
-    def transposed_by(self, method: int) -> View | None:
-        """Return the view after ``PIL.Image.Image.transpose``; None for a method that Pillow does not know."""
+    def transposed_by(self, method: int) -> Geometry | None:
+        """Return the geometry after ``PIL.Image.Image.transpose``; None for a method that Pillow does not know."""
         if not 0 <= method < len(_TRANSPOSITIONS):
             return None
         exchange, mirror, invert = _TRANSPOSITIONS[method]

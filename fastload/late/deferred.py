@@ -1,6 +1,6 @@
-"""Images that are tensors for the user and not decoded yet: what ``ToImage`` makes, and crops, resizes and flips of it.
+"""The lazy tensor: what ``ToImage`` makes of a lazy image, and crops, resizes, flips and tables of levels of that.
 
-Of the file, only what was kept is decoded. A tensor that a user's code has made of an image stands for one too: what
+Of the file, only what was kept is decoded. A tensor that a user's code has made of an image becomes one too: what
 transforms do with it is then done in one pass.
 
 The native library resizes as torch's ``interpolate`` does tensors of uint8, where both were compared
@@ -17,16 +17,18 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torchvision import tv_tensors
 
 from ..native.rows import MOST_SIDE, TENSOR_FILTERS, Cut, row_of_image
 from . import modes
+from .geometry import Geometry
+from .image import state_of
 from .scope import thread, tried
 from .source import FileSource
-from .view import View
+from .transform_lists import V2_FUNCTIONAL
 
-V2_FUNCTIONAL = "torchvision.transforms.v2.functional"
 LEAST_VALUES = 10_000
-"""Of a tensor: what is done with smaller ones costs less than to put it off."""
+"""Smallest tensor, in elements, worth deferring."""
 
 
 class Table(NamedTuple):
@@ -74,82 +76,110 @@ class Storage(NamedTuple):
         return make((3, self.height, self.width), dtype=dtype, device="cpu")
 
 
-class Undecoded:
-    """A tensor [3, height, width] that is not made yet.
+class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has no types
+    """An image [3, height, width] that is not made yet, and has no memory. Only torchvision's transforms see it.
 
-    ``crop``, ``resize`` and ``transpose`` are called as Pillow's, and return another one. Where that cannot be, the
-    last two return what torchvision's version 2 makes of the decoded tensor.
+    ``size``, ``crop``, ``resize`` and ``transpose`` are Pillow's in place of a tensor's, so that random transforms
+    (:mod:`fastload.late.draws`) treat it as an image. What version 2's functions do is recorded by
+    :mod:`fastload.late.kernels`; all else that torch is asked for is done with the tensor of :meth:`materialize`.
     """
 
-    __slots__ = ("_given", "_source", "_storage", "_view", "table")
+    _source: FileSource
+    _geometry: Geometry
+    table: Table
+    _storage: Storage
+    _given: Tensor | None
+    """The tensor itself, where all that was done shares its memory; None: it is to be made."""
 
-    def __init__(
-        self,
+    @staticmethod
+    def of(
         source: FileSource,
-        view: View,
+        geometry: Geometry,
         table: Table,
         storage: Storage | None = None,
         given: Tensor | None = None,
-    ) -> None:
-        self._source = source
-        self._view = view
-        self.table = table
-        self._storage = storage or Storage(*view.shown_size, 0, 0, table.channels_last)
-        self._given = given
-        """The tensor itself, where all that was done shares its memory; None: it is to be made."""
+    ) -> DeferredTensor:
+        """Return the tensor of a source's pixels; ``storage``: None: memory of its own."""
+        width, height = geometry.shown_size
+        made: Any = Tensor._make_wrapper_subclass(DeferredTensor, (3, height, width), dtype=table.levels.dtype)
+        made._source, made._geometry, made.table, made._given = source, geometry, table, given
+        made._storage = storage or Storage(width, height, 0, 0, table.channels_last)
+        return made  # type: ignore[no-any-return]
 
-    @classmethod
-    def of_tensor(cls, image: Tensor) -> Undecoded:
-        """Return what stands for a tensor of which :func:`can_stand_for` is true."""
+    @staticmethod
+    def of_image(image: Any, table: Table) -> DeferredTensor | None:
+        """Return what a transform that looks at one value at a time makes of a lazy image.
+
+        None where the image must be materialized: it is grey, transposed, was used before, or has one row or column.
+        """
+        state = state_of(image, "__array_interface__") if image._mode == "RGB" and _tells_order(image.size) else None
+        if state is None or state.geometry.transposed:
+            return None
+        return DeferredTensor.of(state.source, state.geometry, table)
+
+    @staticmethod
+    def of_tensor(image: Tensor) -> DeferredTensor:
+        """Return what stands for a tensor of which :func:`can_defer` is true."""
         _, height, width = image.shape
         pixels = image.as_subclass(Tensor).permute(1, 2, 0).numpy()
         source = FileSource(pixels, width, height, is_grey=False)
-        return cls(source, View.whole(width, height), _levels_of(type(image)), given=image)
+        return DeferredTensor.of(source, Geometry.whole(width, height), _levels_of(type(image)), given=image)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do with the tensor what torch is called for."""
+        named = {name: materialized(value) for name, value in (kwargs or {}).items()}
+        return func(*map(materialized, args), **named)
+
+    # Of what torch does not ask the above for: as_subclass, as_tensor.
+    __torch_dispatch__ = __torch_function__
 
     @property
     def size(self) -> tuple[int, int]:
         """(width, height)."""
-        return self._view.shown_size
+        return self._geometry.shown_size
 
-    def crop(self, box: tuple[int, int, int, int]) -> Undecoded | None:
+    def crop(self, box: tuple[int, int, int, int]) -> DeferredTensor | None:
         """Return a part, given its left, upper, right and lower edge; None if it is empty or not within the tensor."""
-        view = self._view.cropped(box)
-        if view is None:
+        geometry = self._geometry.cropped(box)
+        if geometry is None:
             return None
         storage = self._storage._replace(left=self._storage.left + box[0], upper=self._storage.upper + box[1])
         given = self._given
         if given is not None:
             given = given.as_subclass(Tensor)[:, box[1] : box[3], box[0] : box[2]]
-        return Undecoded(self._source, view, self.table, storage, given)
+        return DeferredTensor.of(self._source, geometry, self.table, storage, given)
 
-    def transpose(self, method: Image.Transpose) -> Undecoded | Tensor:
+    def transpose(self, method: Image.Transpose) -> Tensor:
         """Return it flipped."""
-        view = self._view.transposed_by(method) if _tells_order(self.size) else None
-        if view is None:
+        geometry = self._geometry.transposed_by(method) if _tells_order(self.size) else None
+        if geometry is None:
             is_horizontal = method is Image.Transpose.FLIP_LEFT_RIGHT
-            return _of_v2("horizontal_flip" if is_horizontal else "vertical_flip", self.tensor())
-        return self._as_new(view, self._storage.channels_last)
+            return _of_v2("horizontal_flip" if is_horizontal else "vertical_flip", self.materialize())
+        return self._with_own_memory(geometry, self._storage.channels_last)
 
-    def resize(self, size: tuple[int, int], resample: Image.Resampling) -> Undecoded | Tensor:
+    def resize(self, size: tuple[int, int], resample: Image.Resampling) -> Tensor:
         """Return it resized to (width, height), with antialias."""
         if size == self.size:
             if self._given is None or self.table.kind is Tensor:
                 return self
             given = self._given.as_subclass(Tensor)  # torchvision wraps it anew: another object of the same memory
-            return Undecoded(self._source, self._view, self.table, self._storage, given)
+            return DeferredTensor.of(self._source, self._geometry, self.table, self._storage, given)
         name = f"tensor {resample.name.lower()}"
-        view = None
+        geometry = None
         if self.table.is_identity and _tells_order(size) and _tells_order(self.size) and max(size) <= MOST_SIDE:
             if name in tensor_filters():
-                view = self._view.resized(size, name)
+                geometry = self._geometry.resized(size, name)
             elif name in TENSOR_FILTERS and thread.scope is not None:
                 thread.scope.count(f"resized by torchvision itself: its values of {name.split()[1]} are others here")
-        if view is None:
-            return _of_v2("resize", self.tensor(), [size[1], size[0]], _mode_of(name), antialias=True)
+        if geometry is None:
+            return _of_v2("resize", self.materialize(), [size[1], size[0]], _mode_of(name), antialias=True)
         # What torch makes of a part of a channels-last image is contiguous, unless the part's rows follow each other.
-        return self._as_new(view, self._storage.channels_last and self._storage.width == self.size[0])
+        return self._with_own_memory(
+            geometry, self._storage.channels_last and self._storage.width == self._geometry.shown_size[0]
+        )
 
-    def mapped(self, table: Table) -> Undecoded | None:
+    def mapped(self, table: Table) -> DeferredTensor | None:
         """Return it after one more transform, which the table includes; None where that is to be called."""
         if not _tells_order(self.size) or table.channels_last != self.table.channels_last:
             return None
@@ -159,14 +189,14 @@ class Undecoded:
                 return None  # torch's operators change values sooner than a table, unless they are resized too
             if not table.returns_given:
                 given = given.as_subclass(table.kind)
-        if table.shares_memory:
-            return Undecoded(self._source, self._view, table, self._storage, given)
-        return Undecoded(self._source, self._view, table, Storage(*self.size, 0, 0, self._storage.channels_last))
+        storage = self._storage if table.shares_memory else Storage(*self.size, 0, 0, self._storage.channels_last)
+        return DeferredTensor.of(self._source, self._geometry, table, storage, given)
 
-    def _as_new(self, view: View, channels_last: bool) -> Undecoded:
-        return Undecoded(self._source, view, self.table, Storage(*view.shown_size, 0, 0, channels_last))
+    def _with_own_memory(self, geometry: Geometry, channels_last: bool) -> DeferredTensor:
+        storage = Storage(*geometry.shown_size, 0, 0, channels_last)
+        return DeferredTensor.of(self._source, geometry, self.table, storage)
 
-    def tensor(self) -> Tensor:
+    def materialize(self) -> Tensor:
         """Return the tensor: of the table's dtype and class."""
         if self._given is not None:
             return self.table.of_kind(self._given)
@@ -175,11 +205,20 @@ class Undecoded:
         made = storage.new(table.levels.dtype, is_part)
         if is_part:
             made = made[:, storage.upper : storage.upper + height, storage.left : storage.left + width]
-        self._source.row(self._view.cut, None if table.is_identity else table.levels, made, thread.scope)
+        self._source.row(self._geometry.cut, None if table.is_identity else table.levels, made, thread.scope)
         return table.of_kind(made)
 
 
-def can_stand_for(image: Tensor) -> bool:
+def materialized(found: Any) -> Any:
+    """Return what was found, with tensors in place of deferred ones; lists and tuples of them too."""
+    if isinstance(found, DeferredTensor):
+        return found.materialize()
+    if isinstance(found, (list, tuple)) and any(isinstance(one, DeferredTensor) for one in found):
+        return type(found)(map(materialized, found))
+    return found
+
+
+def can_defer(image: Tensor) -> bool:
     """Whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps, and large enough."""
     if modes.are_watching():  # which would see what is asked here
         return False
@@ -210,20 +249,8 @@ def _of_v2(name: str, *arguments: Any, **named: Any) -> Tensor:
     return made
 
 
-def registry() -> dict[Any, dict[type, Any]]:
-    """Return version 2's kernels, by function and class of images; empty if it is not imported."""
-    return getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
-
-
 def _mode_of(name: str) -> Any:
     return sys.modules[V2_FUNCTIONAL].InterpolationMode(name.removeprefix("tensor "))
-
-
-@functools.cache
-def takes_names() -> bool:
-    """Whether torchvision's version 2, which must be imported, takes a mode of interpolation by its name."""
-    image = torch.zeros((3, 2, 2), device="cpu")
-    return tried(lambda: _of_v2("resize", image, [3, 3], "bilinear")) is not None
 
 
 @functools.cache
