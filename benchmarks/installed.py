@@ -24,7 +24,7 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 import fastload
-from fastload.images.native_jpeg import NativeDecoder
+from fastload.images import decoder
 
 STEPS = [transforms.RandomResizedCrop(96), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
 
@@ -85,7 +85,7 @@ def check_samples(folder: Path) -> str:
         return [tensor for batch in loader for tensor in batch]
 
     plain = load(fuse=False)
-    with patch.object(NativeDecoder, "why_not", lambda: "Pillow is compared with it"):
+    with patch.object(decoder, "why_not_native", lambda: "Pillow is compared with it"):
         fused = load(fuse=True)
     ways: dict[str, dict[str, object]] = {
         "decoded late": {},

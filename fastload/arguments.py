@@ -256,10 +256,6 @@ class FusingArguments:
     persistent_workers: bool
     seeding: str | None
     auto_collation: bool
-    collate_fn: Callable[[Any], Any]
-    device: Any
-    keep_on_host: Collection[str | int]
-    resident: str | None
 
     def check(self) -> None:
         """Raise a ConfigError if the other arguments leave no room for fusing."""

@@ -1,17 +1,20 @@
-"""Samples of a fused dataset with parameters that a test chooses, and what torchvision makes of the same."""
+"""The parameters of fused samples, and what torchvision's own objects make with the same ones."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
-from unittest import mock
 
 import numpy as np
+import torch
 from torchvision import datasets
 
 from fastload.fusion import FusedDataset
-from fastload.fusion.dataset import Loaded
-from fastload.fusion.stages import draws_of
-from fastload.pack.dataset import PackedImages
+from fastload.fusion.dataset import draws_of
+from fastload.fusion.transforms import GEOMETRY
+from fastload.late.transform_lists import recognise
+from fastload.transforms.base import BatchShape
+from fastload.transforms.erasing import normal_noise
 
 
 class InMemory(datasets.CIFAR10):
@@ -25,60 +28,76 @@ class InMemory(datasets.CIFAR10):
         self.targets = list(range(count))
 
 
-def params_of(one: FusedDataset, indices: Any, ids: Any, epoch: int) -> list[Any]:
-    """Return the parameters of each sample: for each of its leaf's steps, None where nothing is random."""
-    draws = draws_of(one.seed, epoch, ids)
-    found: list[Any] = []
-    for row, index in enumerate(indices):
-        leaf, place = one._router.find(index)
-        runner = one._runners[leaf]
-        chunk = runner.load([place], [index], draws.of([row]))
-        found += runner.drawing.given(chunk.drawn, 1)
-    return found
+def bare(dataset: Any, index: int) -> Any:
+    """Return the image that a dataset gives its transform."""
+    without = copy.copy(dataset)
+    without.transform = None
+    return without[index][0]
+
+
+def params_of(one: FusedDataset, leaf: Any, place: int, identity: int, epoch: int) -> list[dict[str, Any]]:
+    """Return the parameters of a sample, at this place in its leaf: for each transform, {} where nothing is random."""
+    width, height = bare(leaf, place).size
+    draws, pipeline = draws_of(one.seed, epoch, [identity]), one._pipeline
+    drawn = [params for _, params, _ in one._drawn(draws, [(height, width)])]
+    for step, name in pipeline.erasing:
+        drawn.append(step.draw(draws.stream(name), BatchShape(1, pipeline.channels, *pipeline.size)))
+    steps = iter(drawn)
+    return [
+        {key: values[0].tolist() for key, values in next(steps).items()} if member.name in GEOMETRY else {}
+        for member in recognise(leaf.transform)
+    ]
+
+
+def forced(transform: Any, image: Any, params: dict[str, Any]) -> Any:
+    """Return what torchvision's own transform does, where its random numbers are these."""
+    t = copy.copy(transform)
+    second = type(t).__module__.startswith("torchvision.transforms.v2")
+    match type(t).__name__:
+        case "RandomHorizontalFlip" | "RandomVerticalFlip":
+            t.p = float(params["flip"])
+        case "RandomResizedCrop":
+            box = {name: params[name] for name in ("top", "left", "height", "width")}
+            return t.transform(image, box) if second else _v1(t, image, tuple(box.values()))
+        case "RandomCrop":
+            if second:
+                return t.transform(image, {**t.make_params([image]), "top": params["top"], "left": params["left"]})
+            return _v1(t, image, (params["top"], params["left"], *t.size))
+        case "RandomErasing":
+            top, left, height, width = box = [params[name] for name in ("top", "left", "height", "width")]
+            t.p = float(height > 0)
+            if not height:
+                return t(image)
+            if "noise" in params:
+                places = torch.arange(image.numel()).view(image.shape)[:, top : top + height, left : left + width]
+                value = normal_noise(torch.tensor(params["noise"]), places)
+            else:
+                value = torch.tensor([float(t.value)] if isinstance(t.value, int | float) else list(t.value))
+                value = value[:, None, None]
+            if second:
+                return t.transform(image, dict(zip("ijhw", box, strict=True)) | {"v": value})
+            return _v1(t, image, (*box, value))
+    return t(image)
+
+
+def _v1(t: Any, image: Any, params: Any) -> Any:
+    t.get_params = lambda *args, **kwargs: params
+    return t(image)
+
+
+def unfused(leaf: Any, place: int, params: list[dict[str, Any]]) -> Any:
+    """Return the image of a leaf by torchvision's own objects, with these parameters."""
+    image = bare(leaf, place)
+    for member, values in zip(recognise(leaf.transform), params, strict=True):
+        image = forced(member.transform, image, values)
+    return image
+
+
+def reference(one: FusedDataset, leaf: Any, place: int, identity: int, epoch: int) -> Any:
+    """Return the image that torchvision makes of a sample with the parameters that are drawn for it."""
+    return unfused(leaf, place, params_of(one, leaf, place, identity, epoch))
 
 
 def sample(one: FusedDataset, index: int) -> Any:
     """Return the sample of an index in epoch 0, where its id is its index."""
     return one.load([index], [index], 0).samples()[0]
-
-
-def sample_with(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:
-    """Return a sample made as ``load`` makes it, with these parameters."""
-    leaf, place = one._router.find(index)
-    runner = one._runners[leaf]
-    with mock.patch.object(runner.drawing, "given", return_value=[given]):
-        chunk = _loaded(runner, place, index, given)
-        if one._direct:
-            rows = one._new_rows(1)
-            runner.write(chunk, rows)
-            image = Loaded(rows, [None], one._yields.kind).samples()[0][0]
-        else:
-            image = runner.each(chunk, 0, given)
-    return one._finished(runner, image, runner.reader.targets([place])[0])
-
-
-def _loaded(runner: Any, place: Any, index: Any, given: Any) -> Any:
-    """Return the sample as a chunk; blocks of arrays are made of the drawn arrays, so these are replaced."""
-    if runner.part.source.size is None:
-        with mock.patch.object(runner.drawing, "draw", return_value=[]):
-            return runner.load([place], [index], draws_of(0, 0, [0]))
-    chunk = runner.load([place], [index], draws_of(0, 0, [0]))
-    for values, its in zip(chunk.drawn[: runner.stages.head], given, strict=False):
-        forced = its if len(values) > 1 else (its,)
-        values.update({name: np.array([value]) for name, value in zip(values, forced, strict=False)})
-    return chunk
-
-
-def reference_of(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:
-    """Return a sample by torchvision's functions, one after the other, from what the dataset's own loader opens."""
-    leaf, place = one._router.find(index)
-    runner = one._runners[leaf]
-    dataset = runner.dataset
-    if runner.part.source.size is None:
-        packed = isinstance(dataset, PackedImages)
-        image = dataset.image(place) if packed else dataset.loader(dataset.samples[place][0])
-    else:
-        image = runner.image(place, None)
-    for step, values in zip(runner.steps, given, strict=True):
-        image = step.transform_sample(image, values)
-    return one._finished(runner, image, runner.reader.targets([place])[0])

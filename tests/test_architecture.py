@@ -44,7 +44,7 @@ PURE = [
     "pack.description", "keys.philox", "keys.rng", "sampling.order", "sampling.permuting", "sampling.distributed",
     "sampling.distributed_orders", "sampling.samplers", "sampling.epochs", "work", "stages", "buffers.layout",
     "tables.arrow", "tables.hugging_face", "transforms.draws", "transforms.base", "device.batch_keys", "engine.stall",
-    "base.nesting", "fusion.recognition", "fusion.sources", "fusion.stages", "fusion.plan", "verification.hashing",
+    "base.nesting", "fusion.transforms", "fusion.sources", "fusion.plan", "verification.hashing",
     "verification.plan", "verification.report", "tune.settings", "tune.search", "tune.report",
 ]
 # fmt: on

@@ -118,7 +118,7 @@ if [ $? -ne 1 ]; then # 1: there is no device; that it took too long to say so i
         parallel=() serial=()
         for file in "$tests"/test_*.py; do
             case ${file##*/} in
-                test_gpu_transforms* | test_gpu_fuse* | test_gpu_training*) parallel+=("$file") ;;
+                test_gpu_transforms* | test_gpu_training*) parallel+=("$file") ;;
                 *) serial+=("$file") ;; # looks at memory or overlap, and shares the device with nobody
             esac
         done

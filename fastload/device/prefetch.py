@@ -28,7 +28,7 @@ from ..arguments import DeviceArguments, check_count, check_flags, check_paths, 
 from ..base.nesting import Key
 from ..errors import ConfigError, LoadTimeout, NotReady
 from ..stages import Stage
-from ..transforms.batches import in_turn, on_batches
+from ..transforms.batches import on_batches
 from ..transforms.draws import Draws
 from ..work import Batch
 from . import ranges
@@ -36,7 +36,6 @@ from .moving import Backlog, Mover
 from .streams import device_of, device_or_cpu, keep_in_children, streams_of
 
 if TYPE_CHECKING:
-    from ..transforms.base import Transform
     from .columns import Columns
 
 
@@ -260,22 +259,18 @@ class KeepsMover(Protocol):
     """What it was made from, and the mover."""
 
 
-def mover_of(
-    arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns | None = None, tail: Transform | None = None
-) -> Mover:
+def mover_of(arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns | None = None) -> Mover:
     """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
 
-    ``columns``: resident data that batches are gathered from; ``tail``: what is done before the batch transform, for a
-    fused dataset.
+    ``columns``: resident data that batches are gathered from.
     """
     num_buffers = arguments.prefetch_to_device + 2 if arguments.fixed_buffers else 0
-    transforms = (tail, arguments.batch_transform)
     lie = arguments.device, arguments.keep_on_host, arguments.channels_last
-    made_from = (*lie, num_buffers, *transforms, columns)
+    made_from = (*lie, num_buffers, arguments.batch_transform, columns)
     known = kept.mover  # the same fixed places for all iterations
     if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
         device = device_or_cpu(arguments.device)
-        transform = in_turn([on_batches(one) for one in transforms if one is not None])
+        transform = None if arguments.batch_transform is None else on_batches(arguments.batch_transform)
         there = columns is not None and columns.device == device
         streams = streams_of(device)
         if columns is not None:

@@ -33,7 +33,6 @@ from .window import Window
 if TYPE_CHECKING:
     from ..device.columns import Columns
     from ..fusion import FusedDataset
-    from ..transforms.base import Transform
     from ..workers.tables import TableRows
 
 
@@ -97,11 +96,11 @@ class Builder:
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
         if spec.has_device_stage or finish is not None:
             from . import build_device
-        job, tail = self.job(epoch, ranks)
+        job = self.job(epoch, ranks)
         source = self._source(job, ahead=spec.has_device_stage)
         try:
             if spec.has_device_stage:
-                return Pipeline(source, build_device.device_ahead(source, spec, kept, epoch, tail), finish)
+                return Pipeline(source, build_device.device_ahead(source, spec, kept, epoch), finish)
             if finish is not None and source.workers:
                 return Pipeline(source, build_device.pinned_ahead(source, pin_device))
         except BaseException:
@@ -123,19 +122,19 @@ class Builder:
 
         return columns_for(self._spec, self._kept, lambda spec, kept, epoch: Builder(spec, kept).build(epoch).source)
 
-    def job(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1)) -> tuple[Job, Transform | None]:
-        """Return what the workers do, and what the device does with their batches before they are the user's."""
+    def job(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1)) -> Job:
+        """Return what the workers do."""
         spec, kept, seed = self._spec, self._kept, self._spec.seed_of_keys(epoch.base_seed)
         init_fn = spec.worker_init_fn
         if compat.is_data_pipe(spec.dataset):
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.init_worker_of_pipe, init_fn, num_ranks, rank)
         fused: FusedDataset | TableRows | None = None
-        tail = error_policy = kept.cache = None
+        error_policy = kept.cache = None
         if spec.fuse is True or spec.cache is not None or spec.on_error != "raise":
             from .features import extras_of
 
-            fused, tail, error_policy = extras_of(spec, kept, seed)
+            fused, error_policy = extras_of(spec, kept, seed)
         late = spec.fuse is not False and fused is None
         dataset = spec.dataset
         compared = warm_late_decoding(for_processes=bool(spec.num_workers) and not spec.has_threads) if late else {}
@@ -148,7 +147,7 @@ class Builder:
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
         replicas = epoch.resume.workers if epoch.resume is not None else None
-        job = Job(
+        return Job(
             dataset=dataset,
             collate_fn=spec.collate_fn,
             auto_collation=spec.auto_collation,
@@ -174,7 +173,6 @@ class Builder:
             rng_seed=seed if spec.order_seed is None else spec.order_seed,
             rng_stream=(epoch.key_epoch, ranks[0] * max(1, spec.num_workers)),
         )
-        return job, tail
 
     def _source(self, job: Job, *, ahead: bool) -> Source:
         if brings_source(self._spec.dataset):

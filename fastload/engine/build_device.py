@@ -15,7 +15,6 @@ from ..device.prefetch import DeviceAhead, mover_of
 from ..sampling.epochs import Epoch
 from ..spec import Spec, part
 from ..stages import Stage
-from ..transforms.base import Transform
 from ..work import Shard
 from .kept import Kept
 
@@ -26,12 +25,9 @@ def keys_of(spec: Spec, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
     return functools.partial(BatchKeys, seed, ids_are_indices=spec.ids_are_indices, auto_collation=spec.auto_collation)
 
 
-def device_ahead(source: Stage, spec: Spec, kept: Kept, epoch: Epoch, tail: Transform | None) -> DeviceAhead:
-    """Return the stage that takes batches to a device, or transforms them.
-
-    ``epoch``: the first one. ``tail``: what is done before the batch transform.
-    """
-    mover = mover_of(part(spec, DeviceArguments), kept, tail=tail)
+def device_ahead(source: Stage, spec: Spec, kept: Kept, epoch: Epoch) -> DeviceAhead:
+    """Return the stage that takes batches to a device, or transforms them; ``epoch``: the first one."""
+    mover = mover_of(part(spec, DeviceArguments), kept)
     keys = keys_of(spec, epoch)(epoch.shard)
     return DeviceAhead(source, mover, spec.prefetch_to_device, keys.draws)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +16,12 @@ from ..base.retry import Retry
 from ..base.worker_kinds import WORKER_KINDS
 from ..device.streams import device_or_cpu
 from ..keys import seeding
+from ..late.samples import WHOLE_IMAGES, late_module
 from ..spec import Spec, part
 from ..transforms import proof
 from ..work import brings_source
 from . import tables
-from .fusing import images_in_words, plan_of, why_not_split
+from .fusing import plan_of
 from .kept import Kept
 from .statistics import Statistics, statistics_of
 
@@ -30,17 +32,13 @@ _LISTED = 5
 def facts_of(spec: Spec, kept: Kept) -> list[tuple[str, str]]:
     """Return what was decided for a spec: names and words; a name is empty where the words go on."""
     lines = facts(spec, statistics_of(part(spec, WorkerArguments), kept), kept)
-    fusing = part(spec, FusingArguments)
-    plan = plan_of(fusing)
-    if plan is not None:
+    if spec.fuse is True:
+        plan = plan_of(part(spec, FusingArguments))
         table = str(plan).splitlines()
         place = int(spec.resident is not None)
-        why = why_not_split(fusing)
-        if plan.fused and spec.device is not None and why is not None:
-            table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
-        if plan.fused and any(part.source.size is None for part in plan.parts):
-            from ..images.choice import decoder_in_words
+        if plan.reads_files:
+            from ..images.decoder import decoder_in_words
 
             fusion.append(("decoder", decoder_in_words()))
         lines[place:place] = fusion
@@ -61,7 +59,7 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
     lines += [("", f"not seeded, though samples draw from it: {name}") for name in list(kept.counts.unseeded)]
-    for number, words in enumerate(images_in_words(part(spec, FusingArguments))):
+    for number, words in enumerate(_images(part(spec, FusingArguments))):
         lines.append(("" if number else "images", words))
     if spec.device is not None:
         lines.append(("device", f"{spec.device}, {spec.prefetch_to_device} batches ahead"))
@@ -83,6 +81,23 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     if statistics.decoded:
         lines.append(("decoded", _most_first(statistics.decoded)))
     return lines
+
+
+def _images(arguments: FusingArguments) -> Iterator[str]:
+    """Yield how the images are decoded that the dataset opens itself; nothing where it has no library for them."""
+    if sys.modules.keys().isdisjoint(WHOLE_IMAGES | {"PIL.Image"}) or (
+        arguments.fuse is True and plan_of(arguments).fused
+    ):
+        return
+    if arguments.fuse is False:
+        yield "decoded at once, as fuse=False asks"
+        return
+    if "PIL.Image" in sys.modules:
+        reason = late_module("opener").why_not()
+        late = "JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
+        yield late if reason is None else f"decoded at once: {reason}"
+    if not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
+        yield from late_module("arrays").in_words(arguments.dataset)
 
 
 def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:

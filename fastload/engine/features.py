@@ -19,7 +19,7 @@ from .fusing import fused_of
 from .kept import Kept
 
 if TYPE_CHECKING:
-    from ..fusion import FusedDataset, FusedTail
+    from ..fusion import FusedDataset
 
 
 def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, Any]:
@@ -49,17 +49,17 @@ def _cache() -> ModuleType:
     return shared
 
 
-def extras_of(spec: Spec, kept: Kept, seed: int) -> tuple[FusedDataset | None, FusedTail | None, ErrorPolicy | None]:
-    """Return what loads the samples in the dataset's place, the device's part of it, and what is done about errors.
+def extras_of(spec: Spec, kept: Kept, seed: int) -> tuple[FusedDataset | None, ErrorPolicy | None]:
+    """Return what loads the samples in the dataset's place, and what is done about errors.
 
     ``kept`` gets the cache, and the log of failures. ``seed``: of the samples' keys.
     """
-    fused = tail = error_policy = None
+    fused = error_policy = None
     if spec.cache is not None:
         kept.cache = _cache().records_of(spec.cache, spec.cache_size)
     if spec.fuse is True:
-        fused, tail = fused_of(part(spec, FusingArguments), kept, seed)
+        fused = fused_of(part(spec, FusingArguments), kept, seed)
     if spec.on_error != "raise":
         error_policy = error_policy_of(spec.on_error, part(spec, Sampling), seed)
         kept.counts.failures = kept.counts.failures or FailureLog()
-    return fused, tail, error_policy
+    return fused, error_policy

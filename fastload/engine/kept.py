@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..cache.records import Records
     from ..device.columns import ResidentData
     from ..device.moving import Mover
-    from ..fusion import FusedTail
 
 
 class Kept:
@@ -34,8 +33,6 @@ class Kept:
         self.slot_bytes = 0
         self.mover: tuple[tuple[object, ...], Mover] | None = None
         """What it was made from, and the mover."""
-        self.tail: tuple[object, FusedTail] | None = None
-        """Of a fused dataset: the steps that the device does, and the transform that does them."""
         self.resident: ResidentData | None = None
         self.cache: Records | None = None
         """Where workers keep records of files; None: nowhere."""

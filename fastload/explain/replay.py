@@ -90,7 +90,7 @@ def replay(
     changes: dict[str, Any] = {"device": None, "num_workers": 0, "auto_collation": True, "worker_init_fn": None}
     builder = Builder(replace(spec, drop_last=False, **changes), loader._kept)
     whole = Epoch(number=epoch, known=known, shard=shard)
-    job, _ = builder.job(whole)
+    job = builder.job(whole)
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
     with preserved_global_generators(), contextlib.ExitStack() as stack:

@@ -16,8 +16,8 @@ from rich.text import Text
 from ..arguments import FusingArguments
 from ..base.console import labelled, show
 from ..engine.facts import facts
-from ..engine.fusing import named_plan, possible_plan
-from ..images.native_jpeg import NativeDecoder
+from ..engine.fusing import plan_of
+from ..images.decoder import why_not_native
 from ..loader import DataLoader
 from ..run.targets import UsageError
 from ..spec import part, spec_of
@@ -56,9 +56,9 @@ def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
     spec = spec_of(loader)
     words = labelled(facts(spec, loader.statistics(), loader._kept))
-    plan = possible_plan(part(spec, FusingArguments))
+    plan = plan_of(part(spec, FusingArguments))
     if loader.fuse is True:
-        heading = "fused, as fuse=True asks" if isinstance(plan, str) or plan.fused else "fuse=True changes nothing"
+        heading = "fused, as fuse=True asks" if plan.fused else "what fuse=True does"
     else:
         heading = f"fuse={loader.fuse!r}; what fuse=True would do"
     title = Text.assemble((name_of(loader), "bold cyan"), (f"   {place}" if place else "", "dim"))
@@ -67,20 +67,19 @@ def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
 
 def table_of_dataset(dataset: Any) -> Any:
     """Return the table of a dataset: what ``fuse=True`` would do with it."""
-    plan: Any = named_plan(dataset)
-    if isinstance(dataset, torch.utils.data.IterableDataset):
-        plan = "an IterableDataset has no indices"
+    from ..fusion import recognise  # takes seconds, with torchvision
+
+    plan = recognise(dataset)
     title = Text(sized(type(dataset).__name__, dataset), "bold cyan")
     return Group(title, Padding(Group(*_of_plan(plan, "what fuse=True would do")), (0, 0, 1, 2)))
 
 
 def _of_plan(plan: Any, heading: str) -> Iterator[Any]:
-    if isinstance(plan, str):
-        yield Text.assemble((f"{heading}: ", "bold"), f"nothing: {plan}")
+    if not plan.fused:
+        yield Text.assemble((f"{heading}: ", "bold"), f"nothing: {plan.reason}")
         return
     yield Text(heading, "bold")
-    yield Padding(plan.table(), (0, 0, 0, 2))
-    files = any(part.source.size is None for part in plan.parts)
-    reason = NativeDecoder.why_not() if plan.fused and files and plan.rows.startswith("Pillow") else None
+    yield Padding(Text(str(plan)), (0, 0, 0, 2))
+    reason = why_not_native() if plan.reads_files else None
     if reason is not None:
         yield Text(f"Pillow decodes the files: {reason}. Details: fastload doctor.", "yellow")

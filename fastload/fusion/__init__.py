@@ -1,19 +1,19 @@
-"""A torchvision dataset and its transform -> the same samples, made in fewer and larger steps.
+"""A dataset of torchvision's and its transform -> the same samples, made in fewer and larger steps.
 
 ::
 
-    plan = recognise(dataset)                # looks; calls nothing of the user's, draws nothing
-    here, tail = plan.split(device=True)     # what the workers do, and what the device does with whole batches
-    fused = FusedDataset(dataset, here, seed)
+    plan = recognise(dataset)                 # looks at objects; calls nothing of the user's, draws nothing
+    fused = FusedDataset(dataset, seed)
     fused.load(indices, ids, epoch, out=rows)
-    print(plan)                              # stage, where it runs, why something was not fused
+    print(plan)                               # stage and where it runs, or why nothing is fused
 
-Parameters come from the samples' keys, like those of :mod:`fastload.transforms`: they do not depend on the decoder, the
-device or the chunk. The first unknown transform and all after it run as they are, and get what they would have got. To
-add a transform, see :mod:`fastload.transforms.sample`; to add a dataset, :func:`fastload.fusion.sources.source_of`.
+Two sources: image files, and images that are one array in memory. A pipeline is fused as a whole or not at all.
+Parameters come from the samples' keys, like those of :mod:`fastload.transforms`: they do not depend on the chunk, the
+worker, or on what decodes. To fuse one more transform, see :data:`fastload.fusion.transforms.GEOMETRY`; one more
+dataset in memory, :data:`fastload.fusion.sources.ARRAYS`.
 """
 
 from .dataset import FusedDataset
-from .plan import FusedTail, Plan, Yields, recognise
+from .plan import Plan, recognise
 
-__all__ = ["FusedDataset", "FusedTail", "Plan", "Yields", "recognise"]
+__all__ = ["FusedDataset", "Plan", "recognise"]

@@ -2,56 +2,58 @@
 
 ::
 
-    indices ─> leaves ─> bytes or pixels ─┐
-    ids, epoch ─> parameters ─────────────┴─> row or block ─> values ─> rows of the batch ─> (unknown transforms)
-
-Unknown transforms and target_transform run as they are, sample by sample, with the generators seeded as without fusion.
+    files                     [ row: decode, crop, resize, crop, flip, values ]   [ erasing ]
+    arrays                    [ block: crops, flips and values of a chunk     ]   [ erasing ]
+    arrays that are resized   [ row ]                                             [ erasing ]
 """
+
+# N samples, C channels, H and W of the images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+import functools
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
 from ..buffers.layout import Layout, Row, TensorLeaf
-from ..errors import ConfigError
-from ..images.base import Decoder
-from ..keys.seeding import RNG, SAMPLE, Keys, Seeder, fixed_place, place, seed_global_generators
+from ..cache.records import Records
+from ..images.decoder import Decoder, look_up
+from ..keys.seeding import BATCH, Keys, Seeder
+from ..native import arrays
+from ..native.rows import Box, Cut
 from ..observe import Watch
-from ..transforms.sample import Kind
+from ..transforms.base import BatchShape, Params, Transform
+from ..transforms.draws import Draws
+from ..transforms.gather import MovingTransform, steps_of
+from ..transforms.resize import RandomResizedCrop
 from ..workers.fused import FusedLoader
 from ..workers.on_error import name_sample
 from ..workers.samples import Job
-from .changes import Objects
-from .plan import Plan, recognise
-from .runner import Chunk, Runner
-from .sources import Router
-from .stages import draws_of
+from .plan import recognise
+from .sources import Arrays
+from .transforms import Kind, Size
 
-if TYPE_CHECKING:
-    from ..cache.records import Records
-
-# Number of files that are in memory at once.
+# Files that are opened, and so asked for, before the first of them is read.
 _FILES = 16
 
-_Part: TypeAlias = tuple[Runner, Sequence[Any], Sequence[int]]
-"""Samples of a leaf: its runner, their indices in it, their places among all."""
+_LOW = (1 << 64) - 1
+_CPU = torch.device("cpu")
 
 
 class Loaded(NamedTuple):
     """A chunk of samples."""
 
-    images: Tensor | list[Any]
-    """[N, C, H, W], if the plan is direct; else one of each sample."""
+    images: Tensor
+    """[N, C, H, W]."""
     targets: list[Any]
-    kind: Kind | None
-    """The kind of each image, where they are one tensor."""
+    kind: Kind
 
     def samples(self) -> list[tuple[Any, Any]]:
         """Return the samples as the dataset gives them: pairs of image and target."""
@@ -60,244 +62,214 @@ class Loaded(NamedTuple):
             images = (tv_tensors.Image(image) for image in self.images)
         return list(zip(images, self.targets, strict=True))
 
-    def batch(self) -> list[Any] | None:
-        """Return what torch's ``default_collate`` makes of the samples; None: the images are not one tensor."""
-        if not isinstance(self.images, Tensor):
-            return None
+    def batch(self) -> list[Any]:
+        """Return what torch's ``default_collate`` makes of the samples."""
         # A tuple, as default_collate makes a column of samples: it gives strings back as they are.
         return [self.images, default_collate(tuple(self.targets))]  # type: ignore[arg-type]  # it says list
 
     def copied(self) -> Loaded:
         """Return the same with images in memory of their own."""
-        return self._replace(images=self.images.clone()) if isinstance(self.images, Tensor) else self
+        return self._replace(images=self.images.clone())
 
 
 class FusedDataset:
     """A map-style dataset with its transform fused.
 
     Args:
-        dataset: the one that the plan was made of.
-        plan: what is done here: the first half of :meth:`Plan.split`.
+        dataset: one that ``recognise`` fuses. It is looked at again when an epoch begins.
         seed: of the samples' keys: the loader's, or its base seed.
-        rows: what decodes files; None: Pillow.
-        native_blocks: the native library makes blocks of datasets in memory; else torch does.
-        cache: where records of files are kept, if ``rows`` reads records; None: nowhere. It is not pickled.
-
-    It can be pickled wherever the dataset can. Threads may share it, if they can share ``rows``.
-
-    Raises:
-        ConfigError: the plan is of another dataset, or fuses nothing.
+        native: whether the native library is used; None: if it is there, and gives Pillow's pixels.
+        cache: where records of files are kept, if the native library reads them; None: nowhere. It is not pickled.
     """
 
     in_next = False
     """Whether ``next()`` loads the samples, whatever ``num_workers`` says."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        plan: Plan,
-        seed: int,
-        rows: Decoder | None = None,
-        native_blocks: bool = False,
-        cache: Records | None = None,
-    ) -> None:
-        if not plan.fused:
-            raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
-        self.dataset = dataset
-        self.seed = seed
-        self.rows: Decoder = Decoder() if rows is None else rows
-        self.native_blocks = native_blocks
-        self.cache = cache
-        self._seen = -1  # the newest epoch
-        self._objects = Objects(dataset)
-        self._make(plan)
+    def __init__(self, dataset: Any, seed: int, native: bool | None = None, cache: Records | None = None) -> None:
+        self.dataset, self.seed, self.decoder = dataset, seed, Decoder(native)
+        self._cache = cache if self.decoder.native else None
+        self._epoch: int | None = None
+        self._look()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FusedDataset, (self.dataset, self.seed, self.decoder.native)
 
     def loader(self, job: Job, seeder: Seeder, watch: Watch | None) -> FusedLoader:
-        """Return what loads the samples of a job by this dataset, for one worker."""
-        return FusedLoader(job, seeder, watch)
-
-    def _make(self, plan: Plan) -> None:
-        self.plan = plan
-        self._router = Router(self.dataset)
-        found = self._router.leaves
-        if len(found) != len(plan.parts):
-            raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
-        pairs = zip(found, plan.parts, strict=True)
-        self._runners = [
-            Runner(leaf, self.dataset, part, self.rows, self.native_blocks, self.cache) for leaf, part in pairs
-        ]
-        self._direct = plan.direct
-        self._yields = plan.yields
-        self._calls_user_code = plan.calls_user_code
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.dataset, self.plan, self.seed, self.rows, self.native_blocks
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.__init__(*state)  # type: ignore[misc]  # what is not pickled is made anew
-
-    def of(self, dataset: Any, cache: Records | None) -> FusedDataset:
-        """Return the same for a worker, with its cache and its own copy of the dataset, which may have been changed."""
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self), dataset=dataset, cache=cache, _seen=-1)
-        return twin
+        """Return what loads the samples of a job, for one worker, whose copy of the dataset may have been changed."""
+        fused = FusedDataset(job.dataset, self.seed, self.decoder.native, job.cache)
+        return FusedLoader(fused, job, seeder, watch)
 
     def follows(self, epoch: int) -> bool:
-        """Return whether samples can still be made here, or the dataset must load them itself.
+        """Return whether samples can be made here, or the dataset must load them itself: decided as an epoch begins."""
+        if epoch != self._epoch:
+            self._look()
+            self._epoch = epoch
+        return self.plan.fused
 
-        The dataset is looked at again if this is a new epoch, or if one of its objects is another than before.
+    def _look(self) -> None:
+        """Look at the dataset, and prepare what all chunks need."""
+        self.plan = recognise(self.dataset, self._cache)
+        if self.plan.found is None:
+            return
+        self._chosen, self._source, self._pipeline = self.plan.found
+        pipeline, source = self._pipeline, self._source
+        assert pipeline.size is not None
+        self._table = pipeline.table
+        self._yields = self._table.dtype, (pipeline.channels, *pipeline.size)
+        self._by_block = isinstance(source, Arrays) and pipeline.resize is None
+        self._writer: arrays.BatchWriter | None = None
+        fills = {step.map_fill for step, _ in pipeline.steps if step.map_fill is not None}
+        known = self._table.dtype in arrays.DTYPES and len(fills) <= 1
+        if isinstance(source, Arrays) and self._by_block and self.decoder.native and known and len(source.planes):
+            fill = [int(level) for level in fills.pop()] if fills else None
+            self._writer = arrays.BatchWriter(torch.from_numpy(source.planes), pipeline.size, fill, self._table)
 
-        Raises:
-            ConfigError: the steps that are done on a device have changed.
-        """
-        if epoch <= self._seen and self._objects.are_the_same():
-            return self.plan.fused
-        self._seen = max(epoch, self._seen)
-        self._objects = Objects(self.dataset)
-        plan = replace(recognise(self.dataset), rows=self.plan.rows, blocks=self.plan.blocks)
-        if self.plan.tails:
-            plan = plan.split(device=True)[0]
-            if (plan.tails, plan.yields) != (self.plan.tails, self.plan.yields):
-                raise ConfigError(
-                    f"the transform of the {plan.dataset} was changed in a worker or in the middle of an iteration, "
-                    "while fuse=True does a part of it on the device: change it between iterations, in the process of "
-                    "the loader, and close() a loader with persistent workers"
-                )
-        if plan.fused:
-            self._make(plan)
-        else:
-            self.plan, self._runners = plan, []
-        return plan.fused
-
-    def load(
-        self,
-        indices: Sequence[Any],
-        ids: Iterable[int],
-        epoch: int,
-        *,
-        out: Tensor | None = None,
-        seed: Callable[[bytes], None] = seed_global_generators,
-        failed: Callable[[int, Exception], bool] | None = None,
-    ) -> Loaded:
+    def load(self, indices: Sequence[Any], ids: Iterable[int], epoch: int, *, out: Tensor | None = None) -> Loaded:
         """Load a chunk of samples.
 
         Args:
             indices: of the samples.
             ids: their names, as :func:`fastload.keys.seeding.sample_id` gives them.
             epoch: 0, 1, ...
-            out: rows for the images of a direct plan, contiguous, as its ``yields`` says; None: new ones.
-            seed: seeds the generators that the user's transforms draw from, given a sample's key.
-            failed: called with the row and the error of a sample for which a transform of the user's raised; True:
-                skip this sample. None: raise the error.
-
-        Files are read before any transform of the user's is called.
+            out: rows for the images, contiguous, of a layout that :meth:`fits`; None: new ones.
         """
-        ids = list(ids)
-        draws = draws_of(self.seed, epoch, ids)
-        images: Any = [None] * len(indices)
-        if self._direct:
-            images = self._new_rows(len(indices)) if out is None else out
-        targets: list[Any] = [None] * len(indices)
-        kind = self._yields.kind if self._direct and self._yields is not None else None
+        dtype, shape = self._yields
+        images = torch.empty((len(indices), *shape), dtype=dtype, device="cpu") if out is None else out
         if not len(indices):
-            return Loaded(images, targets, kind)
-        parts = self._routed(indices)
-        for turn, (runner, places, rows) in enumerate(parts):
-            # The kernel is asked for the files of each part while the one before it is worked on.
-            for coming, its_places, _ in parts[turn + (turn > 0) : turn + 2]:
-                coming.reader.ask_for(its_places)
-            which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-            names = indices[which] if isinstance(rows, range) else [indices[row] for row in rows]
-            self._make_images(runner, runner.load(places, names, draws.of(which)), rows, images)
-            found = runner.reader.targets(places)
-            if isinstance(rows, range):
-                targets[which] = found
-            else:
-                for row, target in zip(rows, found, strict=True):
-                    targets[row] = target
-        if self._calls_user_code:
-            self._finish(indices, ids, epoch, images, targets, seed, failed)
-        return Loaded(images, targets, kind)
-
-    def _make_images(self, runner: Runner, chunk: Chunk, rows: Sequence[int], images: Any) -> None:
-        if self._direct:
-            if isinstance(rows, range):
-                runner.write(chunk, images[rows.start : rows.stop])
-            else:
-                into = images.new_empty((len(rows), *images.shape[1:]))
-                runner.write(chunk, into)
-                images[rows] = into
+            return Loaded(images, [], self._pipeline.kind)
+        places = indices
+        for chosen in self._chosen:
+            places = [chosen[index] for index in places]
+        draws = draws_of(self.seed, epoch, ids)
+        if self._by_block:
+            self._write_block(places, draws, images)
         else:
-            given = runner.drawing.given(chunk.drawn, len(rows))
-            for place, row in enumerate(rows):
-                images[row] = runner.each(chunk, place, given[place])
+            self._write_rows(places, indices, draws, images)
+        for step, name in self._pipeline.erasing:
+            step.erase(images, step.draw(draws.stream(name), BatchShape(*images.shape)))
+        return Loaded(images, self._source.targets(places), self._pipeline.kind)
 
     def fits(self, layout: Layout) -> bool:
         """Whether images can be written into rows of this layout."""
-        yields, root = self._yields, layout.root
-        if not self._direct or yields is None or not isinstance(root, Row) or root.kind is not tuple:
+        root = layout.root
+        if not isinstance(root, Row) or root.kind is not tuple:
             return False
         image = root.children[0]
-        return isinstance(image, TensorLeaf) and (image.dtype, image.shape) == (yields.dtype, yields.shape)
+        return isinstance(image, TensorLeaf) and (image.dtype, tuple(image.shape)) == self._yields
 
     def decoded(self) -> dict[str, int]:
-        """Return how many images were decoded since the last call, by decoder."""
-        return self.rows.counted()
+        """Return how many images were decoded since the last call, by what decoded them."""
+        return self.decoder.counted()
 
-    def _new_rows(self, count: int) -> Tensor:
-        yields = self._yields
-        assert yields is not None
-        assert yields.shape is not None
-        return torch.empty((count, *yields.shape), dtype=yields.dtype, device="cpu")
-
-    def _routed(self, indices: Sequence[Any]) -> list[_Part]:
-        """Return the samples of each leaf, files a few at a time."""
-        by_leaf: dict[int, tuple[Any, Any]] = {}
-        all_places = self._router.find_all(indices)
-        if all_places is not None:
-            by_leaf[0] = all_places, range(len(indices))
-        else:
-            for row, (leaf, place) in enumerate(map(self._router.find, indices)):
-                places, rows = by_leaf.setdefault(leaf, ([], []))
-                places.append(place)
-                rows.append(row)
-        found: list[_Part] = []
-        for leaf, (places, rows) in by_leaf.items():
-            runner = self._runners[leaf]
-            step = len(rows) if runner.part.source.size is not None else _FILES
-            parts = [slice(first, first + step) for first in range(0, len(rows), step)]
-            found += [(runner, places[part], rows[part]) for part in parts]
+    def _drawn(self, draws: Draws, sizes: list[Size]) -> list[tuple[MovingTransform, Params, list[Size]]]:
+        """Return each step before erasing, its parameters, and the sizes of the images before it."""
+        found = []
+        for step, name in self._pipeline.steps:
+            params: Params = {}
+            if isinstance(step, RandomResizedCrop):
+                parts = step.parts(draws.stream(name), *np.array(sizes).T)
+                params = {key: torch.from_numpy(values) for key, values in parts.items()}
+            elif type(step).draw is not Transform.draw:
+                # What draws by the size of an image comes where all have one: see _random_crop.
+                params = step.draw(draws.stream(name), BatchShape(len(draws), self._pipeline.channels, *sizes[0]))
+            found.append((step, params, sizes))
+            after = {size: step.shape_after(BatchShape(1, 0, *size))[2:] for size in set(sizes)}
+            sizes = [after[size] for size in sizes]
         return found
 
-    def _finish(
-        self,
-        indices: Sequence[Any],
-        ids: Sequence[int],
-        epoch: int,
-        images: Any,
-        targets: list[Any],
-        seed: Callable[[bytes], None],
-        failed: Callable[[int, Exception], bool] | None,
-    ) -> None:
-        keys = Keys(self.seed, epoch, SAMPLE)
-        for row, index in enumerate(indices):
-            runner = self._runners[self._router.find(index)[0]]
-            place.set(fixed_place(self.seed, epoch, RNG, ids[row]))
-            seed(keys.key(ids[row]))
-            try:
-                image, targets[row] = self._finished(runner, images[row], targets[row])
-            except Exception as error:
-                name_sample(error, self.dataset, index)
-                if failed is None or not failed(row, error):
-                    raise
-                continue
-            if not self._direct:
-                images[row] = image
+    def _write_block(self, places: Sequence[Any], draws: Draws, out: Tensor) -> None:
+        source = self._source
+        assert isinstance(source, Arrays)
+        assert source.size is not None
+        which = torch.from_numpy(source.places(places))
+        drawn: list[Any] = self._drawn(draws, [source.size])
+        if self._writer is not None:
+            shape = BatchShape(len(places), source.channels, *source.size)
+            rows, cols, _ = steps_of([move for move, *_ in drawn], [params for _, params, _ in drawn], shape, _CPU)
+            self._writer.write(out, rows, cols, which)
+            return
+        images = torch.from_numpy(source.planes[which.numpy()])
+        for move, params, _ in drawn:
+            images = move.transform(images, params)
+        look_up(self._table, images, out)
 
-    @staticmethod
-    def _finished(runner: Runner, image: Any, target: Any) -> tuple[Any, Any]:
-        for transform in runner.rest:
-            image = transform(image)
-        if runner.dataset.target_transform is not None:
-            target = runner.dataset.target_transform(target)
-        return image, target
+    def _write_rows(self, places: Sequence[Any], indices: Sequence[Any], draws: Draws, out: Tensor) -> None:
+        for first in range(0, len(places), _FILES):
+            part = slice(first, first + _FILES)
+            rows = [functools.partial(self._named, *names) for names in zip(indices[part], places[part], strict=True)]
+            with ExitStack() as opened:
+                pairs = list(zip(rows, places[part], strict=True))
+                files = [named(self._source.open, place, opened) for named, place in pairs]
+                data = [named(self._source.data, file) for named, file in zip(rows, files, strict=True)]
+            sizes = [named(self.decoder.size, its) for named, its in zip(rows, data, strict=True)]
+            drawn = self._drawn(draws.of(part), sizes)
+            for row, (named, its) in enumerate(zip(rows, data, strict=True)):
+                named(self._write_row, its, row, sizes[row], drawn, out[first + row])
+
+    def _write_row(self, data: Any, row: int, size: Size, drawn: list[Any], out: Tensor) -> None:
+        box: Any = (0, 0, *size)
+        resize, interpolation = self._pipeline.resize, "nearest"
+        if resize is not None:
+            (_, params, _), *drawn = drawn
+            if params:
+                box = tuple(int(params[side][row]) for side in ("top", "left", "height", "width"))
+            size, interpolation = resize.shape_after(BatchShape(1, 0, *size))[2:], resize.interpolation
+        moves = [
+            (move, {name: values[row : row + 1] for name, values in params.items()}, sizes[row])
+            for move, params, sizes in drawn
+        ]
+        kept = _window(moves, size)
+        if kept is not None:
+            window, flips = kept
+            if resize is None:
+                box, size, window = window, window[2:], (0, 0, *window[2:])
+            self.decoder.row(data, Cut(box, size, interpolation, window, flips), self._table, out)
+            return
+        images = torch.empty((1, len(out), *size), dtype=torch.uint8, device="cpu")
+        self.decoder.row(data, Cut(box, size, interpolation, (0, 0, *size), (False, False)), None, images[0])
+        for move, params, _ in moves:
+            images = move.transform(images, params)
+        look_up(self._table, images[0], out)
+
+    def _named(self, index: Any, place: Any, function: Any, *args: Any) -> Any:
+        """Call a function; an error names the sample by its index in the dataset."""
+        try:
+            return function(*args)
+        except Exception as error:
+            damage = self._source.damage(place, error)
+            name_sample(damage or error, self.dataset, index)
+            if damage is not None:
+                raise damage from error
+            raise
+
+
+def _window(moves: Sequence[tuple[MovingTransform, Params, Size]], size: Size) -> tuple[Box, tuple[bool, bool]] | None:
+    """Return the part of one image of this size that moves leave, and how they flip it; None: they pad it."""
+    starts, sides, flipped = [0, 0], list(size), [False, False]
+    for move, params, before in moves:
+        shape = BatchShape(1, 1, *before)
+        after = move.shape_after(shape)[2:]
+        for axis, steps in enumerate(move.steps(params, shape, _CPU)):
+            for kind, values, first, _ in steps:
+                value = 0 if values is None else int(values[0])
+                if kind == arrays.StepKind.FLIP:
+                    flipped[axis] ^= bool(value)
+                    continue
+                start, length = first + value, after[axis]
+                if start < 0 or start + length > sides[axis]:
+                    return None
+                # Counted in the flipped image.
+                starts[axis] += sides[axis] - start - length if flipped[axis] else start
+                sides[axis] = length
+    return (starts[0], starts[1], sides[0], sides[1]), (flipped[1], flipped[0])
+
+
+def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
+    """Return the draws that a batch of samples with these ids (:func:`~fastload.keys.seeding.sample_id`) has."""
+    names = list(ids)
+    key = Keys(seed, epoch, BATCH).key(0)
+    try:
+        return Draws(key, np.array(names, dtype=np.int64))
+    except OverflowError:  # some are repeats, which the bits above tell from the first
+        low = np.array([name & _LOW for name in names], dtype=np.uint64).astype(np.int64)
+        return Draws(key, low, np.array([name >> 64 for name in names], dtype=np.int64))

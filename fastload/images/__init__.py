@@ -4,6 +4,6 @@ What the library cannot do (CMYK, 16 bits, PNG, damaged files) is done by Pillow
 """
 
 from ..pack.dataset import PackedImages
-from .choice import decode
+from .decoder import decode
 
 __all__ = ["PackedImages", "decode"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -47,19 +47,6 @@ def on_batches(transform: Callable[[Any], Any]) -> OnBatch:
         if draws is not None and own is not None:
             draws.shape = own.shape
         return changed[None] if place is None else _with(batch, changed)
-
-    return apply
-
-
-def in_turn(transforms: Sequence[OnBatch]) -> OnBatch | None:
-    """Return a function of (batch, draws) that calls several, one after the other; None if there are none."""
-    if len(transforms) < 2:
-        return transforms[0] if transforms else None
-
-    def apply(batch: Any, draws: Draws | None) -> Any:
-        for transform in transforms:
-            batch = transform(batch, draws)
-        return batch
 
     return apply
 

@@ -44,13 +44,26 @@ class _Erasing(Transform):
         return {name: tensor_of(values, torch.int64) for name, values in drawn.items()}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        if self.value is None and not images.is_floating_point():
+        if on_host(images):
+            images = images.clone()
+            self.erase(images, params)
+            return images
+        return _erase_all(images, params, self._values(images))
+
+    def erase(self, images: Tensor, params: Params) -> None:
+        """Erase the boxes in images on the CPU, where they can be read one by one, in place."""
+        _erase_each(images, params, self._values(images))
+
+    def _values(self, images: Tensor) -> Tensor | None:
+        """Return what boxes are filled with; None: noise."""
+        if self.value is not None:
+            return fill_values("value", self.value, images)
+        if not images.is_floating_point():
             raise TypeError(
                 f"{type(self).__name__} with value='random' fills in noise of mean 0 and deviation 1, which needs "
                 f"float images, got {images.dtype}; convert and normalise them before"
             )
-        values = None if self.value is None else fill_values("value", self.value, images)
-        return _erase_each(images, params, values) if on_host(images) else _erase_all(images, params, values)
+        return None
 
 
 class RandomErasing(_Erasing):
@@ -141,9 +154,8 @@ class Cutout(_Erasing):
         return self._boxes(stream, *starts, *lengths)
 
 
-def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
-    """Return the images with the boxes erased one by one, on the CPU, where they can be read."""
-    found = images.clone()
+def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> None:
+    """Erase the boxes one by one, in place, on the CPU, where they can be read."""
     places = torch.arange(images[0].numel(), device=images.device).view(images.shape[1:])
     boxes = (params[name].tolist() for name in ("top", "left", "height", "width"))
     for sample, (top, left, height, width) in enumerate(zip(*boxes, strict=True)):
@@ -151,10 +163,9 @@ def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> Tensor
             check_box(images, top, left, height, width)
             rows, cols = slice(top, top + height), slice(left, left + width)
             if values is None:
-                found[sample, :, rows, cols] = normal_noise(params["noise"][sample], places[:, rows, cols])
+                images[sample, :, rows, cols] = normal_noise(params["noise"][sample], places[:, rows, cols])
             else:
-                found[sample, :, rows, cols] = values
-    return found
+                images[sample, :, rows, cols] = values
 
 
 def _erase_all(images: Tensor, params: Params, values: Tensor | None) -> Tensor:

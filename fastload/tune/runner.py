@@ -22,7 +22,7 @@ from ..base import compat
 from ..base.memory import in_words
 from ..cache import shared
 from ..cache.ranks import words_of_run
-from ..engine.fusing import possible_plan
+from ..engine.fusing import plan_of
 from ..errors import ConfigError, TraceError
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..loader import DataLoader
@@ -95,8 +95,7 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
                 found.append((name, value))
     if words_of_run() is not None:  # a cache would be that of all ranks
         found.append(("cache", "auto"))
-    plan = possible_plan(part(spec_of(loader), FusingArguments))
-    if isinstance(plan, str) or not plan.fused:
+    if not plan_of(part(spec_of(loader), FusingArguments)).fused:
         found.append(("fuse", True))
     spec = spec_of(loader)
     if not spec.assigned or spec.iterable or spec.seeding is not None:

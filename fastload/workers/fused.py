@@ -15,19 +15,18 @@ from ..cache.records import take_not_kept
 from ..keys.seeding import Seeder
 from ..observe import Watch
 from ..work import WorkItem
-from .samples import Job, SampleLoader, stopped
+from .samples import Job, SampleLoader
 
 
 class FusedLoader(SampleLoader):
-    """Loads samples by the job's fused dataset, as long as the user's dataset is what it was made from."""
+    """Loads samples by a fused dataset, as long as the user's dataset can be fused."""
 
-    def __init__(self, job: Job, seeder: Seeder, watch: Watch | None) -> None:
+    def __init__(self, fused: Any, job: Job, seeder: Seeder, watch: Watch | None) -> None:
         super().__init__(job, seeder, watch)
-        fused = job.fused.of(job.dataset, job.cache)
         self._fused: Any = fused if watch is None else watch.batched(fused)
 
     def follows(self, epoch: int) -> bool:
-        """Return whether the dataset, as it is now, can still be loaded here."""
+        """Return whether the dataset, as it was when this epoch began, is loaded here."""
         return bool(self._fused.follows(epoch))
 
     def decoded(self) -> dict[str, int] | None:
@@ -43,10 +42,7 @@ class FusedLoader(SampleLoader):
     def one(self, index: Any, identity: int, epoch: int) -> Any:
         if not self.follows(epoch):
             return super().one(index, identity, epoch)
-        return self.guarded(partial(self._one_fused, identity=identity, epoch=epoch), index)
-
-    def _one_fused(self, index: Any, identity: int, epoch: int) -> Any:
-        return self._fused.load([index], [identity], epoch, seed=self.seed_generators).samples()[0]
+        return self.guarded(lambda index: self._fused.load([index], [identity], epoch).samples()[0], index)
 
     def load_fused(self, indices: Sequence[Any], epoch: int, position: int, out: Tensor | None = None) -> Any:
         """Load samples at once; ``out``: rows for the images, of a layout that fits.
@@ -54,29 +50,13 @@ class FusedLoader(SampleLoader):
         Returns:
             A :class:`fastload.fusion.dataset.Loaded`; where samples failed, a list: of the others and the substitutes.
         """
-        ids = list(itertools.islice(self.ids(indices, position), len(indices)))
-        errors: dict[int, Exception] = {}
-
-        def failed(row: int, error: Exception) -> bool:
-            if self.tolerates(error):
-                errors[row] = error
-            return row in errors
-
+        ids = itertools.islice(self.ids(indices, position), len(indices))
         try:
-            loaded = self._fused.load(indices, ids, epoch, out=out, seed=self.seed_generators, failed=failed)
-        except StopIteration as error:
-            raise stopped(self.job.dataset) from error
+            return self._fused.load(indices, ids, epoch, out=out)
         except Exception as error:
             if not self.tolerates(error):
                 raise
-            return self.failed.one_by_one(indices, epoch, position)
-        if not errors:
-            return loaded
-        samples: list[Any] = []
-        made = (loaded if out is None else loaded.copied()).samples()
-        for row, (index, identity, sample) in enumerate(zip(indices, ids, made, strict=True)):
-            samples += self.failed.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
-        return samples
+        return self.failed.one_by_one(indices, epoch, position)
 
     def to_collate(self, loaded: Any) -> list[Any]:
         """Return the samples of what :meth:`load_fused` has loaded, for ``collate_fn``."""

@@ -20,7 +20,6 @@ from torchvision import datasets, transforms
 import fastload
 from fastload import cli
 from fastload.explain import tables
-from fastload.images.native_jpeg import NativeDecoder
 from fastload.run import child, targets
 from fastload.run.result_file import result_file, write_result
 
@@ -141,7 +140,7 @@ def test_names_of_the_users_are_no_markup_and_on_a_narrow_terminal_nothing_is_cu
     name = "Own[red]DatasetWithANameOfMoreThanThirtyLetters"
     said = shown(fastload.DataLoader(type(name, (list,), {})([1, 2]), num_workers=1), capsys)
     assert "…" not in said
-    assert all(word in said for word in f"as it is not one of the known datasets {name[:12]} {name[-4:]}".split())
+    assert all(word in said for word in f"nothing: is not one of the datasets that {name[:12]} {name[-4:]}".split())
     assert "workers     1 process\n" in said
     assert max(map(len, said.splitlines())) <= 50
 
@@ -214,7 +213,7 @@ class Stream(IterableDataset[Any]):
     [
         ({"seeding": "torch"}, "nothing: seeding='torch' draws from torch's streams"),
         ({"batch_size": None}, "nothing: batch_size=None leaves batching to the dataset"),
-        ({"fuse": True}, "fuse=True changes nothing"),
+        ({"fuse": True}, "what fuse=True does: nothing"),
         ("a stream", "nothing: an IterableDataset has no indices"),
         ("its loader", "nothing: an IterableDataset has no indices"),
     ],
@@ -228,10 +227,10 @@ def test_a_loader_that_cannot_be_fused_is_told_why(arguments, reason, capsys):
 def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, capsys, monkeypatch):
     (tmp_path / "one class").mkdir()
     Image.new("RGB", (40, 30)).save(tmp_path / "one class" / "0.jpg")
-    data = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
-    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "PIL 1 resizes to other values than the native library")
+    data = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.Resize((24, 24)), transforms.ToTensor()]))
+    monkeypatch.setattr(tables, "why_not_native", lambda: "PIL 1 resizes to other values than the native library")
     said = words_shown(data, capsys)
-    assert "row (Pillow)" in said
+    assert "row of the batch" in said
     assert "Pillow decodes the files: PIL" in said
     assert "resizes to other values than the native library" in said
 

@@ -644,7 +644,8 @@ def test_corrupt_files_are_left_out_or_replaced_and_the_others_are_as_ever(folde
 def test_raise_names_the_file_also_inside_of_subsets_and_concatenations(folder, way, fuse):
     dataset = image_folder(folder)
     both: Any = ConcatDataset([Subset(dataset, [0, 1]), Subset(dataset, [2, 9])])
-    loader: Any = DataLoader(both, 4, fuse=fuse, **WAYS[way])
+    nested: Any = Subset(Subset(dataset, [0, 1, 2, 9]), range(4))
+    loader: Any = DataLoader(nested if fuse else both, 4, fuse=fuse, **WAYS[way])
     from PIL import UnidentifiedImageError
 
     with pytest.raises(UnidentifiedImageError) as error:

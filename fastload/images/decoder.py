@@ -1,0 +1,179 @@
+"""Decodes image files by the native library, or by Pillow; both give the same pixels, bit for bit.
+
+What the library leaves to Pillow (CMYK, 16 bits, PNG, damaged files) is counted with the reason.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from typing import TypeAlias
+
+import numpy as np
+import PIL
+import PIL.Image
+import torch
+from torch import Tensor
+
+from ..native import jpeg
+from ..native.rows import DTYPES, MOST_SIDE, Box, Cut, Pixels, Status, row_of_image, whole
+from ..pack.pixels import pixels_of
+from ..pack.records import file_of, header_bytes
+
+Data: TypeAlias = bytes | memoryview | Pixels
+"""A file, a record of one, or the pixels of an image in memory: [H, W, 3] or [H, W]."""
+
+why_not_native = jpeg.why_not_as_pillow
+"""Returns why the native library does not decode files here; None: it does."""
+
+
+class FileData(io.BytesIO):
+    """The bytes of a file. Pillow's errors print this object: as the number of bytes, the same in each run."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self.getbuffer())} bytes>"
+
+
+class Decoder:
+    """Makes rows of a batch of images; threads may share one. A copy, also a pickled one, counts anew.
+
+    ``native``: whether the native library is used; None: if it gives Pillow's pixels here.
+
+    All methods raise what Pillow raises for files that it cannot decode; and PackError for damaged records, and where
+    the native library cannot be used to read them.
+    """
+
+    def __init__(self, native: bool | None = None) -> None:
+        self.native = why_not_native() is None if native is None else native
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[type[Decoder], tuple[bool]]:
+        return Decoder, (self.native,)
+
+    def size(self, data: Data) -> tuple[int, int]:
+        """Return the height and width of an image, in pixels, from its header."""
+        if isinstance(data, np.ndarray):
+            return data.shape[0], data.shape[1]
+        if self.native:
+            found = jpeg.read_size(data)
+            limit = PIL.Image.MAX_IMAGE_PIXELS  # Pillow warns of larger images, or refuses them
+            if found.status == Status.DONE and (limit is None or found.width * found.height <= limit):
+                return found.height, found.width
+            pixels = pixels_of(data)
+            if pixels is not None:
+                return pixels.shape[0], pixels.shape[1]
+        with PIL.Image.open(FileData(header_bytes(data))) as image:
+            return image.height, image.width
+
+    def row(self, data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> None:
+        """Write what a table says of each level of an image's pixels to ``out``: [C, height, width] of the window.
+
+        ``table``: [C, 256], contiguous, of the dtype of ``out``; None: levels stay as they are, uint8.
+        """
+        if table is not None and table.dtype not in DTYPES:  # which the library does not write
+            pixels = torch.empty(out.shape, dtype=torch.uint8, device="cpu")
+            self.row(data, cut, None, pixels)
+            look_up(table, pixels, out)
+            return
+        by = self._by_library(data, cut, table, out) if self.native and len(out) == 3 else "pillow"
+        if by.startswith("pillow"):
+            pixels = torch.from_numpy(_cut_out(_opened(data), cut)).permute(2, 0, 1)
+            if table is None:
+                out.copy_(pixels)
+            else:
+                look_up(table, pixels, out)
+        if not isinstance(data, np.ndarray):
+            with self._lock:
+                self._counts[by] = self._counts.get(by, 0) + 1
+
+    def counted(self) -> dict[str, int]:
+        """Return how many files were decoded since the last call, by what decoded them: for Pillow with the reason."""
+        with self._lock:
+            counts, self._counts = self._counts, {}
+        return counts
+
+    def _by_library(self, data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> str:
+        """Write a row by the native library, and return what is counted; "pillow (...)": Pillow has to."""
+        if max(cut.size) > MOST_SIDE:
+            return "pillow (too large)"
+        if not isinstance(data, np.ndarray):
+            # Asked for first, without the interpreter's lock: what is not in memory yet is waited for there.
+            made = jpeg.row_of_jpeg(data, cut, table, out)
+            if not isinstance(made, Status):
+                return "native, from coefficients" if jpeg.is_record(data) else "native"
+            pixels = pixels_of(data) if made is Status.NOT_JPEG else None
+            if pixels is None:
+                return f"pillow ({'no JPEG file' if made is Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"
+            data = pixels
+        row_of_image(data, cut, table, out)
+        return "native"
+
+
+def look_up(table: Tensor, pixels: Tensor, out: Tensor) -> None:
+    """Write what a table, [C, 256], says of each level of pixels, [..., C, H, W] of uint8, to ``out``."""
+    for channel, levels in enumerate(table):
+        out[..., channel, :, :] = levels[pixels[..., channel, :, :].long()]
+
+
+def _opened(data: Data) -> PIL.Image.Image:
+    """Return an image as torchvision's loaders give it: a file's is converted to RGB."""
+    if isinstance(data, np.ndarray):
+        return PIL.Image.fromarray(data)
+    with PIL.Image.open(FileData(file_of(data))) as image:
+        return image.convert("RGB")
+
+
+def _cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:
+    """Return what a cut makes of an image, by Pillow: [height, width, C] of its window, the caller's to change."""
+    image = _cropped(image, cut.box)
+    if cut.size != cut.box[2:]:
+        image = image.resize(cut.size[::-1], PIL.Image.Resampling[cut.interpolation.upper()])
+    image = _cropped(image, cut.window)
+    left_right, top_bottom = cut.flips
+    if left_right:
+        image = image.transpose(PIL.Image.Transpose.FLIP_LEFT_RIGHT)
+    if top_bottom:
+        image = image.transpose(PIL.Image.Transpose.FLIP_TOP_BOTTOM)
+    pixels = np.array(image)
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def _cropped(image: PIL.Image.Image, box: Box) -> PIL.Image.Image:
+    top, left, height, width = box
+    if box == (0, 0, image.height, image.width):
+        return image
+    return image.crop((left, top, left + width, top + height))
+
+
+def decoder_in_words() -> str:
+    """Return what decodes files here, and why not the native library where it does not."""
+    reason = why_not_native()
+    if reason is None:
+        return "native: fastload's own library"
+    name = "Pillow-SIMD" if ".post" in PIL.__version__ else "Pillow"  # the same module; its versions end in .post
+    return f"pillow: {name} {PIL.__version__}; native is not available: {reason}"
+
+
+def decode(data: bytes | memoryview) -> Pixels:
+    """Decode an image file to pixels: those of ``PIL.Image.open(file).convert("RGB")``.
+
+    The EXIF orientation is not applied.
+
+    Args:
+        data: the bytes of a file (JPEG, PNG, or another format that Pillow knows), or ``PackedImages.encoded(i)``.
+
+    Returns:
+        [H, W, 3], uint8: a new array.
+
+    Raises:
+        PIL.UnidentifiedImageError: Pillow does not know the format.
+        OSError: the file is damaged.
+        PackError: it is a damaged record, or the native library cannot be used.
+        Exception: what else Pillow raises.
+    """
+    decoder = Decoder()
+    height, width = decoder.size(data)
+    pixels = np.empty((height, width, 3), dtype=np.uint8)
+    decoder.row(data, whole(height, width), None, torch.from_numpy(pixels).permute(2, 0, 1))
+    return pixels
