@@ -153,6 +153,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     doctor_parser = add(doctor, "check this machine and the installed packages")
     doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     doctor_parser.add_argument("-v", "--verbose", action="store_true", help="print what is well, too")
+    doctor_parser.add_argument(
+        "--overrides", action="store_true", help="list each name of another library that fastload replaces"
+    )
     return parser, verbs.choices
 
 
@@ -252,7 +255,7 @@ def doctor(options: argparse.Namespace) -> int:
 
     if options.command:
         raise UsageError(f"it takes no arguments, got {' '.join(options.command)}")
-    return examine_and_print(as_json=options.json, with_ok=options.verbose)
+    return examine_and_print(as_json=options.json, with_ok=options.verbose, only_overrides=options.overrides)
 
 
 def _program(command: list[str], verb: str = "run") -> list[str]:

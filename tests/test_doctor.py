@@ -15,13 +15,15 @@ import PIL.Image
 import pytest
 
 from fastload import native
+from fastload.base import overrides
 from fastload.base.cgroups import processor_quota
+from fastload.base.overrides import Override
+from fastload.cli import main
 from fastload.doctor import command, packages, probes
 from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding, pip
-from fastload.late import arrays, deferred, opener, tensor_colors
+from fastload.late import opener
 from fastload.native import jpeg, rows
-from fastload.native.rows import TENSOR_FILTERS
 
 ROOT = Path(__file__).parents[1]
 
@@ -158,7 +160,6 @@ def test_images_that_are_not_decoded_late_are_told_with_the_reason_that_a_loader
 ):
     jpeg.why_not_as_pillow()  # compares with Pillow, once
     monkeypatch.setattr(owner, name, value)
-    monkeypatch.setattr(probes, "replaced", list)
     found = list(probes.native_library())[1]
     assert (found.name, found.state, found.words, found.remedy) == ("late decoding", "costs", reason, remedy)
 
@@ -257,39 +258,54 @@ def test_the_parts_of_fastload_are_well_here():
     if rows.pillow_order() is None:
         pytest.skip("the active Pillow has values of its own")
     found = {finding.name: finding.state for finding in probes.native_library()}
-    assert [found[name] for name in ("C library", "late decoding", "seeding", "torchvision.io")] == ["ok"] * 4
+    assert [found[name] for name in ("C library", "late decoding", "seeding")] == ["ok"] * 3
 
 
-def test_a_library_that_is_there_and_cannot_be_imported_is_told(monkeypatch, tmp_path):
+@pytest.fixture
+def entries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Overrides: one that makes the same, one that does not, and those whose libraries are not well."""
     (tmp_path / "codec_without_ffmpeg.py").write_text("raise RuntimeError('libavutil.so is missing')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(arrays, "DOORS", {"codec_without_ffmpeg": (), "no_such_codec": ()})
-    monkeypatch.setattr(arrays, "why_not", lambda *_: None)
-    found, _ = probes.replaced()
-    assert (found.name, found.state) == ("codec_without_ffmpeg", "costs")
-    assert found.words == "cannot be imported: RuntimeError: libavutil.so is missing"
+    monkeypatch.setattr(overrides, "results", {})
+    entries = [
+        Override("json", "json", "loads", "texts are parsed", print, lambda one: True),
+        Override("json", "json", "dumps", "texts are written", print, lambda one: False),
+        Override("codec_without_ffmpeg", "codec_without_ffmpeg", "decode", "images are decoded"),
+        Override("no_such_codec", "no_such_codec", "decode", "images are decoded"),
+        Override("json", "json", "no_such_name", "texts are read"),
+    ]
+    monkeypatch.setattr(overrides, "table", lambda: iter([("fastload.made", one) for one in entries]))
 
 
-def test_changes_of_tensors_colors_are_compared_and_named(monkeypatch):
-    if not native.available():
-        pytest.skip("needs the native library")
-    monkeypatch.setattr(deferred, "tensor_filters", lambda: TENSOR_FILTERS)
-    monkeypatch.setattr(arrays, "DOORS", {})
-    assert one(probes.replaced()).state == "ok"
-    hue = tensor_colors.KNOWN_1["adjust_hue"]
-    monkeypatch.setattr(tensor_colors, "agrees", lambda known, original: known is not hue)
-    monkeypatch.setattr(deferred, "tensor_filters", lambda: {"tensor bicubic"})
-    found = one(probes.replaced())
-    assert (found.state, found.words.partition(": ")[2]) == ("costs", "resize (bilinear), adjust_hue (version 1)")
+@pytest.mark.interpreter
+def test_overrides_are_listed_with_what_was_found(entries, capsys):
+    assert main(["doctor", "--overrides", "--json"]) == 0
+    found = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "made"]
+    assert [(one["state"], one["words"]) for one in found] == [
+        ("ok", "texts are parsed (in worker processes): json.loads: they make the same"),
+        (
+            "costs",
+            "texts are written (in worker processes): json.dumps: it makes something else, so it is called",
+        ),
+        (
+            "costs",
+            "images are decoded (in worker processes): codec_without_ffmpeg.decode: codec_without_ffmpeg cannot be "
+            "imported: RuntimeError: libavutil.so is missing",
+        ),
+        ("absent", "images are decoded (in worker processes): no_such_codec.decode: no_such_codec is not installed"),
+        (
+            "costs",
+            "texts are read (in worker processes): json.no_such_name: this version of json has no json.no_such_name",
+        ),
+    ]
 
 
-def test_a_function_with_other_pixels_is_named_with_the_kinds_of_files(monkeypatch):
-    monkeypatch.setattr(arrays, "why_not", lambda *_: None)
-    monkeypatch.setattr(arrays, "DOORS", {"json": (("json.loads", None, ("PNG",), "json.loads"),)})
-    monkeypatch.setattr(arrays, "unequal", lambda *_: ["PNG"])
-    found, _ = probes.replaced()
-    assert (found.name, found.state) == ("json", "costs")
-    assert found.words == "decodes other pixels than the C library: json.loads (PNG)"
+@pytest.mark.interpreter
+def test_the_page_of_overrides_names_what_threads_and_run_replace_too(entries, capsys):
+    assert main(["doctor", "--overrides"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    for name in ("json.loads", "random.randint", "numpy.random.shuffle", "manual_seed", "DataLoader.__init__"):
+        assert name in page
 
 
 def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):

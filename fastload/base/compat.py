@@ -23,6 +23,8 @@ from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
 
+from . import overrides
+
 TorchDataLoader = DataLoader
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
@@ -140,7 +142,7 @@ def collate_into_private_memory() -> None:
     of his own in the place.
     """
     _thread.collates_privately = True
-    if _collate_map[torch.Tensor] is _torch_collate_map[torch.Tensor]:
+    if overrides.ON and _collate_map[torch.Tensor] is _torch_collate_map[torch.Tensor]:
         _collate_map[torch.Tensor] = _private_tensor_collate
 
 

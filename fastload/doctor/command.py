@@ -19,27 +19,30 @@ from .finding import Finding
 _STATE, _NAME = 8, 16
 
 
-def examine_and_print(*, as_json: bool, with_ok: bool) -> int:
+def examine_and_print(*, as_json: bool, with_ok: bool, only_overrides: bool) -> int:
     """Carry out ``fastload doctor``; return the exit status: 1 if something is broken."""
     with contextlib.redirect_stdout(sys.stderr):  # libraries print, too
-        found = examine()
+        found = examine(only_overrides)
     if as_json:
         print(to_json(__version__, found))
     else:
         columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
-        print("\n".join(page(found, columns, with_ok=with_ok)))
+        print("\n".join(page(found, columns, with_ok=with_ok or only_overrides)))
     return int(any(finding.state == "broken" for finding in found))
 
 
-def examine() -> list[Finding]:
+def examine(only_overrides: bool = False) -> list[Finding]:
     """Return what all probes find; where a package that fastload needs cannot be imported, only what that says."""
     from .packages import own, required
 
     found = [*own(), *required()]
     if any(finding.state == "broken" for finding in found):
         return found
+    from .overridden import overridden
     from .probes import PROBES
 
+    if only_overrides:
+        return list(overridden())
     for probe in PROBES:
         try:
             found += probe()

@@ -5,10 +5,7 @@ torch and what else fastload needs can be imported by now.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
-import pkgutil
 from collections.abc import Callable, Iterator
 from importlib.metadata import distributions
 
@@ -16,6 +13,7 @@ from ..base.cgroups import processor_quota, processors
 from ..base.memory import in_words
 from ..errors import ConfigError, one_line
 from .finding import Finding, pip
+from .overridden import overridden
 from .packages import source
 
 
@@ -64,42 +62,6 @@ def native_library() -> Iterator[Finding]:
     yield _asked("late decoding", reason, "images are decoded late, to Pillow's pixels", cost, remedy)
     cost = "with a seed, 7 µs of processor time per sample instead of 1 µs"
     yield _asked("seeding", slow_because(), "each sample is seeded the fast way, to the same numbers", cost)
-    yield from replaced()
-
-
-def replaced() -> Iterator[Finding]:
-    """Compare functions of other packages with the C library, which takes their place in workers."""
-    from torchvision.transforms.v2 import functional  # noqa: F401  # which has the kernels
-
-    from ..late import arrays, tensor_colors
-    from ..late.deferred import tensor_filters
-    from ..native.rows import TENSOR_FILTERS
-
-    for module, functions in arrays.DOORS.items():
-        name = module.removesuffix(".decoders")
-        if importlib.util.find_spec(name.partition(".")[0]) is None or arrays.why_not() is not None:
-            continue
-        try:
-            importlib.import_module(module)
-            found = [
-                (title, arrays.unequal(pkgutil.resolve_name(path), decode, kinds))
-                for path, decode, kinds, title in functions
-            ]
-        except Exception as error:  # such as of a library that is missing
-            yield Finding(name, "costs", f"cannot be imported: {one_line(error)}")
-            continue
-        others = ", ".join(f"{title} ({', '.join(kinds)})" for title, kinds in found if kinds)
-        reason = arrays.why_not(module) or (f"decodes other pixels than the C library: {others}" if others else None)
-        yield _asked(name, reason, "workers decode its JPEG and PNG files by the C library", "it decodes by itself")
-    unequal = [f"resize ({one.removeprefix('tensor ')})" for one in TENSOR_FILTERS if one not in tensor_filters()]
-    for version, known, kernels in (
-        ("version 1", tensor_colors.KNOWN_1, tensor_colors.functions()),
-        ("version 2", tensor_colors.KNOWN_2, tensor_colors.kernels()),
-    ):
-        equal = [one for one in known if one in kernels and tensor_colors.agrees(*kernels[one])]
-        unequal += [f"{one} ({version})" for one in known if one not in equal]
-    reason = f"torchvision's values are not the C library's: {', '.join(unequal)}" if unequal else None
-    yield _asked("tensors", reason, "are resized and colored by the C library", "torchvision makes them by itself")
 
 
 def cuda() -> Iterator[Finding]:
@@ -148,5 +110,5 @@ def memory_files() -> Iterator[Finding]:
 
 
 PROBES: tuple[Callable[[], Iterator[Finding]], ...]
-PROBES = pillow, native_library, cuda, cores, memory_files
+PROBES = pillow, native_library, overridden, cuda, cores, memory_files
 """All probes, in the order of the page."""

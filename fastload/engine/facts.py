@@ -9,14 +9,14 @@ from typing import Any
 from torch.utils.data import BatchSampler
 
 from ..arguments import FusingArguments, WorkerArguments
-from ..base import gil
+from ..base import gil, overrides
 from ..base.copied_lists import copied_lists
 from ..base.memory import in_words
 from ..base.retry import Retry
 from ..base.worker_kinds import WORKER_KINDS
 from ..device.streams import device_or_cpu
 from ..keys import seeding
-from ..late.samples import WHOLE_IMAGES, late_module
+from ..late.samples import late_module
 from ..spec import Spec, part
 from ..transforms import proof
 from ..work import brings_source
@@ -85,9 +85,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
 
 def _images(arguments: FusingArguments) -> Iterator[str]:
     """Yield how the images are decoded that the dataset opens itself; nothing where it has no library for them."""
-    if sys.modules.keys().isdisjoint(WHOLE_IMAGES | {"PIL.Image"}) or (
-        arguments.fuse is True and plan_of(arguments).fused
-    ):
+    libraries = {"PIL.Image", *overrides.MODULES}
+    if sys.modules.keys().isdisjoint(libraries) or (arguments.fuse is True and plan_of(arguments).fused):
         return
     if arguments.fuse is False:
         yield "decoded at once, as fuse=False asks"
@@ -96,8 +95,9 @@ def _images(arguments: FusingArguments) -> Iterator[str]:
         reason = late_module("opener").why_not()
         late = "JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
         yield late if reason is None else f"decoded at once: {reason}"
-    if not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
+    if not sys.modules.keys().isdisjoint(overrides.MODULES):
         yield from late_module("arrays").in_words(arguments.dataset)
+        yield from overrides.in_words()
 
 
 def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:

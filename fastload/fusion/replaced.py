@@ -8,7 +8,8 @@ import sys
 from PIL import Image, ImageFile, JpegImagePlugin
 from torch import nn
 
-from ..late.originals import Originals, is_written_in
+from ..base.overrides import is_written_in
+from ..late.originals import Originals
 
 _MODULES = ("torchvision.transforms.", "torchvision.datasets.folder")
 _PACKAGE = "torchvision.transforms.v2"  # it only names what is in its modules

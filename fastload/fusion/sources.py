@@ -21,11 +21,11 @@ from torch.utils.data import Subset
 from torchvision import datasets
 from torchvision.datasets import folder
 
+from ..base.overrides import is_written_in
 from ..base.share import SharedSequence
 from ..cache.records import CHANGED, NO_RECORD, OTHER_WAY, Found, Records, note
 from ..cache.store import key_of_file
 from ..images.decoder import Data
-from ..late.originals import is_written_in
 from ..pack.dataset import PackedImages
 from ..pack.listing import refuse_pipe
 from .transforms import NotFused, Size

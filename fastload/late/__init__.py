@@ -13,7 +13,7 @@ native library makes only those (:class:`~fastload.late.source.FileSource`). Cha
 
 Functions that return whole images, such as ``cv2.imread``, are decoded by the native library at once
 (:mod:`fastload.late.arrays`). It changes the colors of tensors that are in memory (:mod:`fastload.late.tensor_colors`),
-and the random crop that keeps boxes is drawn with fewer calls (:mod:`fastload.late.box_crops`).
+and the random crop that keeps boxes is drawn with fewer calls (:mod:`fastload.late.draws`).
 
 Late decoding stays off where the library's pixels are not the installed Pillow's, where Pillow was patched, and outside
 of samples. To support one more operation: record it in ``Geometry``, and override it in :mod:`fastload.late.image`.

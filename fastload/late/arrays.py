@@ -3,11 +3,10 @@
 It makes what they make of upright JPEG files in colour and most PNG files, bit for bit; with any other argument or file
 the original is called. Records of JPEG files are kept in the sample's cache.
 
-They are replaced in worker processes alone, and only if nobody else has replaced them. For each kind of files and mode
-the pixels of a few files are compared: before workers start what is usual, the rest in the worker that meets it first.
-Where they differ, the function itself decodes. Code that imported ``cv2.imread`` by its name before the worker started
-is not reached; in the worker what it holds cannot be pickled, since pickle finds another function under that name.
-Operators are replaced inside the object that all names refer to.
+For each kind of files and mode the pixels of a few files are compared: before workers start what is usual, the rest in
+the worker that meets it first. Where they differ, the function itself decodes. Code that imported ``cv2.imread`` by its
+name before the worker started is not reached; in the worker what it holds cannot be pickled, since pickle finds another
+function under that name. Operators are replaced inside the object that all names refer to.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ import functools
 import io
 import math
 import os
-import pkgutil
 import stat
+import struct
 import sys
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
+from ..base import overrides
 from ..cache import records
 from ..cache.records import CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
 from ..cache.store import Key, key_of_bytes, key_of_file, same
@@ -35,8 +34,8 @@ from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, whole
 from . import modes
-from .originals import is_imported, unwrapped
-from .scope import Scope, thread, tried
+from .originals import SampleOverride
+from .scope import thread
 
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/"
 _ORIENTATION = 0x0112
@@ -52,54 +51,12 @@ Decode = Callable[..., Any]
 """Takes a :data:`Takes` and what the function takes whose place it has. Returns the image, or None: call that one."""
 
 
-compared: dict[tuple[str, str, int], bool] = {}
-"""Whether a function makes the pixels of what decodes in its place: by its path, a kind of files, and a mode."""
-
-
-def compare_usual() -> Mapping[tuple[str, str, int], bool]:
-    """Compare what most workers ask for, of the modules that are imported; return all that is known."""
-    for module, doors in DOORS.items():
-        if is_imported(module) and why_not(module) is None:
-            for path, decode, kinds, _ in doors:
-                original = _original(path)
-                modes_of = _USUAL_FLAGS if decode in (_imread, _imdecode) else _USUAL_MODES
-                for kind in _USUAL_KINDS if original is not None else ():
-                    for mode in modes_of if kind in kinds else ():
-                        _is_same(path, original, decode, kind, mode)
-    return compared
-
-
-def _is_same(path: str, original: Callable[..., Any], decode: Decode, kind: str, mode: int) -> bool:
-    key = "cv2.imdecode" if decode is _imread else path, kind, mode
-    if key not in compared:
-        compared[key] = bool(tried(lambda: agrees(original, decode, kind, mode)))
-    return compared[key]
-
-
-def prepare(known: Mapping[tuple[str, str, int], bool]) -> None:
-    """Replace the functions of the modules that are imported. A worker process calls it when it begins a chunk.
-
-    ``known``: what :func:`compare_usual` returned in its parent.
-    """
-    for module, doors in DOORS.items():
-        if module in _prepared or not is_imported(module):
-            continue
-        _prepared.add(module)
-        compared.update(known)
-        if why_not(module) is None:
-            for door in doors:
-                _replace(*door)
-
-
-_prepared: set[str] = set()
-
-
-def why_not(module: str | None = None) -> str | None:
-    """Return why the native library does not decode whole images in place of a module of :data:`DOORS`, or of any."""
+def why_not(library: str | None = None) -> str | None:
+    """Return why the native library does not decode whole images in place of a library, or of any."""
     reason = why_no_library()
     if reason is None and processor_level() == LEVELS[0]:
         return "without AVX2 the native library is slower than other decoders"
-    if reason is None and module == "cv2":
+    if reason is None and library == "cv2":
         limit = next(filter(os.environ.__contains__, _OPENCV_LIMITS), None)
         return None if limit is None else f"{limit} is set, which OpenCV alone follows"
     return reason
@@ -108,63 +65,53 @@ def why_not(module: str | None = None) -> str | None:
 _OPENCV_LIMITS = tuple(f"OPENCV_IO_MAX_IMAGE_{what}" for what in ("PIXELS", "WIDTH", "HEIGHT"))
 
 
-def _replace(path: str, decode: Decode, kinds: tuple[str, ...], title: str) -> None:
-    original = _original(path)
-    if original is None:
-        return
-    owner_path, _, name = path.rpartition(".")
-    try:
-        setattr(pkgutil.resolve_name(owner_path), name, Door(path, original, decode, kinds, title))
-    except (AttributeError, TypeError):  # this version lets nobody set it
-        return
+class WholeImage(SampleOverride):
+    """A function that lets the native library decode first. A case of it is a kind of files and a mode.
 
-
-def _original(path: str) -> Any:
-    """Return the function that a package has there; None if this version has none, or somebody has replaced it."""
-    try:
-        found = pkgutil.resolve_name(path)
-    except AttributeError:
-        return None
-    return found if isinstance(unwrapped(found), types.BuiltinFunctionType) else None
-
-
-class Door:
-    """A function of another package that lets the native library decode first, while a sample is made.
-
-    For the arguments see :data:`DOORS`.
+    ``title``: the name by which users call it.
     """
 
-    def __init__(self, path: str, original: Any, decode: Decode, kinds: tuple[str, ...], title: str) -> None:
-        functools.update_wrapper(self, original, updated=())
-        self._path = path
-        self.original = original
-        self._decode = decode
-        self._kinds = kinds
-        self._title = title
+    def __init__(self, library: str, owner: str, name: str, title: str, decode: Decode, kinds: tuple[str, ...]) -> None:
+        purpose = "JPEG and PNG files are decoded by the native library, to the same pixels"
+        needs = functools.partial(why_not, library)
+        super().__init__(library, owner, name, purpose, WholeImage._decoded, _makes_the_same, needs=needs)
+        self.title, self.decode, self.kinds = title, decode, kinds
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def _decoded(self, *arguments: Any, **named: Any) -> Any:
         scope = thread.scope
         if scope is None or modes.are_watching():
-            return self.original(*arguments, **named)
-        made = decoded(self._decode, (functools.partial(self._takes, scope), *arguments), named)
-        if made is None:
-            return self.original(*arguments, **named)
-        scope.count(f"at once, for {self._title}")
+            return None
+        made = decoded(self.decode, (self.takes, *arguments), named)
+        if made is not None:
+            scope.count(f"at once, for {self.title}")
         return made
 
-    def _takes(self, scope: Scope, kind: str, mode: int) -> bool:
-        if kind not in self._kinds:
+    def takes(self, kind: str, mode: int) -> bool:
+        """Whether files of a kind, read in a mode, are decoded here; others are counted."""
+        if kind not in self.kinds:
             return False
-        is_same = _is_same(self._path, self.original, self._decode, kind, mode)
-        if not is_same:
-            scope.count(f"at once, by {self._title} itself: its pixels of {kind} files are others")
+        is_same = self.agrees(kind, mode)
+        if not is_same and thread.scope is not None:
+            thread.scope.count(f"at once, by {self.title} itself: its pixels of {kind} files are others")
         return is_same
 
-    def __repr__(self) -> str:
-        return repr(self.original)
+    def agrees(self, *case: Any) -> bool:
+        """Return whether both make the same of files of a kind, read in a mode."""
+        # cv2.imread takes no files in memory.
+        return OVERRIDES[1].agrees(*case) if self.decode is _imread else super().agrees(*case)
 
-    def __reduce__(self) -> Any:
-        return self.original.__reduce__()  # OpenCV's by their names; operators cannot be pickled
+    def cases(self, *, usual: bool) -> Iterator[tuple[str, int]]:
+        """Yield kinds and modes: those that are usual, or all. To compare one takes 2 to 10 ms."""
+        is_opencv = self.library == "cv2"
+        if usual:
+            # Files that people have, and as they are read where nothing else is asked for, or colours are.
+            kinds, modes_of = (f"{JPEG} 4:2:0", f"{JPEG} 4:4:4"), (_COLOR,) if is_opencv else (_UNCHANGED, _RGB)
+            yield from ((kind, mode) for kind in kinds if kind in self.kinds for mode in modes_of)
+            return
+        known: Any = _KNOWN if is_opencv else _KNOWN_MODES
+        # No user can ask for what another version of OpenCV lacks.
+        end = math.inf if hasattr(sys.modules.get("cv2"), "IMREAD_COLOR_RGB") or not is_opencv else _COLOR_RGB
+        yield from ((kind, mode) for kind in self.kinds for mode in known.get(kind, known[JPEG]) if mode < end)
 
 
 def decoded(decode: Decode, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -255,7 +202,8 @@ def _imdecode(takes: Takes, buf: Any = None, flags: Any = None, *others: Any, **
 def _array(takes: Takes, file: bytes | memoryview, flags: int, form: str, key: Key | None = None) -> Pixels | None:
     if form == PNG:
         _note(OTHER_FORMAT)
-        return _array_of_png(file, flags) if takes(PNG, flags) else None
+        pixels = _png(file, _OF_FLAGS[flags], _OPENCV_WEIGHTS, _new_array) if takes(PNG, flags) else None
+        return None if pixels is None else pixels.base
     size = _size(file, applies_orientation=not flags & _IGNORE_ORIENTATION)
     if size is None or not takes(f"{JPEG} {size.sampling}", flags):
         _note(OTHER_WAY)
@@ -266,15 +214,19 @@ def _array(takes: Takes, file: bytes | memoryview, flags: int, form: str, key: K
     return None if isinstance(made, Status) else made
 
 
-def _array_of_png(file: bytes | memoryview, flags: int) -> Pixels | None:
+def _new_array(shape: tuple[int, int, int]) -> Pixels:
+    """Return a view of memory as OpenCV's: an array of its own, without a channel where there is one."""
+    return np.empty(shape[: 3 if shape[2] > 1 else 2], dtype=np.uint8).reshape(shape)
+
+
+def _png(file: bytes | memoryview, layouts: _Layouts, weights: tuple[float, float], new: Callable[..., Any]) -> Any:
+    """Return the pixels [height, width, channels] of a PNG file in memory that ``new`` makes; None: not done."""
     size = png.read_size(file)
-    layout = _OF_FLAGS[flags].get(size.mode)
+    layout = layouts.get(size.mode)
     if layout is None or size.status is not Status.DONE:
         return None
-    channels = png.WHOLE_LAYOUTS[layout]
-    pixels = np.empty((size.height, size.width, channels)[: 2 if channels == 1 else 3], dtype=np.uint8)
-    target = pixels.reshape(size.height, size.width, channels)
-    return pixels if png.write_whole(file, target, layout, _OPENCV_WEIGHTS, size) is Status.DONE else None
+    target = new((size.height, size.width, png.WHOLE_LAYOUTS[layout]))
+    return target if png.write_whole(file, target, layout, weights, size) is Status.DONE else None
 
 
 # torchvision and TorchCodec, whose modes are numbers to their operators.
@@ -304,12 +256,13 @@ def _tensor(
     file = bytes(buffer)  # a copy, which no other thread can change
     if form == PNG:
         _note(OTHER_FORMAT)
-        return _tensor_of_png(file, mode) if takes(PNG, mode) else None
+        made = _png(file, _OF_MODES[mode], _TORCH_WEIGHTS, _new_tensor) if takes(PNG, mode) else None
+        return None if made is None else made.permute(2, 0, 1)
     size = _size(file, applies_orientation=bool(apply_exif_orientation))
     if size is None or (mode == _UNCHANGED and size.components != 3) or not takes(f"{JPEG} {size.sampling}", mode):
         _note(OTHER_WAY)
         return None
-    out = _new_tensor(size.height, size.width, 3).permute(2, 0, 1)
+    out = _new_tensor((size.height, size.width, 3)).permute(2, 0, 1)
     data = _kept(file, size, None if _cache() is None else key_of_bytes(file))
     cut = whole(size.height, size.width)
     made = _made(lambda data: jpeg.row_of_jpeg(data, cut, out=out), data)
@@ -325,17 +278,7 @@ def _codec_png(
     return _tensor(takes, input, mode, False, *others, **named)
 
 
-def _tensor_of_png(file: bytes, mode: int) -> Tensor | None:
-    size = png.read_size(file)
-    layout = _OF_MODES[mode].get(size.mode)
-    if layout is None or size.status is not Status.DONE:
-        return None
-    target = _new_tensor(size.height, size.width, png.WHOLE_LAYOUTS[layout])
-    status = png.write_whole(file, target, layout, _TORCH_WEIGHTS, size)
-    return target.permute(2, 0, 1) if status is Status.DONE else None
-
-
-def _new_tensor(*shape: int) -> Tensor:
+def _new_tensor(shape: tuple[int, int, int]) -> Tensor:
     """Return memory as torchvision's: users may enlarge it, which they cannot do with an array's."""
     return torch.empty(shape, dtype=torch.uint8, device="cpu")
 
@@ -407,58 +350,49 @@ def _says_upright(segment: bytes) -> bool:
     """Whether an EXIF segment's first directory says 1, or nothing, of the orientation."""
     if segment[:6] != _EXIF or segment[6:10] not in (b"II*\0", b"MM\0*"):
         return False
-    order: Any = "little" if segment[6:7] == b"I" else "big"
-    begin = 6 + int.from_bytes(segment[10:14], order)
-    number = int.from_bytes(segment[begin : begin + 2], order)
-    entries = [segment[begin + 2 + 12 * n : begin + 14 + 12 * n] for n in range(number)]
-    if not entries or len(entries[-1]) != 12:
+    order = "<" if segment[6:7] == b"I" else ">"
+    try:
+        begin = 6 + struct.unpack_from(f"{order}I", segment, 10)[0]
+        (number,) = struct.unpack_from(f"{order}H", segment, begin)
+        entries = list(struct.iter_unpack(f"{order}HHIHH", segment[begin + 2 : begin + 2 + 12 * number]))
+    except struct.error:
         return False
-    upright = (3).to_bytes(2, order), (1).to_bytes(4, order), (1).to_bytes(2, order)
-    return all(
-        (entry[2:4], entry[4:8], entry[8:10]) == upright
-        for entry in entries
-        if int.from_bytes(entry[:2], order) == _ORIENTATION
-    )
+    is_upright = all(entry[1:4] == (3, 1, 1) for entry in entries if entry[0] == _ORIENTATION)
+    return 0 < number == len(entries) and is_upright
 
 
-def in_words(dataset: Any) -> Iterator[str]:
-    """Yield what worker processes decode in place of others, and what they cannot, in words."""
-    by_reason: dict[str | None, list[str]] = {}
-    for library in filter(is_imported, DOORS):
-        by_reason.setdefault(why_not(library), []).append(library)
-    for reason, found in by_reason.items():
-        libraries = ", ".join(found)
-        if reason is None:
-            files = f"JPEG and PNG files that worker processes read by {libraries}"
-            yield f"{files} are decoded by the native library, where its pixels are the same"
-        else:
-            yield f"{libraries} decode by themselves: {reason}"
-    if "cv2" not in by_reason.get(None, ()):
-        return
-    opencv = sys.modules["cv2"]
+def imported_by_name(dataset: Any) -> Iterator[str]:
+    """Yield which functions of OpenCV the dataset's module has imported by their names, in words for ``explain()``."""
+    opencv = sys.modules.get("cv2")
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
-    module = sys.modules.get(type(dataset).__module__)
+    where = type(dataset).__module__
     for name in ("imread", "imdecode"):
-        imported = getattr(module, name, None)
+        imported = getattr(sys.modules.get(where), name, None)
         if imported is not None and imported is getattr(opencv, name, None):
-            where = type(dataset).__module__
             yield f"but not by {name} in {where}, which was imported by its name: call cv2.{name} there"
 
 
-def agrees(original: Callable[..., Any], decode: Decode, kind: str, mode: int) -> bool:
-    """Return whether a function and what decodes in its place make the same of files of a kind, read in a mode."""
-    if decode is _imread:  # which takes no files in memory
-        opencv = sys.modules["cv2"]
-        original, decode = getattr(opencv.imdecode, "original", opencv.imdecode), _imdecode
+def in_words(dataset: Any) -> Iterator[str]:
+    """Yield what worker processes decode in place of others, in words for ``explain()``."""
+    libraries = [one for one in dict.fromkeys(one.library for one in OVERRIDES) if overrides.is_imported(one)]
+    known = [library for library in libraries if overrides.ON and why_not(library) is None]
+    if known:
+        files = f"JPEG and PNG files that worker processes read by {', '.join(known)}"
+        yield f"{files} are decoded by the native library, where its pixels are the same"
+    if "cv2" in known:
+        yield from imported_by_name(dataset)
+
+
+def _makes_the_same(override: WholeImage, kind: str, mode: int) -> bool:
     known = 0
     for file in _trial_files(kind):
         data: Any = np.frombuffer(file, dtype=np.uint8).copy()
-        if decode is not _imdecode:
+        if override.library != "cv2":
             data = torch.from_numpy(data)
-        made = decode(lambda *_: True, data, mode)
+        made = override.decode(lambda *_: True, data, mode)
         if made is not None:
-            if not _are_equal(made, original(data, mode)):
+            if not _are_equal(made, override.original(data, mode)):
                 return False
             known += 1
     return known > 0
@@ -473,49 +407,23 @@ def _trial_files(kind: str) -> list[bytes]:
     return list(jpeg.trial_files(picture, sampling) if form == JPEG else png.trial_files(picture))
 
 
-def unequal(original: Callable[..., Any], decode: Decode, kinds: Sequence[str]) -> list[str]:
-    """Return the kinds of files of which a function makes other pixels than what decodes in its place.
-
-    Each kind and mode is compared: that takes 20 to 200 ms.
-    """
-    modes_of = _KNOWN if decode in (_imread, _imdecode) else _KNOWN_MODES
-    # No user can ask for what another version of OpenCV lacks.
-    end = math.inf if hasattr(sys.modules.get("cv2"), "IMREAD_COLOR_RGB") else _COLOR_RGB
-    return [
-        kind
-        for kind in kinds
-        if not all(agrees(original, decode, kind, mode) for mode in modes_of.get(kind, modes_of[JPEG]) if mode < end)
-    ]
-
-
 def _are_equal(made: Any, expected: Any) -> bool:
     strides = [one.stride() if isinstance(one, Tensor) else one.strides for one in (made, expected)]
     return bool(made.dtype == expected.dtype and strides[0] == strides[1] and np.array_equal(made, expected))
 
 
-# Of the files that people have, and as they are read where nothing else is asked for, or colours are.
-_USUAL_KINDS = f"{JPEG} 4:2:0", f"{JPEG} 4:4:4"
-_USUAL_FLAGS, _USUAL_MODES = (_COLOR,), (_UNCHANGED, _RGB)
-
-DOORS: dict[str, tuple[tuple[str, Decode, tuple[str, ...], str], ...]] = {
-    "cv2": (
-        ("cv2.imread", _imread, (*JPEGS, PNG), "cv2.imread"),
-        ("cv2.imdecode", _imdecode, (*JPEGS, PNG), "cv2.imdecode"),
-    ),
+_TORCHVISION, _TORCHCODEC = "torchvision.io", "torchcodec.decoders"
+_codec_jpeg = functools.partial(_tensor, apply_exif_orientation=True)
+OVERRIDES = (
+    WholeImage("cv2", "cv2", "imread", "cv2.imread", _imread, (*JPEGS, PNG)),
+    WholeImage("cv2", "cv2", "imdecode", "cv2.imdecode", _imdecode, (*JPEGS, PNG)),
     # Objects that call their attribute _op: so torch.ops.image.decode_jpeg stays what torch.jit knows.
-    "torchvision.io": (
-        ("torch.ops.image.decode_jpeg._op", _tensor, JPEGS, "torchvision.io.decode_jpeg"),
-        ("torch.ops.image.decode_png._op", _tensor, (PNG,), "torchvision.io.decode_png"),
-        ("torch.ops.image.decode_image._op", _tensor, (*JPEGS, PNG), "torchvision.io.decode_image"),
+    *(
+        WholeImage(_TORCHVISION, f"torch:ops.image.{name}", "_op", f"{_TORCHVISION}.{name}", _tensor, kinds)
+        for name, kinds in (("decode_jpeg", JPEGS), ("decode_png", (PNG,)), ("decode_image", (*JPEGS, PNG)))
     ),
-    "torchcodec.decoders": (
-        (
-            "torch.ops.torchcodec_ns.decode_jpeg.default._op",
-            functools.partial(_tensor, apply_exif_orientation=True),
-            JPEGS,
-            "torchcodec.decoders.decode_jpeg",
-        ),
-        ("torch.ops.torchcodec_ns.decode_png.default._op", _codec_png, (PNG,), "torchcodec.decoders.decode_png"),
+    *(
+        WholeImage(_TORCHCODEC, f"torch:ops.torchcodec_ns.{one}.default", "_op", f"{_TORCHCODEC}.{one}", decode, kinds)
+        for one, decode, kinds in (("decode_jpeg", _codec_jpeg, JPEGS), ("decode_png", _codec_png, (PNG,)))
     ),
-}
-"""By module that must be imported: the path of each function, what decodes in its place and what, and its title."""
+)

@@ -24,11 +24,13 @@ from PIL import Image
 from torch import Tensor, nn
 from torchvision import tv_tensors
 
+from ..base import overrides
+from ..base.overrides import in_place_of, is_imported
 from ..native.rows import DTYPES
 from . import draws, modes
 from .deferred import DeferredTensor, Table, can_defer, materialized
 from .image import is_late
-from .originals import Originals, in_place_of, is_imported, is_written_in
+from .originals import Originals, SampleOverride
 from .scope import thread, tried
 from .transform_lists import CONTAINERS, METHODS, V1, V2, V2_FUNCTIONAL, change_of, items_of
 
@@ -50,12 +52,31 @@ def prepare(in_worker_process: bool) -> None:
         return
     _known.find(found)
     _known.in_worker_process = in_worker_process
-    sequential = ("torch.nn.modules.container", "Sequential", "forward")
-    for module, name, method in (*CONTAINERS, sequential) if in_worker_process else CONTAINERS:
-        owner = getattr(sys.modules.get(module), name, None)
-        known: Any = getattr(owner, method, None)
-        if not hasattr(known, "runs_late") and is_written_in(known, "torch", "torchvision"):
-            setattr(owner, method, _around(known))
+    for one in OVERRIDES:
+        if is_imported(one.library) and (in_worker_process or one.where != overrides.WORKERS):
+            one.install()
+
+
+class _Container(SampleOverride):
+    """A container's method that calls its transforms."""
+
+    def is_original(self, found: Any) -> bool:
+        """Whether it is the container's own: behind one that was deleted there is its base's."""
+        return self.name in vars(self.place()[0]) and super().is_original(found)
+
+    def stand_in(self, original: Any) -> Any:
+        """Return what runs them."""
+        return _around(original)
+
+
+_PURPOSE = "conversion, scaling and Normalize are made in the pass that decodes"
+OVERRIDES = tuple(
+    _Container(library, f"{library}:{name}", method, _PURPOSE, where=where)
+    for library, name, method, where in (
+        *((*one, overrides.PROCESS) for one in CONTAINERS),
+        ("torch.nn.modules.container", "Sequential", "forward", overrides.WORKERS),
+    )
+)
 
 
 def _around(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,7 +97,6 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
         transforms = items if type(items) is list else [*items] if isinstance(items, (tuple, nn.Sequential)) else []
         return _run(record, transforms, inputs) if record and transforms else method(self, *inputs)
 
-    run.runs_late = True  # type: ignore[attr-defined]
     return run
 
 
@@ -238,15 +258,9 @@ def _table_of(transform: Any, before: Table | None = None) -> Table | None:
 
 
 def _made_table(transform: Any, before: Table | None, signatures: tuple[Any, ...]) -> Table | None:
+    """Return the table by which transforms make a tensor of an image that has all levels; None if there is none."""
     image: Any = Image.fromarray(_LEVELS) if before is None else before.example()
-    return _table_from(transform(image), None if before is None else image, signatures)
-
-
-def _table_from(made: Any, before: Tensor | None, signatures: tuple[Any, ...]) -> Table | None:
-    """Return the table by which transforms make a tensor of an image that has all levels; None if there is none.
-
-    ``before``: the tensor that the last of them was given, if it was one.
-    """
+    made = transform(image)
     if tuple(made.shape) != (3, 16, 16) or made.dtype not in DTYPES:
         return None
     channels_last = made.stride() == (1, 48, 3)
@@ -254,8 +268,8 @@ def _table_from(made: Any, before: Tensor | None, signatures: tuple[Any, ...]) -
         return None
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
     is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
-    shares_memory = before is not None and made.untyped_storage().data_ptr() == before.untyped_storage().data_ptr()
-    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory, made is before)
+    shares_memory = before is not None and made.untyped_storage().data_ptr() == image.untyped_storage().data_ptr()
+    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory, made is image)
 
 
 def _signature(transform: Any, image: type | None) -> tuple[Any, ...] | None:

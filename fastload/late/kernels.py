@@ -7,16 +7,16 @@ All other functions of images take the tensor that it makes. Importing this modu
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
 from PIL import Image
+from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
+from ..base.overrides import is_written_in
 from .deferred import DeferredTensor, materialized
-from .originals import is_written_in
 from .transform_lists import registry, takes_names
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -28,13 +28,12 @@ for _one in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
     _RESAMPLINGS |= dict.fromkeys((InterpolationMode(_name), int(_one), *[_name] * takes_names()), _one)
 
 
-# As long as a user's function stands in its place, one is found where torchvision keeps its kernels.
 _torchvisions: dict[str, Any] = {
     function.__name__: function
-    for function in (*registry(), *vars(functional).values())
-    if isinstance(function, FunctionType) and is_written_in(function, "torchvision")
+    for function, kernels in registry().items()
+    if tv_tensors.Image in kernels and is_written_in(function, "torchvision")
 }
-"""Torchvision's own functions, by name."""
+"""Torchvision's functions of images, by name: found where it keeps its kernels, also while a user's has their place."""
 _recorded: set[str] = set()
 """Names of those that are recorded."""
 
@@ -138,6 +137,5 @@ def _on_tensor(function: Any) -> Any:
     return lambda image, *args, **named: function(materialized(image), *args, **named)
 
 
-for _name, _function in _torchvisions.items():
-    if f"{_name}_image" in vars(functional) and _name not in _recorded:
-        functional.register_kernel(_function, DeferredTensor)(_on_tensor(_function))
+for _name in _torchvisions.keys() - _recorded:
+    functional.register_kernel(_torchvisions[_name], DeferredTensor)(_on_tensor(_torchvisions[_name]))

@@ -11,10 +11,12 @@ from typing import Any
 
 from PIL import Image
 
+from ..base import overrides
 from ..cache.records import NO_RECORD, OTHER_FORMAT
 from ..native import jpeg, png
 from .geometry import Geometry
 from .image import CORE, OPENED, ORIGINALS, TO_RGB, made_late, make_late
+from .originals import SampleOverride
 from .scope import thread
 from .source import FileSource
 
@@ -26,11 +28,71 @@ TOO_OLD = "Pillow is older than 10.1"
 
 def why_not() -> str | None:
     """Return why late decoding is off in this process; None where it is on."""
+    if not overrides.ON:
+        return f"{overrides.VARIABLE}=0"
     if "_mode" not in vars(Image.Image()):
         return TOO_OLD
     if ORIGINALS.replaced() is not None:
         return "methods of Pillow's images were replaced"
     return jpeg.why_not_as_pillow()
+
+
+class _Opener(SampleOverride):
+    """What opens a format's files, with what tells them by their first bytes."""
+
+    def is_original(self, found: Any) -> bool:
+        """Whether there is one: also another library's, whose images stay as they are."""
+        return found[0] is not None
+
+    def stand_in(self, original: Any) -> Any:
+        """Return both."""
+        factory, accept = original
+
+        @functools.wraps(factory, updated=())  # of PNG files it is a class
+        def open_late(fp: Any, filename: Any = "") -> Any:
+            return _opened(factory(fp, filename))
+
+        open_late.opens_late = True  # type: ignore[attr-defined]
+        return open_late, accept
+
+    def is_there(self) -> bool:
+        """Whether ours is registered; or none, since somebody has removed it, so that no such files are opened."""
+        known = Image.OPEN.get(self.name)
+        return known is None or known[0] is None or hasattr(known[0], "opens_late")
+
+    def install(self) -> None:
+        """Put ours around what is registered, also around what was registered in its place."""
+        if not self.is_there() and self.agrees():
+            self.is_installed = False
+            super().install()
+
+
+def _opened(image: Any) -> Any:
+    """Make an image late that was opened in a sample, if that pays; return it."""
+    scope = thread.scope
+    if scope is None or type(image) not in OPENED or ORIGINALS.replaced() is not None:
+        return image
+    if getattr(image, CORE) is not None or not image.tile or image.tile[0][0] in Image.DECODERS:
+        return image  # another opener has loaded it, or another decoder is to do it
+    if image.mode not in ("RGB", "L") and (image.format != "PNG" or image.mode not in TO_RGB):
+        reason = image.mode
+    elif getattr(image, "is_animated", False):
+        reason = "animated"
+    elif image.format == "PNG" and image.width * image.height * len(image.mode) < LEAST_VALUES:
+        reason = "small"
+    else:
+        make_late(image)
+        return image
+    scope.count(f"at once ({reason})")
+    scope.note_not_kept(OTHER_FORMAT if image.format == "PNG" else NO_RECORD)
+    return image
+
+
+_PURPOSE = "files that a sample opens through Pillow are decoded when their pixels are needed"
+OVERRIDES = tuple(
+    _Opener("PIL.Image", "PIL.Image:OPEN", name, _PURPOSE, None, self_test, overrides.PROCESS)
+    for name, self_test in (("JPEG", lambda _: jpeg.pillow_agrees()), ("PNG", lambda _: png.pillow_agrees()))
+)
 
 
 def prepare() -> bool:
@@ -39,53 +101,14 @@ def prepare() -> bool:
     Once they are registered only that they still are is looked at: at each file they ask for themselves whether methods
     were replaced.
     """
-    if _registered and all(map(_opens_late_or_not_at_all, _registered)):
+    registered = [one for one in OVERRIDES if one.is_installed]
+    if registered and all(one.is_there() for one in registered):
         return True
     if why_not() is not None:
         return False
-    names = ("JPEG", "PNG") if png.pillow_agrees() else ("JPEG",)
-    for name in names:
-        if not _opens_late_or_not_at_all(name):
-            factory, accept = Image.OPEN[name]
-            Image.OPEN[name] = _opener_around(factory), accept
-    _registered[:] = names
+    for one in OVERRIDES:
+        one.install()
     return True
-
-
-_registered: list[str] = []
-"""Names of the formats, once :func:`prepare` has registered openers."""
-
-
-def _opens_late_or_not_at_all(name: str) -> bool:
-    """Whether our opener is registered; or none, since somebody has removed it, so that no such files are opened."""
-    known = Image.OPEN.get(name)
-    return known is None or known[0] is None or hasattr(known[0], "opens_late")
-
-
-def _opener_around(factory: Any) -> Any:
-    @functools.wraps(factory, updated=())  # of PNG files it is a class
-    def open_late(fp: Any, filename: Any = "") -> Any:
-        image = factory(fp, filename)
-        scope = thread.scope
-        if scope is None or type(image) not in OPENED or ORIGINALS.replaced() is not None:
-            return image
-        if getattr(image, CORE) is not None or not image.tile or image.tile[0][0] in Image.DECODERS:
-            return image  # another opener has loaded it, or another decoder is to do it
-        if image.mode not in ("RGB", "L") and (image.format != "PNG" or image.mode not in TO_RGB):
-            reason = image.mode
-        elif getattr(image, "is_animated", False):
-            reason = "animated"
-        elif image.format == "PNG" and image.width * image.height * len(image.mode) < LEAST_VALUES:
-            reason = "small"
-        else:
-            make_late(image)
-            return image
-        scope.count(f"at once ({reason})")
-        scope.note_not_kept(OTHER_FORMAT if image.format == "PNG" else NO_RECORD)
-        return image
-
-    open_late.opens_late = True  # type: ignore[attr-defined]
-    return open_late
 
 
 def image_of_record(

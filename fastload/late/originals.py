@@ -1,83 +1,59 @@
-"""Whether functions of other packages were replaced: then they run as they are."""
+"""Functions of other packages: overrides that act within samples, and whether users have replaced what is called."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-import sys
-import types
-from collections.abc import Callable, Iterable
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
 from operator import attrgetter, is_not
 from typing import Any
 
-
-def is_imported(name: str) -> bool:
-    """Whether a module is imported, and not just being imported by another thread."""
-    module = sys.modules.get(name)
-    return module is not None and not getattr(module.__spec__, "_initializing", False)
+from ..base.overrides import Override, is_written_in, unwrapped
+from .scope import thread, tried
 
 
-def in_place_of(original: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that makes a function such that it can stand in for another function.
+@dataclass(eq=False)
+class SampleOverride(Override):
+    """An override that acts while a sample is made, in the thread that makes it."""
 
-    What reads the other one finds in it what it would find there: signature, source, annotations, name and module; and
-    its globals too, since ``torch.jit.script`` compiles the source of ``__wrapped__`` with the wrapper's globals.
-    """
+    calls: tuple[str, ...] = ()
+    """Functions that the original calls: if a user has replaced one, it is called. A module or class, and names."""
 
-    def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
-        code, closure = _calling(function)
-        made = types.FunctionType(code, inspect.unwrap(original).__globals__, closure=closure)
-        functools.update_wrapper(made, original)
-        # inspect.getfullargspec() looks at nothing that is wrapped.
-        made.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-        return made
+    def found(self) -> Any:
+        """Return what is there now, if all owners of what the original calls are there too."""
+        assert self._called
+        return super().found()
 
-    return stand_in
+    def is_active(self) -> bool:
+        """Whether this thread makes a sample, and what the original calls is as it was written."""
+        return thread.scope is not None and (not self.calls or self._called.replaced() is None)
 
+    @functools.cached_property
+    def _called(self) -> Originals:
+        originals = Originals("PIL", "torch", "torchvision", "numpy", "fastload")
+        for owner, *names in map(str.split, self.calls):
+            originals.add(pkgutil.resolve_name(owner), names)
+        return originals
 
-def _calling(function: Callable[..., Any]) -> tuple[types.CodeType, Any]:
-    """Return the code, without a global name, and the closure of what calls a function."""
-
-    def _stand_in(*args: Any, **named: Any) -> Any:
-        return function(*args, **named)
-
-    return _stand_in.__code__, _stand_in.__closure__
-
-
-_CODE = _calling(print)[0]
-
-
-def unwrapped(function: Any) -> Any:
-    """Return the function that fastload's profiler has put others around."""
-    while hasattr(function, "__wrapped__") and _package_of(function) == "fastload":
-        function = function.__wrapped__
-    return function
+    def compare(self, *case: Any) -> bool:
+        """Compare both outside of the sample; False where that fails."""
+        assert self.self_test is not None
+        return bool(tried(functools.partial(self.self_test, self, *case)))
 
 
-def is_written_in(function: Any, *packages: str) -> bool:
-    """Whether a function, and all that it says it wraps, was written in one of these packages. None was not.
+class KernelOverride(SampleOverride):
+    """Of a function of torchvision's version 2, the owner, what it calls for images of the class ``name``."""
 
-    Its ``__module__`` does not tell: functools.wraps copies that of the wrapped function.
-    """
-    while True:
-        if isinstance(function, property):
-            function = function.fget
-        function = getattr(function, "__func__", function)  # of a bound method
-        if _package_of(function) not in packages:
-            return False
-        function = getattr(function, "__wrapped__", None)
-        if function is None:
-            return True
+    def place(self) -> tuple[Any, Any]:
+        """Return the function's kernels, and the class."""
+        kernels = pkgutil.resolve_name("torchvision.transforms.v2.functional._utils:_KERNEL_REGISTRY")
+        return kernels[pkgutil.resolve_name(self.owner)], pkgutil.resolve_name(self.name)
 
-
-def _package_of(function: Any) -> str:
-    kind = type(function)  # not `__class__`: a wrapper may say that it is what it wraps
-    if kind is types.FunctionType:
-        # By its globals a stand-in would be the other function's.
-        module = __name__ if function.__code__ is _CODE else function.__globals__.get("__name__")
-    else:
-        module = function.__module__ if issubclass(kind, (types.BuiltinFunctionType, type)) else kind.__module__
-    return str(module).partition(".")[0]
+    @functools.cached_property
+    def path(self) -> str:
+        """The function and the class."""
+        return f"{self.owner} of {self.name}".replace(":", ".")
 
 
 class _Seen:

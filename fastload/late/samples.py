@@ -17,37 +17,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..base import compat
-from .originals import is_imported
+from ..base import compat, overrides
 from .scope import Scope, making, thread
 
 if TYPE_CHECKING:
     from ..cache.records import Records
 
-Compared = Mapping[tuple[str, str, int], bool]
-"""See :data:`fastload.late.arrays.compared`."""
+Compared = Mapping[tuple[Any, ...], bool]
+"""See :data:`fastload.base.overrides.results`."""
 
 # Types that neither are images nor hold any.
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
 # Types that are no images; what they hold is what the garbage collector sees. Most samples are made of these.
 _CONTAINERS = frozenset((tuple, list, dict, torch.Tensor))
-WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
-"""Modules whose functions return whole images: see :mod:`fastload.late.arrays`."""
 # A sample has fewer.
 _MOST_OBJECTS = 100_000
 
 
 @functools.cache
 def late_module(name: str) -> Any:
-    """Return a module of this package, imported when it is needed: an import statement takes a microsecond each time.
-
-    ``"arrays"`` replaces functions of :data:`WHOLE_IMAGES`; most others need Pillow or ``torchvision.transforms``.
-    """
+    """Return a module of this package, imported when needed; an import statement takes a microsecond each time."""
     return importlib.import_module(f".{name}", __package__)
-
-
-_OF_TORCHVISION = "tensor_colors", "box_crops"
-"""The modules that replace functions of ``torchvision.transforms`` in workers."""
 
 
 class LateSamples(Scope):
@@ -81,28 +71,17 @@ class LateSamples(Scope):
         """
         if "PIL.Image" in sys.modules:
             late_module("opener").why_not()
-        if for_processes and "torchvision.transforms" in sys.modules:
-            for name in _OF_TORCHVISION:
-                late_module(name)
-        if for_processes and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-            known: Compared = late_module("arrays").compare_usual()
-            return known
-        return {}
+        return overrides.compare_usual() if for_processes and overrides.ON else {}
 
     def __enter__(self) -> LateSamples:
-        is_worker = compat.process.is_worker
-        if "PIL.Image" in sys.modules:
-            self.is_possible = late_module("opener").prepare()
-            if self.is_possible:
-                if is_imported("torchvision.transforms"):
+        if overrides.ON:
+            is_worker = compat.process.is_worker
+            if "PIL.Image" in sys.modules:
+                self.is_possible = late_module("opener").prepare()
+                if self.is_possible and overrides.is_imported("torchvision.transforms"):
                     late_module("containers").prepare(is_worker)
-                if is_worker:
-                    late_module("colors").prepare()
-        if is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-            late_module("arrays").prepare(self._compared)
-        if is_worker and "torchvision.transforms" in sys.modules:
-            for name in _OF_TORCHVISION:
-                late_module(name).prepare()
+            if is_worker:
+                overrides.install(self._compared)
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True

@@ -31,11 +31,23 @@ class Scope:
         self.num_bytes = 0
         """That the current sample's images have read and decoded."""
         self._counts: dict[str, int] = {}
+        self._score = 0
+        self._last_uses = [1]
 
     @property
     def is_full(self) -> bool:
         """Whether the sample's images hold so much that the next ones are decoded at once."""
         return self.num_bytes > MOST_BYTES
+
+    def uses_images_again(self, uses: list[int]) -> bool:
+        """Begin with a file; guess whether its pixels will be used more than once, as with two views of each image.
+
+        Then one whole decode is cheaper than several partial ones: the guess changes the cost, never the pixels.
+        ``uses``: [number of the file's uses], which is kept.
+        """
+        self._score = min(8, self._score + 2) if self._last_uses[0] > 1 else max(0, self._score - 1)
+        self._last_uses = uses
+        return self._score >= 4
 
     def note_not_kept(self, reason: str) -> None:
         """Count a file that is not kept, if there is a cache; reasons are those of :mod:`fastload.cache.records`."""

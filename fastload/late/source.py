@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import struct
-import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -23,9 +22,6 @@ from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import Scope
 
-EOI = b"\xff\xd9"
-# At the bytes of a file so far, while its headers or scans go on: files hold a few previews at most.
-_MOST_LOOKS = 16
 Data: TypeAlias = bytes | memoryview | png.Inflated | Pixels
 """A JPEG file, the record of one, what a PNG file holds, or pixels."""
 
@@ -83,31 +79,15 @@ def _read_jpeg(image: Any, scope: Scope) -> FileSource | str:
 
 def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
     file.seek(0)
+    data = file.read()
+    if type(data) is not bytes:
+        return "truncated"
     waiting = jpeg.Waiting()
-    blocks: list[bytes] = []
-    last, looks = b"", 0
-    while True:
-        block = file.read(block_bytes)
-        if type(block) is not bytes or not block:
-            return "truncated"
-        if not waiting.has_header:
-            blocks.append(block)
-            # From its beginning a file is only looked at again where its end may have come; and not for ever.
-            last, before = block[-1:], last
-            if looks and EOI not in before + block:
-                continue
-            looks += 1
-            if looks > _MOST_LOOKS:
-                return "uncommon"
-            block = b"".join(blocks)
-            blocks = []
-        status = waiting.look_at(block)
-        if status is Status.DONE:
-            blocks.append(block[: waiting.end])
-            return FileSource(b"".join(blocks), waiting.width, waiting.height, waiting.components == 1)
-        if status is not Status.INCOMPLETE:
-            return status.name.lower().replace("_", " ")
-        blocks.append(block)
+    status = waiting.look_at(data)
+    if status is not Status.DONE:
+        return "truncated" if status is Status.INCOMPLETE else status.name.lower().replace("_", " ")
+    file.seek(min(len(data), -(-waiting.end // block_bytes) * block_bytes))  # where Pillow stops, which reads in blocks
+    return FileSource(data[: waiting.end], waiting.width, waiting.height, waiting.components == 1)
 
 
 def read_png(image: Any, scope: Scope) -> FileSource | str:
@@ -174,28 +154,6 @@ def _palette_of(data: bytes) -> bytes | None:
             return data[at + 8 : at + 8 + size]
         at += 12 + size
     return None
-
-
-class _RecentUses(threading.local):
-    """Guesses whether a sample will use a file's pixels more than once, as with two views of each image.
-
-    Each thread guesses by itself, since the last file of another may not be used up yet.
-
-    Then one whole decode is cheaper than several partial ones. The guess changes the cost, never the pixels.
-    """
-
-    def __init__(self) -> None:
-        self._score = 0
-        self._last = [1]
-
-    def begin(self, uses: list[int]) -> bool:
-        """Begin with a file; return the guess. ``uses``: [number of its uses], which is kept."""
-        self._score = min(8, self._score + 2) if self._last[0] > 1 else max(0, self._score - 1)
-        self._last = uses
-        return self._score >= 4
-
-
-_recent_uses = _RecentUses()
 
 
 class FileSource:
@@ -268,13 +226,14 @@ class FileSource:
     def _materialize(self, make: Callable[[Data], Any], cut: Cut, scope: Scope | None) -> Any:
         """Return what is made of a cut: of the file, where that does, else of the whole image."""
         data = self._data
-        if not isinstance(data, np.ndarray) and not self._uses[0] and not _recent_uses.begin(self._uses):
+        is_whole = isinstance(data, np.ndarray) or self._uses[0] > 0
+        if not is_whole and not (scope is not None and scope.uses_images_again(self._uses)):
             made = self._made(make, data)
             if not isinstance(made, Status):
                 self._uses[0] = 1
                 if scope is not None:
-                    is_whole = cut.box[2:] == cut.window[2:] == (self.height, self.width)
-                    scope.count(self._counted("whole" if is_whole else "in part"))
+                    keeps_all = cut.box[2:] == cut.window[2:] == (self.height, self.width)
+                    scope.count(self._counted("whole" if keeps_all else "in part"))
                 return made
         return make(self._decoded(scope))
 

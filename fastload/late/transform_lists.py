@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import nn
 
-from .originals import is_written_in
+from ..base.overrides import is_written_in
 from .scope import tried
 
 V1, V2 = "torchvision.transforms.transforms", "torchvision.transforms.v2"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.overrides import compared
 from . import LEVELS, lazily
 from .rows import Pixels
 
@@ -47,7 +47,7 @@ _affine = lazily("fastload_affine", _INT, *_AFFINE)
 _affine_filtered = lazily("fastload_affine_filtered", _INT, *_AFFINE, _INT, _INT)
 
 
-@functools.cache
+@compared
 def pillow_agrees() -> bool:
     """Return whether the installed Pillow changes colors to the same values, found by trying; in 2 ms."""
     from PIL import Image, ImageEnhance
@@ -79,7 +79,7 @@ def pillow_agrees() -> bool:
     )
 
 
-@functools.cache
+@compared
 def pillow_mixes_alike(interpolation: str) -> bool:
     """Return whether the installed Pillow transforms to the same values by a filter, found by trying; in 2 ms.
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from ..base.overrides import compared
 from ..errors import PackError
 from . import LEVELS, function, lazily, why_not
 from .rows import (
@@ -262,7 +263,7 @@ class Waiting(ctypes.Structure):
 _can_wait = lazily("fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting))
 
 
-@functools.cache
+@compared
 def pillow_agrees() -> bool:
     """Return whether the installed Pillow decodes files as :func:`pixels_of_jpeg` does, found by trying.
 

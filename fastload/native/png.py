@@ -14,7 +14,6 @@ does. Gamma and profiles are not applied.
 from __future__ import annotations
 
 import ctypes
-import functools
 import io
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..base.overrides import compared
 from . import LEVELS, lazily
 from .rows import (
     Cut,
@@ -249,7 +249,7 @@ def trial_files(picture: Any) -> Iterator[bytes]:
         yield file.getvalue()
 
 
-@functools.cache
+@compared
 def pillow_agrees() -> bool:
     """Return whether the installed Pillow decodes files as :func:`inflate` does, found by trying."""
     from PIL import Image, features

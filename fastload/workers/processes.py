@@ -88,7 +88,7 @@ class ProcessPool(Pool):
 
             self._samples_at = sample_threads.samples_at
             if job.seed is not None:
-                routing.warn_of_sharing(job)
+                routing.check(job)
         self._closed = False
         self.pid = os.getpid()
         self.slots = slots

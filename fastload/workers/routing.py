@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import compat_features, reachable
+from ..base import compat_features, overrides, reachable
 from ..base.exchanged_names import ExchangedNames
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
@@ -135,8 +135,19 @@ def job_of_thread(job: Job) -> Job:
     return dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
 
 
-def warn_of_sharing(job: Job) -> None:
-    """Warn of what threads would share though it is seeded for each sample."""
+def check(job: Job) -> None:
+    """Look at a job before threads that draw do it. Warns of what they would share though it is seeded for each sample.
+
+    Raises:
+        ConfigError: nothing may be exchanged, so they would share the process's generators.
+    """
+    if not overrides.ON:
+        raise ConfigError(
+            f"{overrides.VARIABLE}=0, but worker threads that draw need generators of their own in the places of "
+            "random's, numpy.random's and torch's, or their samples would depend on the threads' timing; unset "
+            f"{overrides.VARIABLE}, or use worker processes of one thread each (worker_method='multiprocessing', "
+            "worker_threads=1)"
+        )
     warn_of_shared_transforms(job.dataset, job.collate_fn)
     warn_of_shared_collators(job.collate_fn)
 
@@ -262,6 +273,11 @@ def _name_of(thing: Any) -> str:
     if owner is _inst or owner is _rand:
         return f"{_name_of(owner)}.{thing.__name__}"
     return f"{thing.__module__.partition('._')[0]}.{thing.__name__}"
+
+
+def exchanged() -> list[str]:
+    """Return the public names of all that is exchanged."""
+    return sorted({_name_of(first) for first, _ in [*_of_random, *_of_numpy, *torch_routing.seeding_functions()]})
 
 
 def _after_fork() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..base import compat
+from ..base import compat, overrides
 from ..errors import DatasetError, add_note
 from ..keys.seeding import BATCH, RNG, RNG_BATCH, SAMPLE, Seeder, fixed_place, keys_of, place, sample_id
 from ..observe import Watch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .on_error import ErrorPolicy, FailedSample
 
 # Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
-_IMAGE_LIBRARIES = ("PIL.Image", "cv2", "torchvision.io", "torchcodec.decoders")
+_IMAGE_LIBRARIES = ("PIL.Image", *overrides.MODULES)
 _NO_CONTEXT = nullcontext()
 
 

@@ -161,7 +161,7 @@ class ThreadPool(Pool):
         self._waiting: list[Result] = []
         self._closed = False
         if routed:
-            routing.warn_of_sharing(job)
+            routing.check(job)
         jobs = with_replicas(job)
         lock_decoders()
         found, generators, scripted = ThreadState(), routing.ThreadGenerators, False

@@ -22,7 +22,6 @@ without an operator, and threads that are started in a worker thread.
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -137,7 +137,11 @@ class OperatorRouting(_Dispatch, TorchDispatchMode):
         self._generator = generator
 
 
-_cases: dict[Any, int] = {}
+_cases: dict[Any, int] = {
+    # Written in Python; they draw nothing, and transforms of images call them.
+    getattr(functional, name): _PLAIN
+    for name in ("affine_grid", "grid_sample", "interpolate", "normalize", "pad")
+}
 
 
 def _case_of(func: Any) -> int:
@@ -145,8 +149,8 @@ def _case_of(func: Any) -> int:
         return _WITH_OPERATORS if _operator_draws(func) else _PLAIN
     if isinstance(func, OpOverloadPacket):
         return _WITH_OPERATORS if any(map(_operator_draws, _overloads(func))) else _PLAIN
-    if isinstance(func, types.FunctionType):
-        return _WITH_OPERATORS if _may_draw(func) else _PLAIN
+    if isinstance(func, types.FunctionType):  # a mode does not see what it calls
+        return _WITH_OPERATORS
     name = getattr(func, "__name__", "")
     if not _name_draws(name):
         return _PLAIN
@@ -185,40 +189,6 @@ def _twin_with_generator(func: OpOverload) -> OpOverload | None:
         if _takes_generator(twin) and signature(twin) == signature(func):
             return twin
     return None
-
-
-def _may_draw(function: types.FunctionType) -> bool:
-    """Return whether the code of a function that is written in Python names a function that draws.
-
-    A function mode is off while it handles such a function, so it would not see the calls inside. Followed are torch's
-    functions on tensors, which draw by name; a function of others may draw in any way.
-    """
-    if not _is_followed(function):
-        return True
-    waiting: list[Any] = [function]
-    seen: set[types.CodeType] = set()
-    while waiting:
-        other = inspect.unwrap(waiting.pop())
-        if not isinstance(other, types.FunctionType) or not _is_followed(other) or other.__code__ in seen:
-            continue
-        seen.add(other.__code__)
-        waiting += [cell.cell_contents for cell in other.__closure__ or () if cell != types.CellType()]  # not empty
-        codes = [other.__code__]
-        while codes:
-            code = codes.pop()
-            codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-            if any(map(_name_draws, code.co_names)):
-                return True
-            waiting += [other.__globals__[name] for name in code.co_names if name in other.__globals__]
-    return False
-
-
-# Where torch's functions on tensors are; what else they call (warnings, the compiler) draws nothing.
-_FOLLOWED = ("torch.nn.", "torch.functional", "torch._tensor", "torch._lowrank", "torch._jit_internal", "torch._lobpcg")
-
-
-def _is_followed(function: types.FunctionType) -> bool:
-    return (function.__module__ or "").startswith(_FOLLOWED)
 
 
 def _draws_from_default(args: Any, kwargs: Any) -> bool:

@@ -9,9 +9,11 @@ import pytest
 import torch
 from replacing import put_back
 
+from fastload.base import overrides
 from fastload.base.compat import process
-from fastload.late import arrays, opener
+from fastload.late import opener
 
+_ARRAYS = "fastload.late.arrays"
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
 
 
@@ -33,7 +35,9 @@ def small_files_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
 def as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Replace what a worker process replaces, but functions that return whole images, and put it back."""
     put_back()
-    monkeypatch.setattr(arrays, "_prepared", set(arrays.DOORS))
+    monkeypatch.setattr(
+        overrides, "_waiting", {name: of for name, of in overrides.MODULES.items() if _ARRAYS not in of}
+    )
     torch.set_warn_always(True)  # else the second call does not repeat what the first was warned of
     monkeypatch.setattr(process, "is_worker", True)
     yield

@@ -13,37 +13,32 @@ from torchvision.transforms.v2 import functional
 from torchvision.transforms.v2.functional import _utils
 
 import fastload.late
-from fastload.late import box_crops, colors, containers, draws, tensor_colors
+from fastload.base import overrides
+from fastload.late import containers, tensor_colors
 
 REGISTRY: dict[Any, dict[type, Any]] = _utils._KERNEL_REGISTRY
 
 _ENHANCERS = ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness
 _PLACES: list[tuple[Any, tuple[str, ...]]] = [
-    *((kind, ("__init__", "enhance", "__getattr__", "__reduce_ex__")) for kind in _ENHANCERS),
+    *((kind, ("__init__",)) for kind in _ENHANCERS),
     (_functional_pil, ("adjust_hue", "to_grayscale")),
-    (_functional_tensor, tuple(tensor_colors.KNOWN_1)),
+    (_functional_tensor, tuple(name for name in tensor_colors.KNOWN if hasattr(_functional_tensor, name))),
     (v2.RandomIoUCrop, ("make_params",)),
     (v1.Compose, ("__call__",)),
     (v2.Compose, ("forward",)),
     (nn.Sequential, ("forward",)),
 ]
 _BEFORE = [(owner, name, vars(owner).get(name)) for owner, names in _PLACES for name in names]
-_FUNCTIONS = [getattr(functional, name) for name in tensor_colors.KNOWN_2]
+_FUNCTIONS = [getattr(functional, name) for name in tensor_colors.KNOWN]
 _KERNELS = [(REGISTRY[function], dict(REGISTRY[function])) for function in _FUNCTIONS]
 
 
 def put_back() -> None:
     """Put back what was replaced, and let it be replaced again."""
-    for owner, name, one in _BEFORE:
-        if one is not None:
-            setattr(owner, name, one)
-        elif name in vars(owner):
-            delattr(owner, name)
-    for kernels, originals in _KERNELS:
-        kernels.update(originals)
-    colors._prepared.clear()
-    tensor_colors._prepared.clear()
-    box_crops._prepared = False
+    overrides.undo()
+    for one in containers.OVERRIDES:
+        one.undo()
+    assert not replaced()
     containers._known.in_worker_process = False
     containers._known.modules.clear()
 
@@ -52,9 +47,8 @@ def forget(monkeypatch: Any) -> None:
     """Let what is known of functions be found anew, as in a process that has made no sample."""
     monkeypatch.setattr(containers, "_known", containers._Known())
     monkeypatch.setattr(containers, "_tables", {})
-    monkeypatch.setattr(draws, "_compared", {})
-    monkeypatch.setattr(box_crops, "_agreeing", {})
-    monkeypatch.setattr(tensor_colors, "_agreeing", {})
+    of_files = {key: agrees for key, agrees in overrides.results.items() if "fastload.native" in key[0]}
+    monkeypatch.setattr(overrides, "results", of_files)
     for kernels in _utils._KERNEL_REGISTRY.values():
         monkeypatch.delitem(kernels, containers.DeferredTensor, raising=False)
     monkeypatch.delitem(sys.modules, "fastload.late.kernels", raising=False)

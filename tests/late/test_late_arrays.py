@@ -39,6 +39,7 @@ from whole_images import (
 )
 
 import fastload
+from fastload.base import overrides
 from fastload.cache import shared
 from fastload.late import arrays
 from fastload.native import jpeg as native_jpeg
@@ -113,15 +114,6 @@ def test_libjpegs_warnings_are_printed_as_without_us(library, cache, capfd):
         assert said(fastload.DataLoader, cache=cache) == expected
     finally:
         shared.forget()
-
-
-def test_a_function_that_nobody_may_replace_stays(monkeypatch):
-    class ReadOnly:
-        function = property(lambda self: len)
-
-    monkeypatch.setattr(cv2, "read_only", ReadOnly(), raising=False)
-    arrays._replace("cv2.read_only.function", arrays._imdecode, (arrays.JPEG,), "a function")
-    assert cv2.read_only.function is len
 
 
 def files() -> Iterator[tuple[str, bytes]]:
@@ -267,17 +259,9 @@ def test_a_name_that_was_imported_before_is_not_reached(folder: Path) -> None:
     assert samples_of(lambda i: seen(lambda: imread_by_name(path))) == ([seen(lambda: cv2.imread(path))] * 2, {})
 
 
-def _patch_opencv(worker_id: int) -> None:
-    cv2.imread = lambda path: "patched"  # type: ignore[assignment]
-
-
-def test_a_function_that_somebody_else_has_replaced_is_left_alone(folder: Path) -> None:
-    path = str(folder / "0False.jpg")
-    assert samples_of(lambda i: cv2.imread(path), worker_init_fn=_patch_opencv) == (["patched"] * 2, {})
-
-
 def _refuse_to_compare(worker_id: int) -> None:
-    arrays.agrees = lambda *_: False  # type: ignore[assignment]
+    for one in arrays.OVERRIDES:
+        one.compare = lambda *_: False  # type: ignore[method-assign]
 
 
 class Twice(Sized):
@@ -317,7 +301,7 @@ class Damaged:
         self.is_damaged = is_damaged
 
     def __call__(self, worker_id: int) -> None:
-        arrays.compared.clear()
+        overrides.results.clear()
         for name in ("pixels_of_jpeg", "row_of_jpeg"):
             setattr(native_jpeg, name, functools.partial(self.made, getattr(native_jpeg, name)))
         png.write_whole = functools.partial(self.written, png.write_whole)
@@ -394,8 +378,9 @@ def test_opencv_decodes_by_itself_where_the_environment_limits_its_images(
 ) -> None:
     monkeypatch.setenv(limit, "1000000")
     kinds, _ = samples_of(lambda i: [type(cv2.imread).__name__, type(torch.ops.image.decode_jpeg._op).__name__])
-    assert kinds == [["builtin_function_or_method", "Door"]] * 2
-    assert next(arrays.in_words(None)) == f"cv2 decode by themselves: {limit} is set, which OpenCV alone follows"
+    assert kinds == [["builtin_function_or_method", "_InPlaceOfBuiltin"]] * 2
+    words = f"cv2 in worker processes is as it was: {limit} is set, which OpenCV alone follows"
+    assert words in overrides.in_words()
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png"])
@@ -505,7 +490,7 @@ def test_explain_says_what_is_decoded_in_place_of_others_and_what_is_not(monkeyp
     monkeypatch.delattr(module, "imread")
     assert "made_up_module," not in explained()
     monkeypatch.setattr(arrays, "processor_level", lambda: "plain")
-    assert "decode by themselves: without AVX2" in explained()
+    assert "cv2 in worker processes is as it was: without AVX2" in explained()
 
 
 @pytest.mark.slow

@@ -16,9 +16,10 @@ from test_late_containers import seen
 from torch.overrides import TorchFunctionMode
 from torchvision import tv_tensors
 from torchvision.transforms import v2
-from torchvision.transforms.v2 import _geometry
 
-from fastload.late import box_crops
+from fastload.base import overrides
+from fastload.late import draws as box_crops
+from fastload.late.scope import thread
 
 ORIGINAL = v2.RandomIoUCrop.make_params
 
@@ -34,13 +35,13 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
 
     def noted(*arguments: Any) -> Any:
         made = draw(*arguments)
-        if box_crops.thread.scope is not None:
+        if thread.scope is not None:
             found.append(made is not None)
         return made
 
     monkeypatch.setattr(box_crops, "_drawn", noted)
     put_back()
-    box_crops.prepare()
+    overrides.install({})
     yield found
     put_back()
 
@@ -165,12 +166,12 @@ def test_classes_of_ones_own_and_modes_are_left_to_torchvision(drawn: list[bool]
 
 
 def test_where_both_ways_differ_the_original_draws(drawn: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box_crops, "_agreeing", {})
+    monkeypatch.setattr(overrides, "results", {})
     monkeypatch.setattr(box_crops, "_most_overlap", lambda *edges: 0.95)
     state = torch.get_rng_state()
     as_sample(lambda: outcome(v2.RandomIoUCrop(), BOXES))
     torch.set_rng_state(state)
-    assert not box_crops._agrees(v2.RandomIoUCrop, ORIGINAL, _geometry)
+    assert not box_crops.OVERRIDES[0].agrees()
     assert torch.equal(torch.get_rng_state(), state)
     for seed in range(5):
         assert_equal(v2.RandomIoUCrop(), BOXES, seed)

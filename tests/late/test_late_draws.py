@@ -14,6 +14,7 @@ from PIL import Image
 from torchvision import transforms as v1
 from torchvision.transforms import InterpolationMode, v2
 
+from fastload.base import overrides
 from fastload.late import LateSamples, draws
 
 
@@ -158,10 +159,10 @@ def test_a_transform_that_replaces_a_function_is_followed_by_those_behind_it(ver
 
 
 @pytest.fixture
-def compared(monkeypatch) -> dict[type, Any]:
+def compared(monkeypatch) -> dict[Any, bool]:
     """What was compared in this process: nothing yet."""
-    monkeypatch.setattr(draws, "_compared", {})
-    return draws._compared
+    monkeypatch.setattr(overrides, "results", {})
+    return overrides.results
 
 
 def test_the_classes_draw_as_they_do_here_and_comparing_leaves_the_generator_as_it_was(compared):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import sys
+import types
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, get_type_hints
@@ -25,12 +27,17 @@ from torchvision.transforms import _functional_tensor
 from torchvision.transforms.v2 import functional
 from torchvision.transforms.v2.functional import _color
 
+from fastload.base import overrides
+from fastload.base.overrides import Override
 from fastload.late import tensor_colors
-from fastload.late.scope import thread
 
 FUNCTIONS: dict[str, Any] = {
-    **{name: getattr(functional, name) for name in tensor_colors.KNOWN_2},
-    **{f"{name}, version 1": getattr(_functional_tensor, name) for name in tensor_colors.KNOWN_1},
+    **{name: getattr(functional, name) for name in tensor_colors.KNOWN},
+    **{
+        f"{name}, version 1": getattr(_functional_tensor, name)
+        for name, one in tensor_colors.KNOWN.items()
+        if 1 in one.versions
+    },
 }
 ARGUMENTS: dict[str, Any] = {
     "adjust_brightness": 1.1,
@@ -50,8 +57,14 @@ def call(name: str, image: Any, *values: Any, **named: Any) -> Any:
 
 
 def known_of(name: str) -> tensor_colors.Known:
+    return tensor_colors.KNOWN[name.removesuffix(", version 1")]
+
+
+def override_of(name: str) -> Override:
+    """Return that of plain tensors."""
     plain = name.removesuffix(", version 1")
-    return (tensor_colors.KNOWN_2 if plain == name else tensor_colors.KNOWN_1)[plain]
+    path = f"{tensor_colors._V1}.{plain}" if plain != name else f"{tensor_colors._V2}.{plain} of torch.Tensor"
+    return next(one for one in tensor_colors.OVERRIDES if one.path == path)
 
 
 def value_of(name: str) -> Any:
@@ -71,20 +84,20 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """
     made: list[str] = []
 
-    def noted(name: str, change: tensor_colors.Change) -> tensor_colors.Change:
-        def make(original: Any, image: Tensor, value: Any) -> Tensor | None:
-            found = change(original, image, value)
-            if found is not None and thread.scope is not None:
+    def noted(name: str, make: Any) -> Any:
+        def noting(*arguments: Any, **named: Any) -> Any:
+            found = make(*arguments, **named)
+            if found is not None:
                 made.append(name)
             return found
 
-        return make
+        return noting
 
-    for known, form in ((tensor_colors.KNOWN_2, "{}"), (tensor_colors.KNOWN_1, "{}, version 1")):
-        for name, one in known.items():
-            monkeypatch.setitem(known, name, one._replace(change=noted(form.format(name), one.change)))
+    for one in tensor_colors.OVERRIDES:
+        name = f"{one.name}, version 1" if one.library == tensor_colors._V1 else one.owner.partition(":")[2]
+        monkeypatch.setattr(one, "make", noted(name, one.make))
     put_back()
-    tensor_colors.prepare()
+    overrides.install({})
     yield made
     put_back()
 
@@ -127,7 +140,7 @@ def test_functions_that_were_replaced_are_scripted_and_give_the_same(transform: 
 
 @each_function
 def test_functions_that_were_replaced_are_read_as_torchvisions(name: str) -> None:
-    registered = {name: REGISTRY[FUNCTIONS[name]][Tensor] for name in tensor_colors.KNOWN_2}
+    registered = {name: REGISTRY[FUNCTIONS[name]][Tensor] for name in tensor_colors.KNOWN}
     stand_in = registered.get(name) or getattr(_functional_tensor, name.removesuffix(", version 1"))
     original = original_of(name)
     assert stand_in is not original
@@ -236,7 +249,11 @@ def test_in_modes_and_transforms_of_functions_torchvisions_own_run(name: str, ch
 
 
 @each_function
-def test_a_function_that_makes_something_else_stays_in_its_place(name: str, changed: list[str]) -> None:
+def test_a_function_that_makes_something_else_stays_in_its_place(
+    name: str, changed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overrides, "results", {})
+
     def one_other(image: Tensor, value: Any) -> Tensor:
         made = original_of(name)(image, value).clone()
         made[0, 0, 0] ^= 1
@@ -249,14 +266,17 @@ def test_a_function_that_makes_something_else_stays_in_its_place(name: str, chan
         raise RuntimeError("it fails")
 
     for function in (one_other, other_strides, fails):
-        assert not tensor_colors.agrees(known_of(name), function)
-        run = tensor_colors._around(function, known_of(name), function, Tensor)
-        assert_equal(lambda run=run: run(picture(), value_of(name)))
+        space: Any = types.SimpleNamespace(function=function)
+        monkeypatch.setitem(sys.modules, "space", space)
+        override = Override("space", "space", "function", "", self_test=override_of(name).self_test)
+        assert not override.compare()
+    overrides.results[override_of(name).path,] = False
+    assert_equal(lambda: call(name, picture(), value_of(name)))
     assert not changed
 
 
 def test_hues_that_are_computed_in_another_way_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = tensor_colors.KNOWN_1["adjust_hue"], tensor_colors.KNOWN_2["adjust_hue"]
+    first, second = (tensor_colors._Color(tensor_colors.KNOWN["adjust_hue"], version) for version in (1, 2))
 
     def in_the_form_of_1(image: Tensor, factor: float) -> Tensor:
         return _color.adjust_hue_image(image, factor).permute(1, 2, 0).contiguous().permute(2, 0, 1)
@@ -267,19 +287,22 @@ def test_hues_that_are_computed_in_another_way_are_told_apart(monkeypatch: pytes
     def divided(image: Tensor, dtype: Any, scale: bool) -> Tensor:
         return image.to(dtype) / 255 if dtype.is_floating_point else by_torch(image, dtype, scale)
 
-    assert tensor_colors._makes_the_same(second, _color.adjust_hue_image)
-    assert not tensor_colors._makes_the_same(first, in_the_form_of_1)
-    assert not tensor_colors._makes_the_same(second, in_the_form_of_2)
+    def same(one: tensor_colors._Color, function: Any) -> bool:
+        return one.makes_the_same(types.SimpleNamespace(original=function))  # type: ignore[arg-type]
+
+    assert same(second, _color.adjust_hue_image)
+    assert not same(first, in_the_form_of_1)
+    assert not same(second, in_the_form_of_2)
     by_torch = _color.to_dtype_image
     monkeypatch.setattr(_color, "to_dtype_image", divided)
-    assert not tensor_colors._makes_the_same(second, _color.adjust_hue_image)
+    assert not same(second, _color.adjust_hue_image)
 
 
 def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(
     changed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensor_colors, "_fused", lambda: None)
-    monkeypatch.setattr(tensor_colors, "_agreeing", {})
-    for name in tensor_colors.KNOWN_2:
+    monkeypatch.setattr(tensor_colors, "_fused", lambda version: None)
+    monkeypatch.setattr(overrides, "results", {})
+    for name in tensor_colors.KNOWN:
         assert_equal(lambda name=name: call(name, picture(), value_of(name)))
     assert changed == ["adjust_brightness", "adjust_hue", "permute_channels"]

@@ -17,7 +17,7 @@ from fastload.late.tensor_colors import _fused
 from fastload.native import LEVELS, distort
 
 levels = st.sampled_from(LEVELS)
-FUSED = bool(_fused())
+FUSED = bool(_fused(2))
 
 CHANGES: dict[str, tuple[Callable[[Tensor, Any, str], Tensor], Callable[[Tensor, Any], Tensor]]] = {
     "saturation": (

@@ -1,0 +1,387 @@
+"""The names of other libraries that give way to fastload's: one table that installs, compares, lists and undoes them.
+
+A module that knows what to do in a name's place has an :class:`Override` of it in its tuple ``OVERRIDES``, and is named
+in :data:`MODULES`. All follow the same rules:
+
+* A name that a user or another library has replaced stays as it is, and so does one that cannot be replaced or that
+  this version lacks: slower, told by ``loader.explain()``, and never an error.
+* ``make`` returns None for whatever it does not know: then the original is called, with the same arguments.
+* Before it is used, what ``make`` returns is compared with what the original returns (:meth:`Override.agrees`).
+* Who reads the replacement finds what the original has: its source, signature and globals.
+* ``FASTLOAD_OVERRIDES=0`` installs none of them; ``fastload doctor --overrides`` lists them.
+
+To replace one more function, write what takes its place, and an entry. For ``json.loads`` in workers::
+
+    def _loaded(override: Override, text: Any, **named: Any) -> Any:
+        return own_loads(text) if type(text) is str and not named and override.agrees() else None
+
+    def _is_same(override: Override) -> bool:
+        return own_loads(TEXT) == override.original(TEXT)
+
+    OVERRIDES = (Override("json", "json", "loads", "texts are parsed sooner", _loaded, _is_same),)
+
+Add a new module to :data:`MODULES`. What is to be another one only while a sample is made is a
+:class:`fastload.late.originals.SampleOverride`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import itertools
+import os
+import pkgutil
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..errors import ConfigError, one_line
+
+VARIABLE = "FASTLOAD_OVERRIDES"
+WORKERS, PROCESS = "worker processes", "every process that loads samples"
+"""Where overrides are active."""
+MODULES = {
+    "cv2": ("fastload.late.arrays",),
+    "torchvision.io": ("fastload.late.arrays",),
+    "torchcodec.decoders": ("fastload.late.arrays",),
+    "PIL.ImageEnhance": ("fastload.late.colors",),
+    "torchvision.transforms._functional_pil": ("fastload.late.colors",),
+    "torchvision.transforms._functional_tensor": ("fastload.late.tensor_colors",),
+    "torchvision.transforms.v2": ("fastload.late.draws",),
+    "torchvision.transforms.v2.functional": ("fastload.late.colors", "fastload.late.tensor_colors"),
+}
+"""By library: the modules whose ``OVERRIDES`` a worker process installs once the library is imported."""
+OTHER_MODULES = "fastload.late.opener", "fastload.late.containers"
+"""Modules that install their ``OVERRIDES`` themselves."""
+TRIED_WITH = {
+    "torch": "2.6 to 2.15", "torchvision": "0.21 to 0.29", "PIL": "10.1 to 13.0", "cv2": "4.10 to 5.0",
+}  # fmt: skip
+"""By package: versions with which its overrides were tried. With others too, each compares itself."""
+
+
+def _are_on() -> bool:
+    wish = os.environ.get(VARIABLE, "1")
+    if wish not in ("", "0", "1"):
+        raise ConfigError(f"{VARIABLE} must be 0 (no name of another library is replaced) or 1, got {wish!r}")
+    return wish != "0"
+
+
+ON = _are_on()
+"""Whether names of other libraries may be replaced."""
+results: dict[tuple[Any, ...], bool] = {}
+"""Whether fastload makes the same as other libraries: by what was compared. Workers get it from their parent."""
+
+
+def agreed(key: tuple[Any, ...], compare: Callable[[], Any]) -> bool:
+    """Return the result of a comparison, which is made once; torch's generator is left as it was."""
+    if key not in results:
+        state = torch.get_rng_state()
+        try:
+            results[key] = bool(compare())
+        finally:
+            torch.set_rng_state(state)
+    return results[key]
+
+
+def compared(compare: Callable[..., bool]) -> Callable[..., bool]:
+    """Make a comparison once for the same arguments: a decorator. See :data:`results`."""
+
+    @functools.wraps(compare)
+    def known(*arguments: Any) -> bool:
+        return agreed((compare.__module__, compare.__name__, *arguments), lambda: compare(*arguments))
+
+    return known
+
+
+_MISSING: Any = object()
+
+
+@dataclass(eq=False)
+class Override:
+    """A name of another library, and what takes its place."""
+
+    library: str
+    """The module that must be imported."""
+    owner: str
+    """What has the name, a module, class or mapping: ``module`` or ``module:name``."""
+    name: str
+    purpose: str
+    """In one line."""
+    make: Callable[..., Any] | None = None
+    """``make(override, *args, **named)`` returns what the original would, or None: the original is to be called."""
+    self_test: Callable[..., bool] | None = None
+    """``self_test(override, *case)`` compares it with ``override.original``."""
+    where: str = WORKERS
+    needs: Callable[[], str | None] = field(default=lambda: None)
+    """Returns why fastload has nothing in its place on this machine; None where it has."""
+    is_installed: bool = field(default=False, init=False)
+    _own: Any = field(default=None, init=False)
+    _before: Any = field(default=_MISSING, init=False)
+    """What the owner itself had under the name."""
+
+    @functools.cached_property
+    def path(self) -> str:
+        """The name with that of its owner."""
+        return f"{self.owner}.{self.name}".replace(":", ".")
+
+    @property
+    def package(self) -> str:
+        """The package that has the name."""
+        return self.owner.partition(":")[0].partition(".")[0]
+
+    def place(self) -> tuple[Any, Any]:
+        """Return the owner, and the name or, in a mapping, the key."""
+        return pkgutil.resolve_name(self.owner), self.name
+
+    def found(self) -> Any:
+        """Return what is there now.
+
+        Raises:
+            Exception: this version has no such thing.
+        """
+        owner, name = self.place()
+        return owner[name] if isinstance(owner, MutableMapping) else getattr(owner, name)
+
+    @property
+    def original(self) -> Any:
+        """What the library has under the name, also while ours stands there."""
+        found = self._own if self.is_installed else self.found()
+        return getattr(found, "stands_for", found)
+
+    def is_original(self, found: Any) -> bool:
+        """Whether it is what the library itself has under the name."""
+        return isinstance(unwrapped(found), types.BuiltinFunctionType) or is_written_in(found, self.package)
+
+    def is_active(self) -> bool:
+        """Whether it is to act on a call; else the original is called."""
+        return True
+
+    def agrees(self, *case: Any) -> bool:
+        """Return whether both make the same, compared at the first question."""
+        return self.self_test is None or agreed((self.path, *case), lambda: self.compare(*case))
+
+    def compare(self, *case: Any) -> bool:
+        """Compare both; False where that fails."""
+        assert self.self_test is not None
+        try:
+            return bool(self.self_test(self, *case))
+        except Exception:
+            return False
+
+    def cases(self, *, usual: bool) -> Iterable[tuple[Any, ...]]:
+        """Return the arguments of :meth:`agrees`: all, or those that are compared before workers start."""
+        return [] if self.self_test is None or usual else [()]
+
+    def stand_in(self, original: Any) -> Any:
+        """Return what is to stand in the original's place."""
+
+        @in_place_of(original)
+        def run(*args: Any, **named: Any) -> Any:
+            # Asked first, so that torch.compile sees nothing but the original.
+            if torch.compiler.is_compiling() or not self.is_active():
+                return original(*args, **named)
+            assert self.make is not None
+            made = self.make(self, *args, **named)
+            return original(*args, **named) if made is None else made
+
+        return run
+
+    def why_not(self) -> str | None:
+        """Return why the original stays; None where it is replaced, or can be."""
+        if self.is_installed:
+            return None
+        reason = self.needs() if ON else f"{VARIABLE}=0"
+        if reason is not None:
+            return reason
+        try:
+            found = self.found()
+        except Exception:  # whatever another version raises
+            return f"this version of {self.package} has no {self.path}"
+        if not self.is_original(found):
+            who = getattr(found, "__qualname__", None) or type(found).__qualname__
+            return f"it was replaced by {getattr(found, '__module__', '?')}.{who}, which is called"
+        try:
+            self._set(found)
+            self._put_back()
+        except (AttributeError, TypeError) as error:
+            return f"it cannot be replaced: {one_line(error)}"
+        return None
+
+    def install(self) -> None:
+        """Replace the name, unless :meth:`why_not` says why not."""
+        if not self.is_installed and self.why_not() is None:
+            self._own = self.stand_in(self.found())
+            self._set(self._own)
+            self.is_installed = True
+
+    def undo(self) -> None:
+        """Put the original back, unless somebody has replaced ours since."""
+        if self.is_installed and self.found() is self._own:
+            self._put_back()
+        self.is_installed = False
+
+    def _set(self, value: Any) -> None:
+        owner, name = self.place()
+        if isinstance(owner, MutableMapping):
+            self._before, owner[name] = owner[name], value
+        else:
+            self._before = getattr(owner, "__dict__", {}).get(name, _MISSING)  # a class may inherit it
+            setattr(owner, name, value)
+
+    def _put_back(self) -> None:
+        owner, name = self.place()
+        if isinstance(owner, MutableMapping):
+            owner[name] = self._before
+        elif self._before is _MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, self._before)
+
+
+_waiting = dict(MODULES)
+
+
+def _of(library: str) -> Iterator[Override]:
+    for module in MODULES[library]:
+        yield from (one for one in importlib.import_module(module).OVERRIDES if one.library == library)
+
+
+def install(known: Mapping[tuple[Any, ...], bool]) -> None:
+    """Install the overrides of the libraries that are imported. A worker process calls it when it begins a chunk.
+
+    ``known``: what :func:`compare_usual` returned in its parent.
+    """
+    for library in [one for one in _waiting if is_imported(one)]:
+        results.update(known)
+        if _waiting.pop(library, None) is not None:  # no other thread does it
+            for one in _of(library):
+                one.install()
+
+
+def compare_usual() -> Mapping[tuple[Any, ...], bool]:
+    """Compare what most workers ask for, of the libraries that are imported; return all results."""
+    for one in itertools.chain(*map(_of, filter(is_imported, MODULES))):
+        cases = list(one.cases(usual=True))
+        if cases and one.why_not() is None:
+            for case in cases:
+                one.agrees(*case)
+    return results
+
+
+def undo() -> None:
+    """Undo what :func:`install` has done."""
+    for one in itertools.chain(*map(_of, MODULES.keys() - _waiting.keys())):
+        one.undo()
+    _waiting.update(MODULES)
+
+
+def table() -> Iterator[tuple[str, Override]]:
+    """Yield all overrides, each with the module that has it. The modules are imported."""
+    for module in dict.fromkeys([*itertools.chain(*MODULES.values()), *OTHER_MODULES]):
+        yield from ((module, one) for one in importlib.import_module(module).OVERRIDES)
+
+
+def in_words() -> Iterator[str]:
+    """Yield what workers do not replace though its library is imported, and why, for ``explain()``."""
+    if not ON:
+        yield f"{VARIABLE}=0: no name of another library is replaced"
+    for library in filter(is_imported, MODULES if ON else ()):
+        reasons = {one.path: reason for one in _of(library) if (reason := one.why_not()) is not None}
+        for reason in dict.fromkeys(reasons.values()):
+            paths = [path for path in reasons if reasons[path] == reason]
+            names = library if len(paths) == len(list(_of(library))) else ", ".join(paths)
+            yield f"{names} in worker processes is as it was: {reason}"
+
+
+def is_imported(name: str) -> bool:
+    """Whether a module is imported, and not just being imported by another thread."""
+    module = sys.modules.get(name)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+class _InPlaceOfBuiltin:
+    """What stands in the place of a function of C."""
+
+    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, original, updated=())
+        self.stands_for, self._call = original, call
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._call(*args, **named)
+
+    def __repr__(self) -> str:
+        return repr(self.stands_for)
+
+    def __reduce__(self) -> Any:
+        return self.stands_for.__reduce__()  # OpenCV's by their names; operators cannot be pickled
+
+
+def in_place_of(original: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that makes a function such that it can stand in for another function.
+
+    What reads the other one finds in it what it would find there: signature, source, annotations, name and module; and
+    its globals too, since ``torch.jit.script`` compiles the source of ``__wrapped__`` with the wrapper's globals.
+    """
+
+    def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+        written = inspect.unwrap(original)
+        if not isinstance(written, types.FunctionType):
+            return _InPlaceOfBuiltin(original, function)
+        code, closure = _calling(function)
+        made: Any = types.FunctionType(code, written.__globals__, closure=closure)
+        functools.update_wrapper(made, original)
+        made.__signature__ = inspect.signature(original)  # inspect.getfullargspec() looks at nothing wrapped
+        made.stands_for = original
+        return made  # type: ignore[no-any-return]
+
+    return stand_in
+
+
+def _calling(function: Callable[..., Any]) -> tuple[types.CodeType, Any]:
+    """Return the code, without a global name, and the closure of what calls a function."""
+
+    def _stand_in(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    return _stand_in.__code__, _stand_in.__closure__
+
+
+_CODE = _calling(print)[0]
+
+
+def unwrapped(function: Any) -> Any:
+    """Return the function that fastload's profiler has put others around."""
+    while hasattr(function, "__wrapped__") and _package_of(function) == "fastload":
+        function = function.__wrapped__
+    return function
+
+
+def is_written_in(function: Any, *packages: str) -> bool:
+    """Whether a function, and all that it says it wraps, was written in one of these packages. None was not.
+
+    Its ``__module__`` does not tell: functools.wraps copies that of the wrapped function.
+    """
+    while True:
+        if isinstance(function, property):
+            function = function.fget
+        function = getattr(function, "__func__", function)  # of a bound method
+        if _package_of(function) not in packages:
+            return False
+        function = getattr(function, "__wrapped__", None)
+        if function is None:
+            return True
+
+
+def _package_of(function: Any) -> str:
+    kind = type(function)  # not `__class__`: a wrapper may say that it is what it wraps
+    if kind is types.FunctionType:
+        # By its globals a stand-in would be the other function's.
+        module = __name__ if function.__code__ is _CODE else function.__globals__.get("__name__")
+    else:
+        module = function.__module__ if issubclass(kind, (types.BuiltinFunctionType, type)) else kind.__module__
+    return str(module).partition(".")[0]

@@ -1,0 +1,163 @@
+"""A name of a library gives way to ours: how one is written, what it keeps, and the switch."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fastload.base import overrides
+from fastload.base.overrides import Override
+
+LIBRARY = """
+import torch
+
+def doubled(values: torch.Tensor, times: int = 1) -> torch.Tensor:
+    for _ in range(times):
+        values = values + values
+    return values
+
+class Kind:
+    def run(self, value):
+        return value + 1
+
+class Inherits(Kind):
+    pass
+
+class Fixed:
+    __slots__ = ()
+    function = property(lambda self: doubled)
+
+fixed = Fixed()
+functions = {"doubled": doubled}
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A library of one module."""
+    (tmp_path / "made_library.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(overrides, "results", {})
+    yield importlib.import_module("made_library")
+    sys.modules.pop("made_library")
+
+
+def ours(override: Override, values: Any, times: int = 1) -> Any:
+    """Do what ``doubled`` does, but for one number of times."""
+    return values * 2**times if times != 7 and override.agrees() else None
+
+
+def is_same(override: Override) -> bool:
+    torch.randn(3)
+    values = torch.arange(3)
+    return torch.equal(override.original(values, 2), values * 4)
+
+
+def doubled(**options: Any) -> Override:
+    return Override("made_library", "made_library", "doubled", "a test", ours, is_same, **options)
+
+
+def test_ours_is_called_where_it_agrees_and_the_original_else(library):
+    override, state = doubled(), torch.get_rng_state()
+    override.install()
+    assert library.doubled(torch.ones(2), times=3).tolist() == [8, 8]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert overrides.results == {("made_library.doubled",): True}
+    assert library.doubled(torch.ones(1), 7).item() == 128
+    override.undo()
+    assert library.doubled is override.original
+
+
+@pytest.mark.parametrize("test", [lambda override: False, lambda override: 1 / 0])
+def test_where_a_self_test_fails_the_original_is_called(library, test):
+    override = doubled()
+    override.self_test = test
+    override.make = lambda override, values: "ours" if override.agrees() else None
+    override.install()
+    assert library.doubled(torch.ones(1)).item() == 2
+    assert overrides.results == {("made_library.doubled",): False}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_a_replacement_is_read_and_scripted_as_the_original(library):
+    original, override = library.doubled, doubled()
+    override.install()
+    for read in (inspect.signature, inspect.getsource, inspect.getfullargspec, inspect.getdoc):
+        assert read(library.doubled) == read(original)
+    assert torch.jit.script(library.doubled)(torch.ones(1), 3).item() == 8
+    assert torch.compile(library.doubled, backend="eager")(torch.ones(1)).item() == 2
+
+
+def test_a_method_that_a_class_inherits_is_its_own_until_it_is_undone(library):
+    override = Override("made_library", "made_library:Inherits", "run", "a test", lambda override, self, value: "ours")
+    override.install()
+    assert (library.Inherits().run(1), library.Kind().run(1)) == ("ours", 2)
+    override.undo()
+    assert "run" not in vars(library.Inherits)
+    assert library.Inherits().run(1) == 2
+
+
+def test_an_entry_of_a_mapping_is_replaced(library):
+    override = Override("made_library", "made_library:functions", "doubled", "a test", ours, is_same)
+    override.install()
+    assert library.functions["doubled"] is not library.doubled
+    override.undo()
+    assert library.functions["doubled"] is library.doubled
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "words"),
+    [
+        ("made_library", "missing", "this version of made_library has no made_library.missing"),
+        ("made_library:Kind.missing", "run", "this version of made_library has no made_library.Kind.missing.run"),
+        ("made_library:fixed", "function", "it cannot be replaced: AttributeError"),
+        ("made_library", "torch", "it was replaced by ?.module, which is called"),
+    ],
+)
+def test_what_cannot_be_replaced_is_told_and_is_no_error(library, owner, name, words):
+    override = Override("made_library", owner, name, "a test", ours)
+    override.install()
+    assert not override.is_installed
+    assert (override.why_not() or "").startswith(words)
+
+
+def test_workers_take_what_their_parent_has_compared(library, monkeypatch):
+    override = doubled()
+    monkeypatch.setattr(override, "cases", lambda *, usual: [()] if usual else [])
+    monkeypatch.setattr(library, "OVERRIDES", (override,), raising=False)
+    monkeypatch.setattr(overrides, "MODULES", {"made_library": ("made_library",), "not_imported": ("none",)})
+    monkeypatch.setattr(overrides, "_waiting", dict(overrides.MODULES))
+    known = dict(overrides.compare_usual())
+    assert known == {("made_library.doubled",): True}
+    monkeypatch.setattr(overrides, "results", {})
+    override.compare = None  # type: ignore[assignment]
+    for _ in range(2):
+        overrides.install(known)
+        assert library.doubled(torch.ones(1)).item() == 2
+    assert list(overrides._waiting) == ["not_imported"]
+    assert list(overrides.in_words()) == []
+    overrides.undo()
+    assert library.doubled is override.original
+
+
+def test_every_entry_says_what_for_and_no_name_is_replaced_twice():
+    found = [one for _, one in overrides.table()]
+    assert len({one.path for one in found}) == len(found) > 25
+    assert all(one.purpose and one.path for one in found)
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize(("value", "said"), [("0", "False"), ("1", "True"), ("", "True"), ("off", "ConfigError")])
+def test_the_variable_switches_them_and_other_values_are_errors(value, said, monkeypatch):
+    monkeypatch.setenv("FASTLOAD_OVERRIDES", value)
+    code = "import fastload; fastload.DataLoader([1]); from fastload.base import overrides; print(overrides.ON)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said in (done.stdout.strip() or done.stderr)
+    assert value != "off" or "FASTLOAD_OVERRIDES must be 0 (no name of another library" in done.stderr

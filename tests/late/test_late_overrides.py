@@ -1,0 +1,420 @@
+"""All overrides of images' libraries: the originals that users replace are called, and so are those that these call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import pkgutil
+import types
+import unittest.mock
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from comparing import as_sample, jpeg, opened
+from kit.datasets import Made
+from PIL import ImageEnhance
+from replacing import forget, put_back, replaced
+from test_late_containers import norm, seen
+from test_late_tensors import PLAIN, pair, to_float
+from torchvision import transforms as v1
+from torchvision import tv_tensors
+from torchvision.transforms import _functional_pil, _functional_tensor, v2
+from torchvision.transforms.v2 import functional
+
+import fastload
+from fastload.base import overrides
+from fastload.base.compat import process
+from fastload.base.overrides import Override
+from fastload.errors import ConfigError
+from fastload.late import opener, tensor_colors
+from fastload.late.samples import materialize
+
+pytestmark = pytest.mark.usefixtures("as_in_a_worker")
+
+VERSION_1 = v1.Compose([v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), norm()])
+VERSION_2 = v2.Compose([
+    v2.ToImage(), v2.RandomCrop(100, pad_if_needed=True), v2.RandomResizedCrop(70), v2.Resize((66, 64)),
+    v2.CenterCrop(60), v2.RandomHorizontalFlip(1.0), to_float(), norm(v2),
+])  # fmt: skip
+
+
+def version_1(image: Any) -> Any:
+    return VERSION_1(image.convert("RGB"))
+
+
+def version_2(image: Any) -> Any:
+    image = image.convert("RGB")
+    of_tensors = v2.Compose(VERSION_2.transforms[1:])
+    return VERSION_2(image), pair(VERSION_2)(image), of_tensors(PLAIN(image)), of_tensors(tv_tensors.Image(image))
+
+
+def by_pillow(image: Any) -> Any:
+    return image.convert("RGB").crop((0, 0, 60, 59)).resize((50, 50)).transpose(0)
+
+
+def enhanced(image: Any) -> Any:
+    made = [kind(image.convert("RGB")).enhance(0.3) for kind in (ImageEnhance.Color, ImageEnhance.Contrast)]
+    return *made, _functional_pil.adjust_hue(image.convert("RGB"), 0.2)
+
+
+def saturated(image: Any) -> Any:
+    tensor = PLAIN(image)
+    return functional.adjust_saturation(tensor, 0.5), _functional_tensor.adjust_saturation(tensor, 0.5)
+
+
+BY_IOU = v2.Compose([v2.ToImage(), v2.RandomIoUCrop()])
+_FUNCTIONAL, _V2 = "torchvision.transforms.functional", "torchvision.transforms.v2"
+METHODS = [f"PIL.Image.Image.{name}" for name in ("convert", "crop", "resize", "transpose")]
+PLACES: dict[Callable[[Any], Any], list[Any]] = {
+    version_1: [
+        *(f"{_FUNCTIONAL}.{name}" for name in ("to_tensor", "normalize", "resized_crop")),
+        "torchvision.transforms.transforms.Normalize.forward",
+        "torchvision.transforms.transforms.RandomHorizontalFlip.forward",
+        "torchvision.transforms.transforms.RandomResizedCrop.get_params",
+        *(f"torch.{name}" for name in ("from_numpy", "log", "tensor")),
+        *("torch.as_tensor", "torch.nn.Module._call_impl", "numpy.array"),
+    ],
+    version_2: [
+        *(f"{_V2}.functional.{name}" for name in ("resize", "center_crop", "pad")),
+        *(f"{_V2}.CenterCrop.transform", f"{_V2}.RandomResizedCrop.make_params"),
+    ],
+    by_pillow: [
+        *METHODS,
+        *(f"PIL.Image.Image.{name}" for name in ("_new", "_crop", "load")),
+        *(f"PIL.JpegImagePlugin.JpegImageFile.{name}" for name in ("convert", "load_prepare", "load_read", "load_end")),
+        "PIL.Image.open",
+    ],
+    enhanced: [
+        *("PIL.Image.blend", "PIL.Image.merge", "PIL.ImageStat.Stat"),
+        *("PIL.ImageEnhance._Enhance.enhance", "PIL.ImageEnhance.Color.__init__"),
+    ],
+    saturated: [f"{_V2}.functional._color._blend", "torchvision.transforms._functional_tensor._blend"],
+    pair(BY_IOU): [f"{_V2}._geometry.box_iou"],
+}
+CASES = [(place, run) for run, places in PLACES.items() for place in places]
+
+
+def other(made: Any) -> Any:
+    """Return something else than a function of the user's is to return, if that can be."""
+    if isinstance(made, (torch.Tensor, np.ndarray)):
+        return 255 - made if made.dtype in (torch.uint8, np.uint8) else made + 0.1
+    return not made if isinstance(made, bool) else made
+
+
+def outcome_of(run: Callable[[Any], Any], *, late: bool) -> Any:
+    """Return what a function makes of an image, or raises."""
+    torch.manual_seed(0)
+
+    def make() -> Any:
+        try:
+            return run(opened(jpeg(80, 60)))
+        except Exception as error:
+            return error
+
+    return seen(as_sample(make) if late else make())
+
+
+class Replacement:
+    """Calls a function, returns something else, and counts the calls."""
+
+    def __init__(self, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place, self.monkeypatch, self.num_calls = place, monkeypatch, 0
+        # Late decoding calls it itself, to compare or to draw.
+        self.is_called_more = isinstance(place, str) and place.startswith(("torch.", "numpy.", "PIL.Image.blend"))
+
+    def __enter__(self) -> None:
+        self._context = self.monkeypatch.context()
+        patch = self._context.__enter__()
+        if not isinstance(self.place, str):
+            patch.setitem(*self.place, self._around(self.place[0][self.place[1]]))
+            return
+        own = self._around(pkgutil.resolve_name(self.place))
+        patch.setattr(self.place, staticmethod(own) if self.place.endswith("get_params") else own)
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.__exit__(*error)
+
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def called(*inputs: Any, **named: Any) -> Any:
+            self.num_calls += 1
+            return other(original(*inputs, **named))
+
+        return called
+
+    def outcome(self, run: Callable[[Any], Any], *, late: bool) -> Any:
+        """Return what a function makes of an image, and how often it called the replacement."""
+        self.num_calls = 0
+        made = outcome_of(run, late=late)
+        return made, self.num_calls > 0 if self.is_called_more else self.num_calls
+
+
+@pytest.mark.parametrize("moment", ["before the first sample", "between samples"])
+@pytest.mark.parametrize(("place", "run"), CASES, ids=lambda one: one if isinstance(one, str) else "")
+def test_it_is_called_as_often_and_as_long(place, run, moment, monkeypatch):
+    replacement = Replacement(place, monkeypatch)
+    plain = replacement.outcome(run, late=False)
+    if moment == "between samples":
+        assert replacement.outcome(run, late=True) == plain
+    else:
+        forget(monkeypatch)
+    with replacement:
+        expected = replacement.outcome(run, late=False)
+        assert expected != plain
+        for _ in range(2):
+            assert replacement.outcome(run, late=True) == expected
+    for _ in range(2):
+        assert replacement.outcome(run, late=True) == plain
+
+
+@pytest.mark.parametrize(("place", "run"), CASES, ids=lambda one: one if isinstance(one, str) else "")
+def test_it_is_called_within_a_sample_too(place, run, monkeypatch):
+    replacement = Replacement(place, monkeypatch)
+
+    def first_as_it_is(image: Any) -> Any:
+        made = run(image.copy())
+        enhancer = ImageEnhance.Color(image.convert("RGB"))
+        replacement.num_calls = 0
+        with replacement:
+            found = run(image)
+            num_calls = replacement.num_calls if place in METHODS else None
+            return made, found, num_calls, enhancer.enhance(0.5), enhancer.degenerate
+
+    for _ in range(2):
+        assert outcome_of(first_as_it_is, late=True) == outcome_of(first_as_it_is, late=False)
+
+
+RUNS = version_1, version_2, enhanced, saturated, pair(BY_IOU)
+
+
+@pytest.fixture
+def untouched() -> Iterator[None]:
+    """Nothing is replaced, not even what opens files."""
+    put_back()
+    for one in opener.OVERRIDES:
+        one.undo()
+    yield
+    put_back()
+
+
+def of_the_table() -> list[Override]:
+    """Return the overrides that are installed in a worker process, or for Pillow's files."""
+    modules = {*itertools.chain(*overrides.MODULES.values()), *overrides.OTHER_MODULES[:2]}
+    return [one for module, one in overrides.table() if module in modules and one.library != "torchcodec.decoders"]
+
+
+TABLE = of_the_table()
+each_override = pytest.mark.parametrize("override", TABLE, ids=lambda one: one.path)
+
+
+def put(override: Override, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a value under a name, or delete it: None."""
+    owner, name = override.place()
+    if isinstance(owner, dict):
+        monkeypatch.delitem(owner, name) if value is None else monkeypatch.setitem(owner, name, value)
+    elif value is None:
+        monkeypatch.delattr(owner, name)
+    else:
+        monkeypatch.setattr(owner, name, value)
+
+
+def own(image: Any = None, *inputs: Any, **named: Any) -> Any:
+    if isinstance(image, torch.nn.Module):  # the object of a method
+        return inputs[0] if inputs else None
+    return getattr(image, "image", image)  # that of an enhancer
+
+
+OWN: dict[str, Callable[[Any], Any]] = {
+    "a function": lambda function: own,
+    "a wrapper": lambda function: functools.wraps(function)(own),
+    "a mock": lambda function: unittest.mock.Mock(side_effect=own),
+    "nothing": lambda function: None,
+}
+
+
+@pytest.mark.parametrize("kind", OWN)
+@each_override
+def test_what_a_user_has_replaced_or_deleted_stays_and_is_told(override, kind, monkeypatch):
+    put_back()
+    if override.library == "PIL.Image":
+        pytest.skip("what opens files is called, whosever it is")
+    original = override.found()
+    with monkeypatch.context() as patch:
+        given = OWN[kind](original)
+        put(override, given, patch)
+        if given is not None:
+            assert "it was replaced by" in (override.why_not() or "")
+        forget(patch)
+        for run in RUNS:
+            assert outcome_of(run, late=True) == outcome_of(run, late=False)
+        assert given is None or (override.found() is given and not override.is_installed)
+    put_back()
+    assert override.found() is original
+    assert override.why_not() is None
+
+
+@each_override
+def test_what_nobody_may_set_stays_and_is_told(override, monkeypatch, untouched):
+
+    def refuse(value: Any) -> None:
+        raise AttributeError("it is read-only")
+
+    monkeypatch.setattr(override, "_set", refuse)
+    assert override.why_not() == "it cannot be replaced: AttributeError: it is read-only"
+    override.install()
+    assert not override.is_installed
+
+
+@each_override
+def test_it_is_installed_undone_and_switched_off(override, monkeypatch, untouched):
+    original = override.found()
+    for _ in range(2):
+        override.install()
+        assert override.is_installed
+        found = override.found()
+        assert found is not original
+        if not isinstance(original, tuple):  # a file's opener, and what tells files
+            assert override.original is original
+        override.install()
+        assert override.found() is found
+        override.undo()
+        assert override.found() is original
+    monkeypatch.setattr(overrides, "ON", False)
+    override.install()
+    assert override.found() is original
+    assert override.why_not() == "FASTLOAD_OVERRIDES=0"
+
+
+@each_override
+def test_what_replaces_it_later_stays_when_it_is_undone(override, monkeypatch, untouched):
+    if override.library == "PIL.Image":
+        pytest.skip("ours is put around it")
+    override.install()
+    with monkeypatch.context() as patch:
+        put(override, own, patch)
+        override.undo()
+        assert override.found() is own
+    override._put_back()
+
+
+@each_override
+def test_who_reads_it_finds_what_the_original_has(override, untouched):
+    original, reads = override.found(), [attrgetter("__name__"), inspect.getdoc]
+    if isinstance(original, types.FunctionType):
+        reads += [inspect.signature, inspect.getsource, inspect.getmodule, get_type_hints]
+        reads += [] if hasattr(original, "__wrapped__") else [inspect.getfullargspec]
+        reads += map(attrgetter, ("__module__", "__qualname__"))
+    elif not isinstance(original, tuple):
+        reads += [repr]
+    else:
+        pytest.skip("nobody reads what opens files")
+    expected = [read(original) for read in reads]
+    override.install()
+    found = override.found()
+    made = [read(found) for read in reads]
+    override.undo()
+    assert found is not original
+    for read, one, other in zip(reads, made, expected, strict=True):
+        assert one == other, read
+    if isinstance(original, types.FunctionType):  # torch.jit.script compiles with them
+        assert found.__globals__ is inspect.unwrap(original).__globals__
+
+
+@each_override
+def test_where_both_differ_the_original_is_called(override, monkeypatch):
+    cases = list(override.cases(usual=False))
+    if not cases or override.make is None or override.library in ("cv2", "torchvision.io"):
+        pytest.skip("it is compared in another way")
+    made: list[Any] = []
+    make = override.make
+
+    def noting(*arguments: Any, **named: Any) -> Any:
+        made.append(make(*arguments, **named))
+        return made[-1]
+
+    monkeypatch.setattr(override, "make", noting)
+    for agrees in (True, False):
+        made.clear()
+        monkeypatch.setattr(overrides, "results", dict(overrides.results) if agrees else {(override.path,): False})
+        for run in (*RUNS, changes_of_colors):
+            assert outcome_of(run, late=True) == outcome_of(run, late=False)
+        assert made
+        assert any(one is not None for one in made) == agrees
+
+
+def changes_of_colors(image: Any) -> Any:
+    tensor, made = PLAIN(image), [_functional_pil.to_grayscale(image.convert("RGB"), 3)]
+    arguments = {"adjust_hue": 0.1, "rgb_to_grayscale": 3, "permute_channels": [1, 2, 0]}
+    for name, known in tensor_colors.KNOWN.items():
+        modules = [{1: _functional_tensor, 2: functional}[version] for version in known.versions]
+        for image_tensor in (tensor.clone(), tv_tensors.Image(tensor)):
+            made += [getattr(module, name)(image_tensor, arguments.get(name, 0.7)) for module in modules]
+    return made, functional.adjust_hue(image.convert("RGB"), 0.1)
+
+
+def test_only_in_worker_processes_more_than_containers_is_replaced():
+    def found(**options: Any) -> list[str]:
+        loader = fastload.DataLoader(Made(1, lambda index: sorted(replaced())), None, **options)
+        return next(iter(loader))
+
+    process.is_worker = False
+    compose = {"Compose.__call__", "Compose.forward"}
+    assert set(found()) == set(found(num_workers=1, worker_method="thread")) == compose
+    in_workers = found(num_workers=1)
+    expected = {"Brightness.__init__", "RandomIoUCrop.make_params", "adjust_hue_image of Image", "Sequential.forward"}
+    assert expected | compose < set(in_workers)
+
+
+def what_is_told(index: int) -> bool:
+    return overrides.agreed(("told",), lambda: False)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_the_parents_comparisons_reach_workers_however_they_start(method, monkeypatch):
+    monkeypatch.setitem(overrides.results, ("told",), True)
+    loader = fastload.DataLoader(Made(1, what_is_told), None, num_workers=1, multiprocessing_context=method)
+    assert next(iter(loader)) is True
+
+
+def test_explain_says_what_stays_and_why(monkeypatch):
+    def explained() -> str:
+        loader = fastload.DataLoader(Made(1, own), num_workers=1)
+        return " ".join(str(loader.explain()).split())
+
+    assert "as it was" not in explained()
+    with monkeypatch.context() as patch:
+        patch.setattr(v2.RandomIoUCrop, "make_params", own)
+        assert "torchvision.transforms.v2 in worker processes is as it was: it was replaced by" in explained()
+    monkeypatch.setattr(overrides, "ON", False)
+    assert "FASTLOAD_OVERRIDES=0: no name of another library is replaced" in explained()
+
+
+def test_switched_off_every_sample_is_the_same_and_nothing_is_replaced(monkeypatch):
+    def samples() -> Any:
+        def sample(index: int) -> Any:
+            torch.manual_seed(index)
+            return seen(materialize([run(opened(jpeg(80, 60))) for run in RUNS])), sorted(replaced())
+
+        loader = fastload.DataLoader(Made(2, sample), None, num_workers=1, collate_fn=lambda one: one)
+        return list(loader), loader.statistics().decoded
+
+    made, decoded = samples()
+    assert decoded
+    put_back()
+    for one in opener.OVERRIDES:
+        one.undo()
+    monkeypatch.setattr(overrides, "ON", False)
+    others, decoded = samples()
+    assert [one for one, _ in others] == [one for one, _ in made]
+    assert decoded == {}
+    assert [names for _, names in others] == [[], []]
+    with pytest.raises(ConfigError, match="FASTLOAD_OVERRIDES=0, but worker threads that draw need generators"):
+        next(iter(fastload.DataLoader(Made(2, own), None, num_workers=1, worker_method="thread", seed=1)))
+    with pytest.raises(ConfigError, match="use worker processes of one thread each"):
+        next(iter(fastload.DataLoader(Made(2, own), None, num_workers=1, worker_threads=2)))
