@@ -196,8 +196,7 @@ def source_of(dataset: Any, cache: Records | None = None) -> tuple[Any, list[Any
         return dataset, chosen, Packed(dataset)
     kind, shape, see, classes = ARRAYS[base]
     data: Any = vars(dataset).get("data")
-    found = type(data)
-    if found is not kind:
+    if (found := type(data)) is not kind:
         raise NotFused(f"its data is a {found.__name__}, not a {kind.__name__}")
     fits = len(data.shape) == len(shape) and all(
         wanted in (None, side) for wanted, side in zip(shape, data.shape, strict=True)
