@@ -12,7 +12,6 @@ from ..base.overrides import is_written_in
 from ..late.originals import Originals
 
 _MODULES = ("torchvision.transforms.", "torchvision.datasets.folder")
-_PACKAGE = "torchvision.transforms.v2"  # it only names what is in its modules
 _PILLOW = ("PIL.Image", "PIL.ImageFile", "PIL.ImageOps")
 _METHODS: dict[type, str] = {
     Image.Image: (
@@ -28,7 +27,7 @@ _PACKAGES = ("torch", "torchvision", "PIL", "typing", "fastload")  # ours: late 
 @functools.cache
 def _originals() -> Originals:
     originals = Originals(*_PACKAGES)
-    names = [name for name in sys.modules if name.startswith(_MODULES) and name != _PACKAGE]
+    names = [name for name in sys.modules if name.startswith(_MODULES)]
     for module in [sys.modules[name] for name in (*names, *_PILLOW) if name in sys.modules]:
         items = vars(module).items()
         originals.add(module, [name for name, value in items if callable(value) and not isinstance(value, type)])
