@@ -200,12 +200,11 @@ class Run:
     """
 
     def __init__(self, states: States) -> None:
-        library = _library()
         self.states = states
-        self._room = np.empty(library.room, dtype=np.uint8)
+        self._room = np.empty(_function("room")(), dtype=np.uint8)
         self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data, level=native.level)
-        self.step, self.step_locked, self.handle = library.step, library.step_locked, ctypes.byref(self._run)
-        library.prepare(self.handle)
+        self.step, self.step_locked, self.handle = _function("next"), _function("next_locked"), ctypes.byref(self._run)
+        _function("prepare")(self.handle)
         self._ids: Any = None
         self._prefix = b""
         self._goes_on = False
@@ -245,34 +244,22 @@ class Run:
         return ids[run.done :]
 
 
-class _Library:
-    """The functions of generators.c. They keep the GIL, so no other thread draws from ``random`` meanwhile."""
-
-    def __init__(self) -> None:
-        functions = ctypes.PyDLL(str(native.LIBRARY))
-        # The types of arguments are not declared: converting them would take longer than a step.
-        self.prepare = functions["fastload_generators_prepare"]
-        self.step = functions["fastload_generators_next"]
-        self.step_locked = functions["fastload_generators_next_locked"]
-        self.room = int(native.function("fastload_generators_room", ctypes.c_int64)())
-        self.read, self.write = functions["fastload_generators_read"], functions["fastload_generators_write"]
-        self.memory = ctypes.c_char * int(native.function("fastload_generators_bytes", ctypes.c_int64)())
-
-
 @functools.cache
-def _library() -> _Library:
-    return _Library()
+def _function(name: str) -> Any:
+    """Return a function of generators.c that keeps the GIL, so that no other thread draws from ``random`` meanwhile."""
+    # The types of arguments are not declared: converting them would take longer than a step.
+    return ctypes.PyDLL(str(native.LIBRARY))[f"fastload_generators_{name}"]
 
 
 def read(states: States) -> Any:
     """Return the states, except ``random``'s second Gaussian."""
-    memory = _library().memory()
+    memory = ctypes.create_string_buffer(_function("bytes")())
     with states.lock:
-        _library().read(ctypes.byref(states.places), memory)
+        _function("read")(ctypes.byref(states.places), memory)
     return memory
 
 
 def write(states: States, memory: Any) -> None:
     """Write the states that :func:`read` has returned."""
     with states.lock:
-        _library().write(ctypes.byref(states.places), memory)
+        _function("write")(ctypes.byref(states.places), memory)

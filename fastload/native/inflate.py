@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import zlib
 from typing import Any
 
+igzip_lib: Any
 try:
-    from isal import igzip_lib
+    igzip_lib = importlib.import_module("isal.igzip_lib")
 except ImportError:  # on processors and Pythons that it has no wheels for
     igzip_lib = None
 
-_ERRORS = (zlib.error,) if igzip_lib is None else (zlib.error, igzip_lib.error)
+_ERRORS: tuple[type[Exception], ...] = (zlib.error,) if igzip_lib is None else (zlib.error, igzip_lib.error)
 
 
 def why_not() -> str | None:

@@ -32,11 +32,10 @@ from .rows import (
     new_pixels,
     new_row,
     noise,
+    on_file,
     pillow_order,
-    place_of,
     refusal,
     request,
-    scratch_of_thread,
 )
 
 if TYPE_CHECKING:
@@ -73,19 +72,15 @@ def read_size(data: Data) -> Size:
 
     ``data``: the file, or as much of its beginning as goes up to the first scan.
     """
-    address, length, kept = place_of(data)
     found = (ctypes.c_int32 * 5)()
-    status = _jpeg_size()(address, length, found)
-    del kept
+    status = on_file(_jpeg_size(), data, found, with_scratch=False)
     width, height, components, progressive, factors = found
     sampling = "grey" if components == 1 else _FACTORS.get(factors, "")
     return Size(width, height, components, bool(progressive), sampling, Status(status))
 
 
 def _cut_file(data: Data, cut: Cut, target: Any) -> int:
-    address, length, kept = place_of(data)
-    status: int = _jpeg_row()(scratch_of_thread().address, address, length, request(target, cut))
-    del kept
+    status = on_file(_jpeg_row(), data, request(target, cut))
     if status < 0:
         size = read_size(data)
         raise refusal(cut, size.height, size.width)
@@ -149,10 +144,7 @@ def check_record(data: Data) -> None:
     Raises:
         PackError: it is damaged.
     """
-    address, length, kept = place_of(data)
-    status = _check_record()(address, length, native.level)
-    del kept
-    if status:
+    if on_file(_check_record(), data, native.level, with_scratch=False):
         raise damaged_record()
 
 
@@ -171,17 +163,13 @@ def _written(name: str) -> Any:
 
 def _write(name: str, data: Data, capacity: int) -> bytes | Status:
     """Return what a function of the library writes. ``capacity``: how many bytes that may be, as a guess."""
-    address, length, kept = place_of(data)
     size = _SIZE()
     while True:
         out = np.empty(capacity, dtype=np.uint8)
-        status = Status(
-            _written(name)(scratch_of_thread().address, address, length, out.ctypes.data, capacity, ctypes.byref(size))
-        )
+        status = Status(on_file(_written(name), data, out.ctypes.data, capacity, ctypes.byref(size)))
         if status is not Status.DONE or size.value <= capacity:
             break
         capacity = size.value
-    del kept
     if status is Status.NO_MEMORY:
         raise MemoryError("no memory for an image's coefficients")
     return out[: size.value].tobytes() if status is Status.DONE else status
@@ -196,7 +184,7 @@ def record_of_jpeg(data: Data) -> bytes | Status:
     Raises:
         MemoryError: memory for twice the file, or more where its record is larger, could not be had.
     """
-    return _write("fastload_record_of_jpeg", data, 2 * place_of(data)[1] + 4096)
+    return _write("fastload_record_of_jpeg", data, 2 * len(data) + 4096)
 
 
 def jpeg_of_record(data: Data) -> bytes:
@@ -209,7 +197,7 @@ def jpeg_of_record(data: Data) -> bytes:
         MemoryError: 128 bytes for each block of 8 x 8 samples could not be had.
         RuntimeError: the library cannot be used.
     """
-    found = _write("fastload_jpeg_of_record", data, place_of(data)[1] + 4096)
+    found = _write("fastload_jpeg_of_record", data, len(data) + 4096)
     if isinstance(found, Status):
         raise damaged_record()
     return found

@@ -34,7 +34,7 @@ from .rows import (
     new_pixels,
     new_row,
     noise,
-    place_of,
+    on_file,
     refusal,
     request,
     scratch_of_thread,
@@ -95,10 +95,8 @@ _png_row = native.lazily("fastload_png_row", _INT, _POINTER, _POINTER, ctypes.c_
 
 def read_size(data: Data) -> Size:
     """Return the size and mode of a PNG file's image, and whether it can be decoded here: all chunks are looked at."""
-    address, length, kept = place_of(data)
     found = (ctypes.c_int64 * 9)()
-    status = _png_size()(address, length, found)
-    del kept
+    status = on_file(_png_size(), data, found, with_scratch=False)
     width, height, bits, color, behind, first, last, num_coded, num_bytes = found
     mode, raw_mode = _MODES[bits, color] if bits else ("", "")
     return Size(width, height, mode, raw_mode, bool(behind), first, last, num_coded, num_bytes, Status(status))
@@ -174,9 +172,7 @@ def inflate(data: Data, size: Size | None = None) -> Inflated | Status:
     if rows is None:
         return Status.DAMAGED
     kind = ctypes.create_string_buffer(_KIND_BYTES)
-    address, length, kept = place_of(data)
-    status = Status(_png_begin()(address, length, rows, len(rows), kind))
-    del kept
+    status = Status(on_file(_png_begin(), data, rows, len(rows), kind, with_scratch=False))
     return Inflated(kind, rows, size) if status is Status.DONE else status
 
 
@@ -230,10 +226,8 @@ def write_whole(
         return Status.DAMAGED
     # As libpng has them.
     parts = (ctypes.c_int32 * 2)(*(round(weight * 100_000) * 32768 // 100_000 for weight in weights))
-    address, length, kept = place_of(data)
     asked = place, list(WHOLE_LAYOUTS).index(layout), parts, native.level
-    status = _png_whole()(scratch_of_thread().address, address, length, rows, len(rows), *asked)
-    del kept
+    status = on_file(_png_whole(), data, rows, len(rows), *asked)
     if status == Status.NO_MEMORY:
         raise MemoryError(f"no memory for an image of {size.height} x {size.width}")
     if status < 0:

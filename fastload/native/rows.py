@@ -166,12 +166,13 @@ def request(target: _Target, cut: Cut, order: Order | None = None) -> bytes:
         raise ValueError(f"a cut's box, window and source are four numbers each, its size two, got {cut}") from error
 
 
-def place_of(data: Data) -> tuple[Any, int, Any]:
-    """Return where bytes lie and how many, and what keeps them there."""
-    if isinstance(data, bytes):
-        return data, len(data), data
-    array = np.frombuffer(data, dtype=np.uint8) if len(data) else np.empty(0, dtype=np.uint8)
-    return array.ctypes.data, array.size, array
+def on_file(function: Any, data: Data, *others: Any, with_scratch: bool = True) -> int:
+    """Return what a function of the library returns of a file: of its scratch, bytes and their number, and others."""
+    kept = data if isinstance(data, bytes) else np.frombuffer(data, dtype=np.uint8) if len(data) else b""
+    place = kept if isinstance(kept, bytes) else kept.ctypes.data
+    scratch = (scratch_of_thread().address,) if with_scratch else ()
+    status: int = function(*scratch, place, len(kept), *others)
+    return status
 
 
 _CODES = {name: code for code, name in enumerate((*FILTERS, *TENSOR_FILTERS))}
@@ -179,17 +180,10 @@ _CODES = {name: code for code, name in enumerate((*FILTERS, *TENSOR_FILTERS))}
 
 def refusal(cut: Cut, height: int, width: int) -> ValueError:
     """Return the error for a cut that the library rejected, of an image of this size."""
-    wholes = {"box": ("image", height, width), "window": ("result", *cut.size)}
-    for name, (whole, *sides) in wholes.items():
-        part = cut.box if name == "box" else cut.window
-        if not all(0 <= at < at + side <= limit for at, side, limit in zip(part[:2], part[2:], sides, strict=True)):
-            return ValueError(
-                f"a {name} (top, left, height, width) must lie in its {whole} of {sides[0]} x {sides[1]}, "
-                f"got {tuple(part)}"
-            )
-    if not all(0 < side <= MOST_SIDE for side in cut.size):
-        return ValueError(f"a size must be a height and a width from 1 to {MOST_SIDE}, got {cut.size}")
-    return ValueError(f"a source (x0, y0, x1, y1) must lie in its box of {cut.box[2]} x {cut.box[3]}, got {cut.source}")
+    return ValueError(
+        f"a cut's box (top, left, height, width) must lie in its image of {height} x {width}, its window in its "
+        f"result, and its source (x0, y0, x1, y1) in its box, with sides of results from 1 to {MOST_SIDE}; got {cut}"
+    )
 
 
 def new_pixels(cut: Cut, layout: str) -> tuple[Pixels, _Target]:
@@ -235,21 +229,15 @@ def _check_sides(height: int, width: int) -> None:
 
 
 def _check_out(out: Tensor, height: int, width: int) -> None:
-    if not out.is_cpu or out.layout != torch.strided or out.requires_grad:
+    strides = out.stride() if out.layout == torch.strided else ()
+    overlaps = any(side > 1 and stride == 0 for side, stride in zip(out.shape, strides, strict=False))
+    is_known = out.is_cpu and strides and not overlaps and not out.requires_grad and out.shape == (3, height, width)
+    if not is_known or out.data_ptr() % out.element_size():
         raise ValueError(
-            "rows must be strided tensors on the CPU without requires_grad, got one on "
-            f"{out.device}, {out.layout}, requires_grad={out.requires_grad}"
+            f"the row must be a strided tensor [3, {height}, {width}], as the window, on the CPU without requires_grad "
+            f"and without overlaps, and begin at a multiple of its {out.element_size()} bytes an element; got "
+            f"{tuple(out.shape)} with strides {strides} on {out.device}, requires_grad={out.requires_grad}"
         )
-    if out.shape != (3, height, width):
-        raise ValueError(f"the row must be [3, {height}, {width}], as the window, got {tuple(out.shape)}")
-    if out.data_ptr() % out.element_size():
-        raise ValueError(
-            f"the row must begin at a multiple of its {out.element_size()} bytes an element, got the address "
-            f"{out.data_ptr():#x}; clone() it"
-        )
-    for dim, (side, stride) in enumerate(zip(out.shape, out.stride(), strict=True)):
-        if side > 1 and stride == 0:
-            raise ValueError(f"the row must not overlap itself, got stride 0 along dimension {dim}")
 
 
 _image_row = native.lazily(

@@ -40,7 +40,7 @@ def compiled(folder: Path, name: str, *flags: str, libraries: Sequence[str] = ("
     """Return a program of this folder's and the library's sources, built in a folder."""
     program = folder / name
     sources = [str(Path(__file__).with_name(f"{name}.c")), *map(str, sorted(SOURCES.glob("*.c")))]
-    command = [cc or compiler(), *FLAGS, *flags, f"-I{SOURCES}", *sources, "-o", str(program), *libraries]
+    command = [cc or compiler(), *FLAGS, *flags, f"-iquote{SOURCES}", *sources, "-o", str(program), *libraries]
     subprocess.run(command, check=True, cwd=folder)
     return program
 

@@ -112,6 +112,12 @@ def test_each_layout_has_the_same_pixels(level, layout):
             assert_in_layout(pixels_of(data, cut, layout), layout, data, cut)
 
 
+@pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True), (True, True)])
+def test_grey_levels_that_are_cut_and_flipped_alone_are_those_of_the_file(flips):
+    data, cut = drawn(np.random.default_rng(12), 33, 40, 8, 0), cut_of((2, 3, 35, 20), flips=flips)
+    assert_in_layout(pixels_of(data, cut, "L"), "L", data, cut)
+
+
 @pytest.mark.parametrize("color", [2, 3, 6])
 def test_a_file_in_colour_does_not_become_grey(color):
     data = drawn(np.random.default_rng(1), *SIDES, 8, color)

@@ -8,13 +8,6 @@
 
 #ifdef FASTLOAD_X86
 #include <immintrin.h>
-
-/* A mask of the first bytes of a register. */
-FASTLOAD_TARGET_AVX512
-static inline __mmask64 first_ones(int64_t num)
-{
-    return num >= 64 ? ~(__mmask64)0 : num <= 0 ? 0 : ((__mmask64)1 << num) - 1;
-}
 #endif
 
 /* So many runs are worth more than a look at each place. */
@@ -201,38 +194,6 @@ static void split_and_turn_avx2(const uint8_t *from, int64_t num, uint8_t *to, i
         split_16(from + 3 * (num - 16 - i), to + i, channel, PIXEL_BYTES[1]);
     split_16(from, to + num - 16, channel, PIXEL_BYTES[1]);
 }
-
-static const uint8_t EVERY_THIRD[64] = {0,  3,  6,  9,  12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45,
-                                        48, 51, 54, 57, 60, 63, 66, 69, 72, 75, 78, 81, 84, 87, 90, 93};
-
-/* Split up to 32 pixels, which are two registers. places: where the bytes of the first channel lie in them. */
-FASTLOAD_TARGET_AVX512
-static inline void split_32(const uint8_t *from, int64_t num, uint8_t *to, int64_t channel, __m512i places)
-{
-    __m512i low = _mm512_maskz_loadu_epi8(first_ones(3 * num), from);
-    __m512i high = _mm512_maskz_loadu_epi8(first_ones(3 * num - 64), from + 64);
-    for (int c = 0; c < 3; c++, places = _mm512_add_epi8(places, _mm512_set1_epi8(1)))
-        _mm256_mask_storeu_epi8(to + c * channel, (__mmask32)first_ones(num),
-                                _mm512_castsi512_si256(_mm512_permutex2var_epi8(low, places, high)));
-}
-
-FASTLOAD_TARGET_AVX512
-static void split_avx512(const uint8_t *from, int64_t num, uint8_t *to, int64_t channel)
-{
-    const __m512i places = _mm512_loadu_si512(EVERY_THIRD);
-    for (int64_t i = 0; i < num; i += 32)
-        split_32(from + 3 * i, num - i < 32 ? num - i : 32, to + i, channel, places);
-}
-
-FASTLOAD_TARGET_AVX512
-static void split_and_turn_avx512(const uint8_t *from, int64_t num, uint8_t *to, int64_t channel)
-{
-    for (int64_t i = 0; i < num; i += 32) {
-        int64_t some = num - i < 32 ? num - i : 32;
-        __m512i places = _mm512_sub_epi8(_mm512_set1_epi8((char)(3 * (some - 1))), _mm512_loadu_si512(EVERY_THIRD));
-        split_32(from + 3 * (num - i - some), some, to + i, channel, places);
-    }
-}
 #endif
 
 /* Return how rows are moved.
@@ -257,10 +218,6 @@ static struct rows rows_of(const int64_t strides[4], int64_t channels, int to_pi
         rows.turn = turn_avx2;
         rows.split = split_avx2;
         rows.split_and_turn = split_and_turn_avx2;
-    }
-    if (fastload_level(wanted) == FASTLOAD_AVX512) {
-        rows.split = split_avx512;
-        rows.split_and_turn = split_and_turn_avx512;
     }
 #else
     (void)wanted;

@@ -44,6 +44,13 @@ LOOK_UP(4)
 #undef LOOK_UP
 
 #ifdef FASTLOAD_X86
+/* A mask of the first bytes of a register. */
+FASTLOAD_TARGET_AVX512
+static inline __mmask64 first_ones(int64_t num)
+{
+    return num >= 64 ? ~(__mmask64)0 : num <= 0 ? 0 : ((__mmask64)1 << num) - 1;
+}
+
 /* The 256 bytes of a table are four registers; two instructions each look 7 bits up in two of them. */
 FASTLOAD_TARGET_AVX512
 static inline __m512i look_up_64(const __m512i table[4], __m512i values)

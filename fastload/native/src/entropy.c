@@ -128,53 +128,6 @@ static void make_codes(struct codes *codes, const uint8_t *from, int is_dc)
     codes->made = 1;
 }
 
-/* An entry of a table, as it is looked at: where it lies; or all of it, in a register, for processors that shift by the
- * lowest bits of a register, and shift what they add. */
-#if defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-struct found {
-    uint64_t bytes;
-};
-
-INLINE struct found find(const struct code *code)
-{
-    struct found found;
-    memcpy(&found, code, sizeof found);
-    return found;
-}
-#define SHIFT(found) ((found).bytes >> 8 & 63)
-#define DOWN(found) ((found).bytes >> 16 & 63)
-#define FIRST(found) ((uint32_t)(found).bytes >> 24)
-#define BASE(found) ((found).bytes >> 32) /* and more, beyond the 16 bits that are kept */
-#define SECOND(found) (int16_t)((int64_t)((found).bytes << 8) >> 56)
-#define TOTAL(found) ((found).bytes >> 56)
-
-INLINE void drop_found(struct reader *r, struct found found)
-{
-    r->bits <<= found.bytes & 63;
-    r->num_bits -= (uint8_t)found.bytes;
-}
-#else
-struct found {
-    const struct code *code;
-};
-
-INLINE struct found find(const struct code *code)
-{
-    return (struct found){code};
-}
-#define SHIFT(found) (found).code->shift
-#define DOWN(found) (found).code->down
-#define FIRST(found) (found).code->first
-#define BASE(found) (found).code->base
-#define SECOND(found) (found).code->second
-#define TOTAL(found) (found).code->total
-
-INLINE void drop_found(struct reader *r, struct found found)
-{
-    drop(r, found.code->length);
-}
-#endif
-
 /* Decodes one code of any length at place k of a block; NULL: it is not wanted. Returns the next place, or -1 for
  * damage. */
 static __attribute__((noinline)) int decode_step(struct reader *e, const struct codes *ac, int16_t *block, int k)
@@ -233,14 +186,14 @@ INLINE int decode_block(struct reader *e, const struct codes *dc, const struct c
     for (uint64_t k = 1;;) {
         refill(e);
         for (int twice = 0; twice < 2; twice++) {
-            const struct found found = find(&ac->look[e->bits >> (64 - AC_BITS)]);
-            const uint64_t next = k + TOTAL(found);
+            const struct code *const code = &ac->look[e->bits >> (64 - AC_BITS)];
+            const uint64_t next = k + code->total;
             /* Where there is no second value, this writes a zero to the place of the first, or nowhere. */
-            block[PLACE_BEFORE[next]] = SECOND(found);
-            block[PLACE_BEFORE[k + FIRST(found)]] = (int16_t)(BASE(found) + (e->bits << SHIFT(found) >> DOWN(found)));
+            block[PLACE_BEFORE[next]] = code->second;
+            block[PLACE_BEFORE[k + code->first]] = (int16_t)(code->base + (e->bits << code->shift >> code->down));
             if (next > 63) {
                 if (next - END - 1 < 63) {
-                    drop_found(e, found);
+                    drop(e, code->length);
                     return (int)next - END - 1;
                 }
                 /* Long codes; and the last place: a second code would be of the next block. */
@@ -250,7 +203,7 @@ INLINE int decode_block(struct reader *e, const struct codes *dc, const struct c
                 k = (unsigned)after;
                 break;
             }
-            drop_found(e, found);
+            drop(e, code->length);
             k = next;
         }
     }

@@ -13,7 +13,7 @@
 #define AC_BITS 10
 #define DC_BITS 9
 
-/* What the next AC_BITS (or DC_BITS) bits begin with: one code, or two. Eight bytes: see struct found of entropy.c. */
+/* What the next AC_BITS (or DC_BITS) bits begin with: one code, or two. Eight bytes. */
 struct code {
     uint8_t length; /* of both codes and their values, in bits */
     uint8_t shift, down; /* the bits of the first value: to the left, then to the right */

@@ -119,13 +119,9 @@ WIDEN(from_uint32, uint32_t)
 /* Ask for the memory of a row that is copied soon: rows lie anywhere, and the processor expects only those behind. */
 static void expect(const struct place *place, int64_t item)
 {
-#if defined(__GNUC__) || defined(__clang__)
     int64_t size = place->length * item;
     for (int64_t i = 0; i < size && i < MOST_EXPECTED; i += 64)
         __builtin_prefetch(place->values + i);
-#else
-    (void)place, (void)item;
-#endif
 }
 
 /* Write the values of places that fastload_table_find has found, one behind the other. */

@@ -67,7 +67,7 @@ INLINE __m128i nearest_sse2(__m128i a, __m128i b, __m128i c)
     return select_sse2(_mm_cmpeq_epi16(least, to_a), a, select_sse2(_mm_cmpeq_epi16(least, to_b), b, c));
 }
 
-/* A pixel at a time; its bytes are a constant to the compiler. */
+/* A pixel of 16 bits a channel at a time; its bytes are a constant to the compiler. */
 INLINE void unfilter_pixels(uint8_t *row, const uint8_t *above, size_t bytes, size_t pixel, int filter)
 {
     const __m128i low = _mm_set1_epi16(255);
@@ -83,49 +83,21 @@ INLINE void unfilter_pixels(uint8_t *row, const uint8_t *above, size_t bytes, si
         memcpy(row + i, &packed, pixel);
     }
 }
-
-INLINE void unfilter_filter(uint8_t *row, const uint8_t *above, size_t bytes, int pixel, int filter)
-{
-    switch (pixel) {
-    case 3:
-        unfilter_pixels(row, above, bytes, 3, filter);
-        break;
-    case 4:
-        unfilter_pixels(row, above, bytes, 4, filter);
-        break;
-    case 6:
-        unfilter_pixels(row, above, bytes, 6, filter);
-        break;
-    case 8:
-        unfilter_pixels(row, above, bytes, 8, filter);
-        break;
-    default:
-        unfilter_bytes(row, above, bytes, (size_t)pixel, filter);
-    }
-}
+#endif
 
 static void unfilter_row(uint8_t *row, const uint8_t *above, size_t bytes, int pixel, int filter)
 {
-    switch (filter) {
-    case PNG_SUB:
-        unfilter_filter(row, above, bytes, pixel, PNG_SUB);
-        break;
-    case PNG_AVERAGE:
-        unfilter_filter(row, above, bytes, pixel, PNG_AVERAGE);
-        break;
-    case PNG_PAETH:
-        unfilter_filter(row, above, bytes, pixel, PNG_PAETH);
-        break;
-    default:
-        unfilter_bytes(row, above, bytes, (size_t)pixel, filter);
+#ifdef FASTLOAD_SSE2
+    if ((pixel == 6 || pixel == 8) && filter != PNG_NONE && filter != PNG_UP) {
+        if (pixel == 6)
+            unfilter_pixels(row, above, bytes, 6, filter);
+        else
+            unfilter_pixels(row, above, bytes, 8, filter);
+        return;
     }
-}
-#else
-static void unfilter_row(uint8_t *row, const uint8_t *above, size_t bytes, int pixel, int filter)
-{
+#endif
     unfilter_bytes(row, above, bytes, (size_t)pixel, filter);
 }
-#endif
 
 #ifdef FASTLOAD_X86
 #include <immintrin.h>
