@@ -88,8 +88,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             there. ``"auto"``: the device, else the host, if half of its memory stays free, else neither. For datasets
             without random numbers, whose samples are tensors, numbers and strings of constant shape.
         fuse: ``"auto"``: JPEG and PNG files that a sample opens with Pillow are decoded late, and only as far as their
-            pixels are used; the samples are bit-identical. ``True``: torchvision's datasets and transforms are loaded
-            in fewer steps, with the same result for the same parameters. ``False``: neither.
+            pixels are used; the samples are bit-identical. ``True``: torchvision's datasets are loaded
+            with its crops, flips and conversions in fewer steps, with the same result for the same parameters.
+            ``False``: neither.
         on_error: a sample that raises an exception is an error (``"raise"``), left out of its batch (``"skip"``), or
             replaced by another one, chosen by its key (``"replace"``). :func:`fastload.retry`: first tried again.
         max_errors: samples that may fail in one epoch on one rank; above that ``DatasetError``.

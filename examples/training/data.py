@@ -28,6 +28,7 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload import transforms as T  # noqa: N812
+from fastload.images import PackedImages
 
 from .distributed import Signals, World, fail_together, ignore_signals
 from .errors import UsageError
@@ -123,7 +124,7 @@ def load_folders(root: Path, args: Namespace) -> Data:
         raise FileNotFoundError(2, "No such file or directory")
     train_dir = root / "train" if (root / "train").is_dir() else root
     test_dir = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
-    open_folder: Any = ImageFolder if args.dataset == "folder" else fastload.images.PackedImages
+    open_folder: Any = ImageFolder if args.dataset == "folder" else PackedImages
     train, test = open_folder(train_dir), open_folder(test_dir or train_dir)
     if len(train.classes) < 2 or train.classes != test.classes:
         raise UsageError(
@@ -147,7 +148,7 @@ def with_transform(dataset: Dataset[Any], transform: Callable[[Any], Any]) -> Da
     twin = copy.copy(dataset)
     if isinstance(twin, Subset):
         twin.dataset = with_transform(twin.dataset, transform)
-    elif isinstance(twin, ImageFolder | CIFAR10 | fastload.images.PackedImages):
+    elif isinstance(twin, ImageFolder | CIFAR10 | PackedImages):
         twin.transform = transform
     return twin
 

@@ -141,7 +141,7 @@ class Arrays(Source):
         self._as_given = isinstance(dataset, datasets.CIFAR10)  # others make an int of each
 
     def data(self, place: Any) -> Data:
-        image = self.planes[place]
+        image: npt.NDArray[np.uint8] = self.planes[place]
         return image[0] if len(image) == 1 else image.transpose(1, 2, 0).copy()
 
     def places(self, indices: Sequence[Any]) -> npt.NDArray[np.int64]:
@@ -195,9 +195,9 @@ def source_of(dataset: Any, cache: Records | None = None) -> tuple[Any, list[Any
     if base is PackedImages:
         return dataset, chosen, Packed(dataset)
     kind, shape, see, classes = ARRAYS[base]
-    data = vars(dataset).get("data")
-    if type(data) is not kind:
-        raise NotFused(f"its data is a {type(data).__name__}, not a {kind.__name__}")
+    data: Any = vars(dataset).get("data")
+    if (found := type(data)) is not kind:
+        raise NotFused(f"its data is a {found.__name__}, not a {kind.__name__}")
     fits = len(data.shape) == len(shape) and all(
         wanted in (None, side) for wanted, side in zip(shape, data.shape, strict=True)
     )
@@ -206,7 +206,7 @@ def source_of(dataset: Any, cache: Records | None = None) -> tuple[Any, list[Any
     return dataset, chosen, Arrays(dataset, see(data), getattr(dataset, classes))
 
 
-def _base_of(dataset: Any, known: tuple[type, ...]) -> type:
+def _base_of(dataset: Any, known: tuple[type, ...]) -> Any:
     """Return the known class that a dataset is of; or raise NotFused, also where it overrides what matters."""
     kind = type(dataset)
     base: Any = next((parent for parent in kind.__mro__ if parent in known), None)

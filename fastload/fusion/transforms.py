@@ -105,7 +105,7 @@ def _random_resized_crop(given: Any, before: Pipeline) -> RandomResizedCrop:
 
 
 def _center_crop(given: Any, before: Pipeline) -> MovingTransform:
-    crop = transforms.CenterCrop(given.size)
+    crop: MovingTransform = transforms.CenterCrop(given.size)
     crop.map_fill = before.fill(0)
     return crop
 
