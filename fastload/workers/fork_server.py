@@ -6,16 +6,25 @@ core.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import multiprocessing
+import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from multiprocessing import context as contexts
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from ..errors import WorkerDied
+
 _OURS = f"{__package__}.preload"
+GIVEN = "FASTLOAD_FORK_SERVER"
+"""Variable of the server's environment: what this process has, for preload.py."""
 # What the server imports too if this process has done so: a worker would most likely need it.
 _IF_HERE = ("numpy", "PIL.Image", "cv2", "torchvision", "torchvision.transforms.v2", "albumentations")
 
@@ -42,15 +51,49 @@ def why_each_imports_torch() -> str | None:
 
 
 def start(process: BaseProcess) -> None:
-    """Start a worker; once more where the server is just ending, after an interrupt: then another one is started."""
-    for seconds in (0.01, 0.1, 1.0, None):
+    """Start a worker; again where the server is just ending, after an interrupt: then another one is started.
+
+    Raises:
+        WorkerDied: each server has ended while it started.
+    """
+    for seconds in (0.1, 1.0, None):
         try:
+            if _OURS in _preloaded():
+                with _modules_of_this_process():
+                    forkserver.ensure_running()
             process.start()
             return
-        except (ConnectionError, EOFError):
+        except (ConnectionError, EOFError) as error:
             if seconds is None:
-                raise
+                raise WorkerDied(
+                    "multiprocessing's fork server has ended while it started; its errors stand above, on stderr. It "
+                    f"imports {', '.join(_preloaded())}; with multiprocessing_context='spawn' no server is needed"
+                ) from error
             time.sleep(seconds)
+
+
+@contextlib.contextmanager
+def _modules_of_this_process() -> Iterator[None]:
+    """Let a server that is started inside find modules where this process does, and not hear the user's Ctrl-C.
+
+    It is started as ``python -c``, which looks for modules in the current folder first. An interrupt would end it in
+    the middle of an import. preload.py restores the environment, and lets workers be interrupted.
+    """
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    changes = {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in changes}
+    changes[GIVEN] = json.dumps({"path": path, "environment": before})
+    resource_tracker.ensure_running()  # here, since it unblocks the signal
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in {**before, GIVEN: None}.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _server() -> Any:

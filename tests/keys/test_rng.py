@@ -416,22 +416,6 @@ def test_a_loader_inside_of_a_sample_has_its_own_and_the_samples_goes_on():
     assert by_sample(epochs(Made(3, make), 1, 1)) == {float(index): keyed(1, 0, index) for index in range(3)}
 
 
-@pytest.mark.parametrize("fuse", [True, "auto", False])
-def test_fused_datasets_call_transforms_in_their_samples_place(tmp_path, fuse):
-    from PIL import Image
-    from torchvision import datasets, transforms
-
-    (tmp_path / "one").mkdir()
-    for number in range(5):
-        Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / "one" / f"{number}.png")
-    dataset = datasets.ImageFolder(tmp_path, transforms.ToTensor(), target_transform=lambda _: drawn())
-    loader = DataLoader(dataset, 2, seed=1, fuse=fuse)
-    targets = [row for _, targets in loader for row in torch.stack(targets).T.tolist()]
-    assert targets == [list(keyed(1, 0, index)) for index in range(5)]
-    plan = loader.explain()
-    assert ("fused" in plan) or fuse is not True
-
-
 @pytest.fixture
 def fresh(monkeypatch) -> Callable[[int], None]:
     """Return what seeds torch, as at the start of a process."""
