@@ -102,7 +102,7 @@ def prepare() -> bool:
     were replaced.
     """
     registered = [one for one in OVERRIDES if one.is_installed]
-    if registered and all(one.is_there() for one in registered):
+    if overrides.ON and registered and all(one.is_there() for one in registered):
         return True
     if why_not() is not None:
         return False
