@@ -159,12 +159,11 @@ class Inflated:
         return Status(status)
 
 
-def inflate(data: Data, size: Size | None = None) -> Inflated | Status:
+def inflate(data: Data, size: Size) -> Inflated | Status:
     """Inflate and check all image data of a file; or return why it was not done: then another decoder is to do it.
 
-    ``size``: what :func:`read_size` returns of it, if it is known.
+    ``size``: what :func:`read_size` returns of it.
     """
-    size = read_size(data) if size is None else size
     if size.status is not Status.DONE:
         return Status.DAMAGED if size.status is Status.INCOMPLETE else size.status
     rows = _rows_of(data, size)
@@ -234,11 +233,10 @@ def pillow_agrees() -> bool:
         return False
     pixels = noise(24, 36)
     pixels[:, :18] //= 64  # of which Pillow chooses other filters
-    files = [(layout, io.BytesIO()) for layout in ("RGB", "L")]
-    for layout, file in files:
+    pairs = []
+    for layout in ("RGB", "L"):
+        file = io.BytesIO()
         Image.fromarray(pixels).convert(layout).save(file, "PNG")
-    inflated_files = [(layout, inflate(file.getvalue()), Image.open(file)) for layout, file in files]
-    return are_equal(
-        (None if isinstance(made, Status) else made.pixels(whole(24, 36), layout), image)
-        for layout, made, image in inflated_files
-    )
+        made = inflate(file.getvalue(), read_size(file.getvalue()))
+        pairs.append((made if isinstance(made, Status) else made.pixels(whole(24, 36), layout), Image.open(file)))
+    return are_equal(pairs)
