@@ -56,7 +56,6 @@ class Size(NamedTuple):
     """In pixels; 0 where the header was not understood."""
     height: int
     components: int
-    progressive: bool
     sampling: str
     """Which colors it keeps, one of :data:`SAMPLINGS`; "" where the header was not understood."""
     status: Status
@@ -72,11 +71,11 @@ def read_size(data: Data) -> Size:
 
     ``data``: the file, or as much of its beginning as goes up to the first scan.
     """
-    found = (ctypes.c_int32 * 5)()
+    found = (ctypes.c_int32 * 4)()
     status = on_file(_jpeg_size(), data, found, with_scratch=False)
-    width, height, components, progressive, factors = found
+    width, height, components, factors = found
     sampling = "grey" if components == 1 else _FACTORS.get(factors, "")
-    return Size(width, height, components, bool(progressive), sampling, Status(status))
+    return Size(width, height, components, sampling, Status(status))
 
 
 def _cut_file(data: Data, cut: Cut, target: Any) -> int:

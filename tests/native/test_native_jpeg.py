@@ -115,7 +115,6 @@ def test_uncommon_files_are_left_to_another_decoder_or_have_no_record(maker, kin
     data = maker.make(90, 70, kind=kind, sampling=sampling)
     size, found = jpeg.read_size(data), jpeg.pixels_of_jpeg(data, cut_of((0, 0, 30, 30), (20, 20)))
     assert (size.width, size.height, size.components) == (90, 70, 4 if "c" in kind else 3)
-    assert size.progressive == (kind in ("p", "i"))
     assert size.status is (Status.DONE if status is Status.DAMAGED else status)
     assert (found if isinstance(found, Status) else Status.DONE) is status
     assert jpeg.record_of_jpeg(data) is of_record
@@ -124,9 +123,9 @@ def test_uncommon_files_are_left_to_another_decoder_or_have_no_record(maker, kin
 @pytest.mark.parametrize(
     ("at", "change", "expected"),
     [
-        (4, b"\x0c", (20, 20, 3, False, "", Status.CODING)),  # bits of a sample
-        (4, b"\x10", (20, 20, 3, False, "", Status.CODING)),
-        (5, b"\xff\xff\xff\xff", (65535, 65535, 3, False, "", Status.TOO_LARGE)),
+        (4, b"\x0c", (20, 20, 3, "", Status.CODING)),  # bits of a sample
+        (4, b"\x10", (20, 20, 3, "", Status.CODING)),
+        (5, b"\xff\xff\xff\xff", (65535, 65535, 3, "", Status.TOO_LARGE)),
     ],
 )
 def test_other_depths_and_very_many_pixels_are_left_to_another_decoder(at, change, expected):
@@ -201,7 +200,7 @@ def test_a_row_is_what_a_table_says_of_the_pixels():
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG\r\n\x1a\n" * 9, bytes(500)])
 def test_what_is_no_jpeg_file_is_told(data):
-    assert jpeg.read_size(data) == (0, 0, 0, False, "", Status.NOT_JPEG)
+    assert jpeg.read_size(data) == (0, 0, 0, "", Status.NOT_JPEG)
     assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 1, 1))) is Status.NOT_JPEG
 
 
@@ -210,7 +209,7 @@ def test_files_and_their_records_tell_how_many_samples_of_color_they_have(sampli
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (80, 144, 3), dtype=np.uint8))
     for number, data in enumerate(jpeg.trial_files(noise, sampling)):
         header = jpeg.read_size(data)
-        assert (header.sampling, header.progressive, header.status) == (sampling, bool(number), Status.DONE)
+        assert (header.sampling, header.status) == (sampling, Status.DONE)
         assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, header.height, header.width))).shape[:2] == header[1::-1]
         record = jpeg.record_of_jpeg(data)
         assert record is Status.CODING if number else jpeg.read_size(record).sampling == sampling
