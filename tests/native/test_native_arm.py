@@ -171,8 +171,7 @@ def test_colors_of_tensors(arm, strides, fused):
             machine.call("fastload_distort", change, image, places, out, places, *sides)
             found.append(out.data)
         greys = Buffer(4 * height * width)
-        status = machine.call("fastload_distort_greys", image, places, height, width, greys, fused, BEST)
-        assert status & 0xFFFFFFFF == 0
+        machine.call("fastload_distort_greys", image, places, height, width, greys, fused, BEST)
         return [*found, greys.data]
 
     assert_equal(arm, run)
