@@ -193,7 +193,7 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from .base.version import __version__
-        from .native.description import description
+        from .native import description
 
         print(f"fastload {__version__}, {description()}")
         parser.exit()

@@ -310,7 +310,7 @@ def test_the_page_of_overrides_names_what_threads_and_run_replace_too(entries, c
 
 def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):
     monkeypatch.setenv("FASTLOAD_NATIVE", "sse2")
-    monkeypatch.setattr(native, "why_not", lambda: native._load.__wrapped__().reason)
+    monkeypatch.setattr(native, "why_not", lambda: native._load.__wrapped__()[1])
     found = one(probes.native_library())
     assert (found.state, found.remedy) == ("broken", "unset FASTLOAD_NATIVE")
     assert "one of plain, avx2, avx512" in found.words

@@ -122,8 +122,8 @@ class Records:
         """
         try:
             if not position:
-                waiting = jpeg.Waiting()
-                if waiting.look_at(data) is Status.DONE:
+                waiting = jpeg.can_wait(data)
+                if waiting.status is Status.DONE:
                     position = min(-(-waiting.end // BLOCK_BYTES) * BLOCK_BYTES, len(data))
                     data = data[: waiting.end]  # as Pillow's reading gives it
             device = device_of(key)

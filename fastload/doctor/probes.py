@@ -43,8 +43,7 @@ def native_library() -> Iterator[Finding]:
     from .. import native
     from ..keys.seeding import slow_because
     from ..late import opener
-    from ..native import inflate
-    from ..native.description import description
+    from ..native import description, inflate
 
     try:
         reason = native.why_not()

@@ -223,10 +223,10 @@ def _png(file: bytes | memoryview, layouts: _Layouts, weights: tuple[float, floa
     """Return the pixels [height, width, channels] of a PNG file in memory that ``new`` makes; None: not done."""
     size = png.read_size(file)
     layout = layouts.get(size.mode)
-    if layout is None or size.status is not Status.DONE:
+    if layout is None:
         return None
-    target = new((size.height, size.width, png.WHOLE_LAYOUTS[layout]))
-    return target if png.write_whole(file, target, layout, weights, size) is Status.DONE else None
+    made = png.whole_image(file, size, layout, weights, new)
+    return None if isinstance(made, Status) else made
 
 
 # torchvision and TorchCodec, whose modes are numbers to their operators.

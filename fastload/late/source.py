@@ -82,10 +82,10 @@ def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
     data = file.read()
     if type(data) is not bytes:
         return "truncated"
-    waiting = jpeg.Waiting()
-    status = waiting.look_at(data)
-    if status is not Status.DONE:
-        return "truncated" if status is Status.INCOMPLETE else status.name.lower().replace("_", " ")
+    waiting = jpeg.can_wait(data)
+    if waiting.status is not Status.DONE:
+        is_cut_off = waiting.status is Status.INCOMPLETE
+        return "truncated" if is_cut_off else waiting.status.name.lower().replace("_", " ")
     file.seek(min(len(data), -(-waiting.end // block_bytes) * block_bytes))  # where Pillow stops, which reads in blocks
     return FileSource(data[: waiting.end], waiting.width, waiting.height, waiting.components == 1)
 

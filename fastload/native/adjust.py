@@ -36,7 +36,7 @@ class Change(enum.IntEnum):
     """``convert("L")``, in all channels."""
 
 
-_adjust = native.lazily("fastload_adjust", _INT, _INT, _POINTER, _LONG, ctypes.c_float, _INT, _INT)
+_adjust = native.lazily("fastload_adjust", None, _INT, _POINTER, _LONG, ctypes.c_float, _INT, _INT)
 _sharpen = native.lazily("fastload_sharpen", _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_float, _INT)
 _map_levels = native.lazily("fastload_map_levels", None, _POINTER, _LONG, _INT, ctypes.c_char_p, _INT)
 _greys = native.lazily("fastload_greys", None, _POINTER, _LONG, _POINTER, _INT)

@@ -81,7 +81,7 @@ class _ArrayTask(ctypes.Structure):
 
 
 _TASK = ctypes.POINTER(_ArrayTask)
-_run = native.lazily("fastload_arrays", ctypes.c_int64, _TASK, ctypes.c_int64, ctypes.c_int64, ctypes.c_int)
+_run = native.lazily("fastload_arrays", ctypes.c_int64, _TASK, ctypes.c_int64, ctypes.c_int)
 _large_pages = native.lazily("fastload_large_pages", None, ctypes.c_void_p, ctypes.c_int64)
 
 
@@ -187,7 +187,7 @@ class BatchWriter:
         task.target_strides = tuple(task.item * stride for stride in out.stride())
         task.steps = ctypes.addressof(steps[0]), ctypes.addressof(steps[1])
         task.num_steps = len(rows), len(cols)
-        failed = _run()(task, 0, num, native.level)
+        failed = _run()(task, num, native.level)
         if failed == -2:
             raise MemoryError("no memory for the positions of a batch's rows and columns")
         if failed >= 0:

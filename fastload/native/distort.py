@@ -1,7 +1,7 @@
 """Changes of colors that torchvision makes of tensors, by the native kernels: the same bits.
 
-Tensors are [3, H, W] of uint8, on the CPU, and their rows lie in memory as planes or as pixels side by side. Calls
-release the GIL.
+Tensors are [3, H, W] of uint8, on the CPU, and their rows lie in memory as planes or as pixels side by side: callers
+ask :func:`is_known` first. Calls release the GIL.
 
 Version 2 adds products to sums in place. torch does that with one rounding or with two, by the instructions that it
 uses: ``fused`` says which. Version 1 always has two.
@@ -58,18 +58,15 @@ def new(image: Tensor, *, side_by_side: bool) -> Tensor:
 
 
 _GIVEN = _POINTER, _STRIDES, _POINTER, _STRIDES, _LONG, _LONG, _NUMBERS, _ORDER, _INT, _INT
-_distort = native.lazily("fastload_distort", _INT, _INT, *_GIVEN)
-_distort_greys = native.lazily("fastload_distort_greys", _INT, _POINTER, _STRIDES, _LONG, _LONG, _POINTER, _INT, _INT)
+_distort = native.lazily("fastload_distort", None, _INT, *_GIVEN)
+_distort_greys = native.lazily("fastload_distort_greys", None, _POINTER, _STRIDES, _LONG, _LONG, _POINTER, _INT, _INT)
 
 
 def greys(image: Tensor, *, fused: bool) -> Tensor:
     """Return the greys [1, H, W] of an image, rounded down, of float32."""
     _, height, width = image.shape
     made = torch.empty((1, height, width), dtype=torch.float32, device="cpu")
-    _check(
-        _distort_greys()(image.data_ptr(), _strides_of(image), height, width, made.data_ptr(), fused, native.level),
-        image,
-    )
+    _distort_greys()(image.data_ptr(), _strides_of(image), height, width, made.data_ptr(), fused, native.level)
     return made
 
 
@@ -106,15 +103,10 @@ def _changed(
     _, height, width = image.shape
     places = image.data_ptr(), _strides_of(image), made.data_ptr(), _strides_of(made)
     given = height, width, _NUMBERS(*numbers), _ORDER(*order), fused, native.level
-    _check(_distort()(change, *places, *given), image)
+    _distort()(change, *places, *given)
     return made
 
 
 def _strides_of(image: Tensor) -> Any:
     channel, row, column = image.stride()
     return _STRIDES(row, column, channel)
-
-
-def _check(status: int, image: Tensor) -> None:
-    if status:
-        raise ValueError(f"an image of {tuple(image.shape)} with strides {image.stride()} cannot be changed")

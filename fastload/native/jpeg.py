@@ -56,7 +56,6 @@ class Size(NamedTuple):
     """In pixels; 0 where the header was not understood."""
     height: int
     components: int
-    progressive: bool
     sampling: str
     """Which colors it keeps, one of :data:`SAMPLINGS`; "" where the header was not understood."""
     status: Status
@@ -72,11 +71,11 @@ def read_size(data: Data) -> Size:
 
     ``data``: the file, or as much of its beginning as goes up to the first scan.
     """
-    found = (ctypes.c_int32 * 5)()
+    found = (ctypes.c_int32 * 4)()
     status = on_file(_jpeg_size(), data, found, with_scratch=False)
-    width, height, components, progressive, factors = found
+    width, height, components, factors = found
     sampling = "grey" if components == 1 else _FACTORS.get(factors, "")
-    return Size(width, height, components, bool(progressive), sampling, Status(status))
+    return Size(width, height, components, sampling, Status(status))
 
 
 def _cut_file(data: Data, cut: Cut, target: Any) -> int:
@@ -135,19 +134,6 @@ def header_of_record(data: Data) -> bytes:
     return bytes(data[_FIXED : _FIXED + int.from_bytes(data[4:8], "little")])
 
 
-_check_record = native.lazily("fastload_check_record", ctypes.c_int, _POINTER, _SIZE, ctypes.c_int)
-
-
-def check_record(data: Data) -> None:
-    """Check that all of a record can be decoded, at a tenth of the cost of doing so.
-
-    Raises:
-        PackError: it is damaged.
-    """
-    if on_file(_check_record(), data, native.level, with_scratch=False):
-        raise damaged_record()
-
-
 def damaged_record() -> PackError:
     """Return the error for a record that cannot be read."""
     return PackError(
@@ -203,44 +189,31 @@ def jpeg_of_record(data: Data) -> bytes:
     return found
 
 
-class Waiting(ctypes.Structure):
-    """Whether the decoding of a file may be put off, found while the file is read.
+_can_wait = native.lazily("fastload_jpeg_can_wait", ctypes.c_int, _POINTER, _SIZE, _POINTER)
+
+
+class Waiting(NamedTuple):
+    """Whether the decoding of a file may be put off, and what is known of its image."""
+
+    status: Status
+    """DONE: it may. INCOMPLETE: the file ends before its image does. Others: it is to be decoded at once."""
+    end: int
+    """How many bytes of the file belong to the image; 0 where it may not be put off."""
+    width: int
+    """In pixels."""
+    height: int
+    components: int
+
+
+def can_wait(data: bytes) -> Waiting:
+    """Return whether the decoding of a file may be put off.
 
     It may where libjpeg cannot fail on it any more: the headers of all scans are such as it accepts, and up to the end
     of the image nothing else stands between coded data.
     """
-
-    _fields_ = (
-        ("end", ctypes.c_int64),
-        ("width", ctypes.c_int32),
-        ("height", ctypes.c_int32),
-        ("components", ctypes.c_int32),
-        ("has_header", ctypes.c_int32),
-        ("_is_marked", ctypes.c_int32),
-    )
-
-    end: int
-    """How many bytes of the data given last belong to the image; set when the end was found."""
-    width: int
-    """Of the image, in pixels."""
-    height: int
-    """In pixels."""
-    components: int
-    """1 or 3."""
-    has_header: int
-    """Whether all before the coded data was read; not set for files of several scans, of which all is read."""
-
-    def look_at(self, data: bytes) -> Status:
-        """Look at a file from its beginning; once :attr:`has_header` is set, at what follows the data given before.
-
-        Returns DONE: decoding may be put off. INCOMPLETE: call again with more. Others: it is to be decoded at once.
-        """
-        return Status(_can_wait()(data, len(data), self))
-
-
-_can_wait = native.lazily(
-    "fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting)
-)
+    found = (ctypes.c_int64 * 4)()
+    status = on_file(_can_wait(), data, found, with_scratch=False)
+    return Waiting(Status(status), *found)
 
 
 @compared

@@ -1,6 +1,6 @@
 """PNG files to pixels or to rows of a batch, in two steps: inflated at once, and only what a cut needs is made of that.
 
-Whole images, as libpng makes them for other packages, are decoded in one step: :func:`write_whole`.
+Whole images, as libpng makes them for other packages, are decoded in one step: :func:`whole_image`.
 
 Results are equal bit for bit to what Pillow decodes, makes RGB, crops, resizes and flips; or a status says why the file
 is left to Pillow: interlaced, animated, with a transparent colour, grey of 16 bits, damaged, and whatever Pillow's
@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import ctypes
 import io
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from .. import native
@@ -42,6 +40,7 @@ from .rows import (
 )
 
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+Made = TypeVar("Made", Pixels, Tensor)
 
 # Bits of a sample and colour in the file, and what Pillow calls that: the mode, and that of the file's bytes.
 _MODES = {
@@ -160,12 +159,11 @@ class Inflated:
         return Status(status)
 
 
-def inflate(data: Data, size: Size | None = None) -> Inflated | Status:
+def inflate(data: Data, size: Size) -> Inflated | Status:
     """Inflate and check all image data of a file; or return why it was not done: then another decoder is to do it.
 
-    ``size``: what :func:`read_size` returns of it, if it is known.
+    ``size``: what :func:`read_size` returns of it.
     """
-    size = read_size(data) if size is None else size
     if size.status is not Status.DONE:
         return Status.DAMAGED if size.status is Status.INCOMPLETE else size.status
     rows = _rows_of(data, size)
@@ -180,63 +178,46 @@ _png_whole = native.lazily(
     "fastload_png_whole", _INT, _POINTER, _POINTER, _SIZE, ctypes.c_char_p, _SIZE, _POINTER, _INT, _POINTER, _INT
 )
 WHOLE_LAYOUTS = {"L": 1, "RGB": 3, "BGR": 3, "RGBA": 4, "BGRA": 4}
-"""Bytes of a pixel that :func:`write_whole` makes."""
+"""Bytes of a pixel that :func:`whole_image` makes."""
 
 
-def write_whole(
-    data: Data,
-    target: Pixels | Tensor,
-    layout: str,
-    weights: tuple[float, float] = (0.299, 0.587),
-    size: Size | None = None,
-) -> Status:
-    """Decode a file that nobody has looked at, as libpng does where it has nothing to warn of; or return why not.
+def whole_image(
+    data: Data, size: Size, layout: str, weights: tuple[float, float], new: Callable[[tuple[int, int, int]], Made]
+) -> Made | Status:
+    """Return a file's image as libpng makes it where it has nothing to warn of; or why not.
 
     Args:
         data: the file.
-        target: [height, width, channels] of the file's size, contiguous, uint8, on the CPU: what is written. Where the
-            result is not DONE, it holds anything.
+        size: what :func:`read_size` returns of it.
         layout: one of ``WHOLE_LAYOUTS``.
         weights: of red and green, where grey is asked for and the file is in colour: ``png_set_rgb_to_gray``.
-        size: what :func:`read_size` returns of the file, if it is known.
+        new: returns memory for the image, [height, width, channels], contiguous, uint8, on the CPU.
 
     Returns:
-        DONE; DAMAGED also for chunks that libpng may have words for; COLORS: the layout cannot be made of the file.
+        DAMAGED also for chunks that libpng may have words for; COLORS: the layout cannot be made of the file.
 
     Raises:
-        ValueError: the target is another one.
         MemoryError: no memory for the rows.
     """
-    size = read_size(data) if size is None else size
     if size.status is not Status.DONE:
         return size.status
-    shape = (size.height, size.width, WHOLE_LAYOUTS[layout])
-    if isinstance(target, Tensor):  # not as an array: its memory could not be enlarged after that
-        fits = target.dtype == torch.uint8 and target.is_cpu and target.is_contiguous()
-        place = target.data_ptr()
-    else:
-        fits = target.dtype == np.uint8 and target.flags.c_contiguous and target.flags.writeable
-        place = target.ctypes.data
-    if tuple(target.shape) != shape or not fits:
-        raise ValueError(
-            f"the target must be {shape} of uint8, contiguous and writable, got {tuple(target.shape)} of {target.dtype}"
-        )
     rows = _rows_of(data, size)
     if rows is None:
         return Status.DAMAGED
+    made = new((size.height, size.width, WHOLE_LAYOUTS[layout]))
+    # A tensor's not as an array: its memory could not be enlarged after that.
+    place = made.data_ptr() if isinstance(made, Tensor) else made.ctypes.data
     # As libpng has them.
     parts = (ctypes.c_int32 * 2)(*(round(weight * 100_000) * 32768 // 100_000 for weight in weights))
     asked = place, list(WHOLE_LAYOUTS).index(layout), parts, native.level
-    status = on_file(_png_whole(), data, rows, len(rows), *asked)
-    if status == Status.NO_MEMORY:
+    status = Status(on_file(_png_whole(), data, rows, len(rows), *asked))
+    if status is Status.NO_MEMORY:
         raise MemoryError(f"no memory for an image of {size.height} x {size.width}")
-    if status < 0:
-        raise ValueError(f"weights must be positive, and less than 1 in all, got {weights}")
-    return Status(status)
+    return made if status is Status.DONE else status
 
 
 def trial_files(picture: Any) -> Iterator[bytes]:
-    """Yield files of a picture, an image of Pillow's, of each kind that :func:`write_whole` takes."""
+    """Yield files of a picture, an image of Pillow's, of each kind that :func:`whole_image` takes."""
     for mode in ("1", "L", "P", "RGB", "LA", "RGBA"):
         file = io.BytesIO()
         picture.convert(mode).save(file, "PNG")
@@ -252,11 +233,10 @@ def pillow_agrees() -> bool:
         return False
     pixels = noise(24, 36)
     pixels[:, :18] //= 64  # of which Pillow chooses other filters
-    files = [(layout, io.BytesIO()) for layout in ("RGB", "L")]
-    for layout, file in files:
+    pairs = []
+    for layout in ("RGB", "L"):
+        file = io.BytesIO()
         Image.fromarray(pixels).convert(layout).save(file, "PNG")
-    inflated_files = [(layout, inflate(file.getvalue()), Image.open(file)) for layout, file in files]
-    return are_equal(
-        (None if isinstance(made, Status) else made.pixels(whole(24, 36), layout), image)
-        for layout, made, image in inflated_files
-    )
+        made = inflate(file.getvalue(), read_size(file.getvalue()))
+        pairs.append((made if isinstance(made, Status) else made.pixels(whole(24, 36), layout), Image.open(file)))
+    return are_equal(pairs)

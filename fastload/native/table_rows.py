@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,8 @@ from .. import native
 _NUMBER = ctypes.c_int64
 NO_SUCH_ROW = -1
 _LOOK = -3
-
-
-@functools.cache
-def _functions() -> tuple[Any, Any]:
-    find = native.function("fastload_table_find", _NUMBER, *[_NUMBER] * 5)
-    return find, native.function("fastload_table_copy", None, *[_NUMBER] * 4)
+_find = native.lazily("fastload_table_find", _NUMBER, *[_NUMBER] * 5)
+_copy = native.lazily("fastload_table_copy", None, *[_NUMBER] * 4)
 
 
 class NativeColumn:
@@ -37,7 +32,7 @@ class NativeColumn:
     """
 
     def __init__(self, ends: Tensor, dtype: np.dtype[Any], size: int | None, offset_width: int) -> None:
-        self._find, self._copy = _functions()
+        self._find, self._copy = _find(), _copy()
         self._ends = ends
         self._chunks = torch.zeros((len(ends), 4), dtype=torch.int64)
         kind = {"i": 1, "u": 2, "f": 0}[dtype.kind]

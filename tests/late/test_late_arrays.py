@@ -304,7 +304,7 @@ class Damaged:
         overrides.results.clear()
         for name in ("pixels_of_jpeg", "row_of_jpeg"):
             setattr(native_jpeg, name, functools.partial(self.made, getattr(native_jpeg, name)))
-        png.write_whole = functools.partial(self.written, png.write_whole)
+        png.whole_image = functools.partial(self.made_of_png, png.whole_image)
 
     def made(self, make: Any, data: Any, cut: Any, *layout: str, **named: Any) -> Any:
         pixels = make(data, cut, *layout, **named)
@@ -312,10 +312,11 @@ class Damaged:
             pixels ^= 1
         return pixels
 
-    def written(self, write: Any, data: Any, target: Any, *others: Any, **named: Any) -> Any:
-        status = write(data, target, *others, **named)
-        target ^= self.is_damaged("PNG")
-        return status
+    def made_of_png(self, make: Any, *arguments: Any) -> Any:
+        pixels = make(*arguments)
+        if self.is_damaged("PNG"):
+            pixels ^= 1
+        return pixels
 
 
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (120, 144, 3), dtype=np.uint8))

@@ -15,7 +15,7 @@
 #define MOST_BUFFERS 64
 
 #define FUNCTIONS(of)                                                                                                  \
-    of(fastload_arrays) of(fastload_check_record) of(fastload_distort) of(fastload_distort_greys)                      \
+    of(fastload_arrays) of(fastload_distort) of(fastload_distort_greys)                                                \
     of(fastload_generators_bytes)                                                                                      \
     of(fastload_generators_next_locked) of(fastload_generators_prepare) of(fastload_generators_read)                   \
     of(fastload_generators_room) of(fastload_generators_write) of(fastload_image_row)                                  \

@@ -41,15 +41,11 @@ void __msan_check_mem_is_initialized(const volatile void *, size_t);
 
 struct fastload_scratch *fastload_scratch_new(void);
 void fastload_scratch_free(struct fastload_scratch *);
-int fastload_jpeg_size(const uint8_t *, size_t, int32_t[5]);
+int fastload_jpeg_size(const uint8_t *, size_t, int32_t[4]);
 int fastload_jpeg_row(struct fastload_scratch *, const uint8_t *, size_t, const struct fastload_request *);
 int fastload_record_of_jpeg(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, size_t, size_t *);
 int fastload_jpeg_of_record(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, size_t, size_t *);
-struct fastload_waiting {
-    int64_t end;
-    int32_t size[3], has_header, is_marked;
-};
-int fastload_jpeg_can_wait(const uint8_t *, size_t, struct fastload_waiting *);
+int fastload_jpeg_can_wait(const uint8_t *, size_t, int64_t[4]);
 
 /* Larger images only cost time. */
 #define MOST_PIXELS (1 << 22)
@@ -294,7 +290,7 @@ static void decode(const struct subject *subject)
 {
     const uint8_t *const data = subject->bytes.data;
     const size_t size = subject->bytes.size;
-    int32_t header[5];
+    int32_t header[4];
     const int known = fastload_jpeg_size(data, size, header);
     if (known == FASTLOAD_DONE && (int64_t)header[0] * header[1] > MOST_PIXELS)
         return;
@@ -387,12 +383,10 @@ static void pack_and_unpack(const struct bytes *file)
 static void check_promise(const struct bytes *file)
 {
 #ifdef FUZZ_WITH_LIBJPEG
-    struct fastload_waiting waiting;
-    memset(&waiting, 0, sizeof waiting);
-    if (fastload_jpeg_can_wait(file->data, file->size, &waiting) != FASTLOAD_DONE ||
-        (int64_t)waiting.size[0] * waiting.size[1] > MOST_PIXELS >> 4)
+    int64_t known[4]; /* where the image ends, its width and height */
+    if (fastload_jpeg_can_wait(file->data, file->size, known) != FASTLOAD_DONE || known[1] * known[2] > MOST_PIXELS >> 4)
         return;
-    uint8_t *image = whole_image(file->data, (size_t)waiting.end, waiting.size[0], waiting.size[1]);
+    uint8_t *image = whole_image(file->data, (size_t)known[0], (int)known[1], (int)known[2]);
     if (!image)
         fail("libjpeg fails on a file that may wait", 0, 0);
     free(image);

@@ -81,7 +81,7 @@ def grey(width: int, data: bytes, dc: Codes = DC, ac: Codes = AC, before: bytes 
 
 def may_wait(data: bytes) -> bool:
     """Return whether the decoding of a file may be put off."""
-    return jpeg.Waiting().look_at(data) is Status.DONE
+    return jpeg.can_wait(data).status is Status.DONE
 
 
 def outcomes(data: bytes) -> set[Status]:

@@ -146,13 +146,3 @@ def test_images_that_do_not_lie_in_rows_are_not_known() -> None:
         torch.zeros((8, 9, 4), dtype=torch.uint8).permute(2, 0, 1)[:3],
     ):
         assert not distort.is_known(other), other.stride()
-
-
-def test_strides_and_channels_that_the_library_does_not_know_are_refused() -> None:
-    image = arranged(noise(8, 9, 0), "planes")
-    with pytest.raises(ValueError, match=r"an image of \(3, 9, 8\) with strides .* cannot be changed"):
-        distort.turned(image.transpose(1, 2), 0.1)
-    with pytest.raises(ValueError, match="cannot be changed"):
-        distort.greys(image.transpose(1, 2), fused=True)
-    with pytest.raises(ValueError, match="cannot be changed"):
-        distort.permuted(image, (0, 1, 3))

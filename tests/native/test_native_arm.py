@@ -71,7 +71,7 @@ def all_of_a_file(data: bytes, cuts: list[Cut], is_grey: bool = False) -> Callab
 
     def run(machine: Machine) -> object:
         scratch = machine.call("fastload_scratch_new")
-        size = Buffer(20)
+        size = Buffer(16)
         found: list[object] = [
             machine.call("fastload_jpeg_size", Buffer(data), len(data), size) & 0xFFFFFFFF,
             size.data,
@@ -82,8 +82,6 @@ def all_of_a_file(data: bytes, cuts: list[Cut], is_grey: bool = False) -> Callab
         files = [data] if record[1] is None else [data, record[1]]
         if record[1] is not None:
             found.append(written(machine, scratch, "fastload_jpeg_of_record", record[1]))
-            packed = Buffer(record[1]), len(record[1])
-            found.append(machine.call("fastload_check_record", *packed, BEST) & 0xFFFFFFFF)
         for file in files:
             found += [decoded(machine, scratch, file, cut) for cut in cuts]
             found += [decoded(machine, scratch, file, cuts[0], layout=layout) for layout in ("RGBX", "L")]
@@ -170,11 +168,10 @@ def test_colors_of_tensors(arm, strides, fused):
         ):
             out, given = Buffer(3 * height * width), Buffer(struct.pack("3f", *numbers))
             sides = height, width, given, order, fused, BEST
-            assert machine.call("fastload_distort", change, image, places, out, places, *sides) & 0xFFFFFFFF == 0
+            machine.call("fastload_distort", change, image, places, out, places, *sides)
             found.append(out.data)
         greys = Buffer(4 * height * width)
-        status = machine.call("fastload_distort_greys", image, places, height, width, greys, fused, BEST)
-        assert status & 0xFFFFFFFF == 0
+        machine.call("fastload_distort_greys", image, places, height, width, greys, fused, BEST)
         return [*found, greys.data]
 
     assert_equal(arm, run)
@@ -263,7 +260,7 @@ def test_batches_of_arrays(arm, channels, item):
             pointers = {0: images, 40: Buffer(indices.tobytes()), 48: out, 136: Buffer(bytes(range(50, 50 + channels)))}
             pointers |= {152: step, 160: step} | ({144: table} if item else {})
             numbers = (0, *source, 0, 0, *target, max(item, 1), channels, side, side, side, side, 0, 0, 0, 0, 1, 1)
-            result = machine.call("fastload_arrays", Buffer(struct.pack("23q", *numbers), pointers), 0, num, BEST)
+            result = machine.call("fastload_arrays", Buffer(struct.pack("23q", *numbers), pointers), num, BEST)
             found.append((result, out.data))
         assert {result for result, _ in found} == {-1}
         return found
@@ -298,7 +295,7 @@ def test_the_states_of_generators(arm, is_range):
 def test_real_files(arm):
     for seed, path in enumerate(real_files(250)):
         data = Path(path).read_bytes()
-        size = Buffer(20)
+        size = Buffer(16)
         Here().call("fastload_jpeg_size", Buffer(data), len(data), size)
         width, height, *_ = struct.unpack("5i", size.data)
         assert_equal(arm, all_of_a_file(data, cuts_of(height, width, seed)))

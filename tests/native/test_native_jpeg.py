@@ -9,8 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 from damaged_files import mutants
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jpeg_files import (
     SAMPLINGS,
     assert_in_layout,
@@ -117,7 +115,6 @@ def test_uncommon_files_are_left_to_another_decoder_or_have_no_record(maker, kin
     data = maker.make(90, 70, kind=kind, sampling=sampling)
     size, found = jpeg.read_size(data), jpeg.pixels_of_jpeg(data, cut_of((0, 0, 30, 30), (20, 20)))
     assert (size.width, size.height, size.components) == (90, 70, 4 if "c" in kind else 3)
-    assert size.progressive == (kind in ("p", "i"))
     assert size.status is (Status.DONE if status is Status.DAMAGED else status)
     assert (found if isinstance(found, Status) else Status.DONE) is status
     assert jpeg.record_of_jpeg(data) is of_record
@@ -126,9 +123,9 @@ def test_uncommon_files_are_left_to_another_decoder_or_have_no_record(maker, kin
 @pytest.mark.parametrize(
     ("at", "change", "expected"),
     [
-        (4, b"\x0c", (20, 20, 3, False, "", Status.CODING)),  # bits of a sample
-        (4, b"\x10", (20, 20, 3, False, "", Status.CODING)),
-        (5, b"\xff\xff\xff\xff", (65535, 65535, 3, False, "", Status.TOO_LARGE)),
+        (4, b"\x0c", (20, 20, 3, "", Status.CODING)),  # bits of a sample
+        (4, b"\x10", (20, 20, 3, "", Status.CODING)),
+        (5, b"\xff\xff\xff\xff", (65535, 65535, 3, "", Status.TOO_LARGE)),
     ],
 )
 def test_other_depths_and_very_many_pixels_are_left_to_another_decoder(at, change, expected):
@@ -203,7 +200,7 @@ def test_a_row_is_what_a_table_says_of_the_pixels():
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG\r\n\x1a\n" * 9, bytes(500)])
 def test_what_is_no_jpeg_file_is_told(data):
-    assert jpeg.read_size(data) == (0, 0, 0, False, "", Status.NOT_JPEG)
+    assert jpeg.read_size(data) == (0, 0, 0, "", Status.NOT_JPEG)
     assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 1, 1))) is Status.NOT_JPEG
 
 
@@ -212,7 +209,7 @@ def test_files_and_their_records_tell_how_many_samples_of_color_they_have(sampli
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (80, 144, 3), dtype=np.uint8))
     for number, data in enumerate(jpeg.trial_files(noise, sampling)):
         header = jpeg.read_size(data)
-        assert (header.sampling, header.progressive, header.status) == (sampling, bool(number), Status.DONE)
+        assert (header.sampling, header.status) == (sampling, Status.DONE)
         assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, header.height, header.width))).shape[:2] == header[1::-1]
         record = jpeg.record_of_jpeg(data)
         assert record is Status.CODING if number else jpeg.read_size(record).sampling == sampling
@@ -292,18 +289,6 @@ def test_a_pillow_that_decodes_otherwise_is_noticed(monkeypatch):
     assert not jpeg.pillow_agrees.__wrapped__()
 
 
-def verdict_of(data, cuts):
-    """Return the last status of a file that is read in pieces, its size, and how many bytes belong to its image."""
-    waiting, begin, start = jpeg.Waiting(), 0, 0
-    for end in [*cuts, len(data)]:
-        begin = start if waiting.has_header else 0
-        status, start = waiting.look_at(data[begin:end]), end
-        if status is not Status.INCOMPLETE:
-            end_of_image = begin + waiting.end if status is Status.DONE else 0
-            return status, waiting.width, waiting.height, waiting.components, end_of_image
-    return Status.INCOMPLETE, 0, 0, 0, 0
-
-
 WAITING_FILES = [
     saved(picture(np.random.default_rng(0), 40, 50)),
     saved(picture(np.random.default_rng(0), 40, 50), restart_marker_blocks=2) + b"\xff\xd9 a trailer \xff\xff\xd9",
@@ -313,20 +298,15 @@ WAITING_FILES = [
 ]
 
 
-@settings(deadline=None, max_examples=300)
-@given(st.sampled_from(WAITING_FILES), st.lists(st.floats(0, 1), max_size=6))
-def test_a_file_may_wait_or_not_in_whatever_pieces_it_is_read(data, places):
-    cuts = sorted(4 + int(place * (len(data) - 4)) for place in places)  # fewer bytes are no JPEG file
-    assert verdict_of(data, cuts) == verdict_of(data, [])
-
-
 def test_a_file_waits_if_it_is_complete_up_to_the_end_of_its_image():
-    found = [verdict_of(data, []) for data in WAITING_FILES]
+    found = [jpeg.can_wait(data) for data in WAITING_FILES]
     end_of_second = len(WAITING_FILES[1]) - len(b"\xff\xd9 a trailer \xff\xff\xd9")
-    assert found[0] == (Status.DONE, 50, 40, 3, len(WAITING_FILES[0]))
-    assert found[1] == (Status.DONE, 50, 40, 3, end_of_second)
-    assert found[2] == (Status.DONE, 50, 40, 3, len(WAITING_FILES[2]))
-    assert [status for status, *_ in found[3:]] == [Status.DAMAGED, Status.INCOMPLETE]
+    assert found[0] == (Status.DONE, len(WAITING_FILES[0]), 50, 40, 3)
+    assert found[1] == (Status.DONE, end_of_second, 50, 40, 3)
+    assert found[2] == (Status.DONE, len(WAITING_FILES[2]), 50, 40, 3)
+    assert [one.status for one in found[3:]] == [Status.DAMAGED, Status.INCOMPLETE]
+    for data in WAITING_FILES[:3]:
+        assert all(jpeg.can_wait(data[:length]).status is Status.INCOMPLETE for length in range(4, len(data) - 24, 7))
 
 
 # -- small images ------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_an_environment_variable_switches_the_library_off():
 @pytest.mark.parametrize("level", native.LEVELS)
 def test_an_environment_variable_limits_the_instructions(level):
     said = python(
-        "from fastload.native import description, processor_level\nprint(processor_level(), description.description())",
+        "from fastload.native import description, processor_level\nprint(processor_level(), description())",
         FASTLOAD_NATIVE=level,
     )
     found, words = said.rstrip().split(" ", 1)
@@ -63,8 +63,8 @@ def test_another_value_of_the_variable_is_refused(wish, monkeypatch):
 def test_a_library_of_another_version_is_refused(monkeypatch):
     monkeypatch.setattr(native, "ABI", native.ABI + 1)
     loaded = native._load.__wrapped__()
-    assert loaded.library is None
-    assert f"another version ({native.ABI - 1}, not {native.ABI})" in loaded.reason
+    assert loaded[0] is None
+    assert f"another version ({native.ABI - 1}, not {native.ABI})" in loaded[1]
 
 
 @without_library
@@ -76,8 +76,8 @@ def test_a_file_that_is_no_library_or_missing_is_told(monkeypatch, tmp_path: Pat
         broken.write_bytes(content)
     monkeypatch.setattr(native, "LIBRARY", broken)
     loaded = native._load.__wrapped__()
-    assert loaded.library is None
-    assert loaded.reason.startswith(reason)
+    assert loaded[0] is None
+    assert loaded[1].startswith(reason)
     monkeypatch.setattr(native, "_load", lambda: loaded)
     with pytest.raises(RuntimeError, match=f"library has no fastload_processor_level: {reason}"):
         native.processor_level()

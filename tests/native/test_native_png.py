@@ -30,7 +30,7 @@ SIDES = (9, 7)
 
 
 def pixels_of(data: bytes, cut: rows.Cut, layout: str = "RGB") -> np.ndarray | Status:
-    inflated = png.inflate(data)
+    inflated = png.inflate(data, png.read_size(data))
     return inflated if isinstance(inflated, Status) else inflated.pixels(cut, layout)
 
 
@@ -128,7 +128,7 @@ def test_a_row_is_what_a_table_says_of_the_pixels():
     rng = np.random.default_rng(13)
     for bits, color in KINDS:
         data = drawn(rng, 40, 50, bits, color)
-        assert_rows_by_table(png.inflate(data).row, data, some_cut(rng, 50, 40))
+        assert_rows_by_table(png.inflate(data, png.read_size(data)).row, data, some_cut(rng, 50, 40))
 
 
 # -- image data -------------------------------------------------------------------------------------------------------

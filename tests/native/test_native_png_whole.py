@@ -7,7 +7,6 @@ import zlib
 
 import numpy as np
 import pytest
-import torch
 from jpeg_files import each_level
 from PIL import Image
 from png_files import KINDS, chunk, damaged, drawn, file_of, header, in_pieces
@@ -19,10 +18,7 @@ TAKEN = [(bits, color) for bits, color in KINDS if bits < 16]
 
 
 def whole(data: bytes, layout: str) -> np.ndarray | Status:
-    size = png.read_size(data)
-    target = np.empty((size.height, size.width, png.WHOLE_LAYOUTS[layout]), dtype=np.uint8)
-    status = png.write_whole(data, target, layout)
-    return target if status is Status.DONE else status
+    return png.whole_image(data, png.read_size(data), layout, (0.299, 0.587), lambda shape: np.empty(shape, np.uint8))
 
 
 def weighed(rgb: np.ndarray) -> np.ndarray:
@@ -79,39 +75,6 @@ def test_a_file_that_says_what_its_colours_are_does_not_become_grey() -> None:
         np.testing.assert_array_equal(whole(data, "RGB"), by_pillow(data, "RGB"))
     data = drawn(rng, 9, 7, 8, 0, before=gamma)
     np.testing.assert_array_equal(whole(data, "L"), by_pillow(data, "L"))
-
-
-def test_a_file_may_go_into_a_tensor() -> None:
-    data = drawn(np.random.default_rng(3), 40, 30, 8, 2)
-    out = torch.empty((30, 40, 3), dtype=torch.uint8)
-    assert png.write_whole(data, out, "RGB") is Status.DONE
-    np.testing.assert_array_equal(out.numpy(), by_pillow(data, "RGB"))
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        np.empty((30, 40), dtype=np.uint8),
-        np.empty((40, 30, 3), dtype=np.uint8),
-        np.empty((30, 40, 4), dtype=np.uint8),
-        np.empty((30, 40, 3), dtype=np.int8),
-        np.empty((30, 80, 3), dtype=np.uint8)[:, ::2],
-        np.broadcast_to(np.uint8(0), (30, 40, 3)),
-        torch.empty((30, 3, 40), dtype=torch.uint8).permute(0, 2, 1),
-    ],
-    ids=lambda target: f"{type(target).__name__} {tuple(target.shape)} {target.dtype}",
-)
-def test_a_target_that_does_not_fit_is_refused(target: object) -> None:
-    data = drawn(np.random.default_rng(3), 40, 30, 8, 2)
-    with pytest.raises(ValueError, match=r"the target must be"):
-        png.write_whole(data, target, "RGB")
-
-
-@pytest.mark.parametrize("weights", [(0.0, 0.5), (0.7, 0.7), (-0.2, 0.5)])
-def test_weights_that_mean_nothing_are_refused(weights: tuple[float, float]) -> None:
-    data = drawn(np.random.default_rng(3), 4, 3, 8, 2)
-    with pytest.raises(ValueError, match=r"weights must be"):
-        png.write_whole(data, np.empty((3, 4, 1), dtype=np.uint8), "L", weights)
 
 
 def test_damaged_copies_give_the_same_on_all_levels() -> None:

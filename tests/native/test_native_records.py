@@ -103,14 +103,6 @@ def test_every_instruction_set_makes_the_same_record(maker, tmp_path):
     assert damaged > 100
 
 
-def _is_whole(record: bytes) -> bool:
-    try:
-        jpeg.check_record(record)
-    except PackError:
-        return False
-    return True
-
-
 def outcome(record: bytes) -> str:
     """Read a damaged record in all ways; return what was found."""
     size = jpeg.read_size(record)
@@ -122,13 +114,10 @@ def outcome(record: bytes) -> str:
         assert file is None
         return "no record"
     assert jpeg.header_of_record(record)
-    all_of_it = whole(size.height, size.width)
-    for cut in (all_of_it, some_cut(np.random.default_rng(len(record)), size.height, size.width)):
+    for cut in (whole(size.height, size.width), some_cut(np.random.default_rng(len(record)), size.height, size.width)):
         found = [jpeg.pixels_of_jpeg(record, cut) for _ in each_level()]
         done = [not isinstance(one, Status) for one in found]
         assert len(set(done)) == 1
-        if cut is all_of_it:
-            assert [_is_whole(record) for _ in each_level()] == done
         if not done[0]:
             assert set(found) == {Status.DAMAGED}
             continue

@@ -256,7 +256,7 @@ def cut_ten(request):
     return (
         partial(jpeg.pixels_of_jpeg, file.getvalue())
         if request.param == "JPEG"
-        else png.inflate(file.getvalue()).pixels
+        else png.inflate(file.getvalue(), png.read_size(file.getvalue())).pixels
     )
 
 

@@ -177,14 +177,12 @@ def test_256_scans_are_the_most():
 def test_a_file_that_is_cut_anywhere_is_incomplete():
     data = file_of(IMAGE, [DC_OF_ALL, *AC_OF_EACH])
     for length in range(data.index(b"\xff\xda") + 20, len(data)):
-        assert jpeg.Waiting().look_at(data[:length]) is Status.INCOMPLETE
+        assert jpeg.can_wait(data[:length]).status is Status.INCOMPLETE
         assert jpeg.pixels_of_jpeg(data[:length], cut_of((0, 0, 5, 5))) is Status.DAMAGED
 
 
 def test_what_lies_behind_the_end_does_no_harm():
     data = file_of(IMAGE, [DC_OF_ALL, *AC_OF_EACH])
-    waiting = jpeg.Waiting()
-    assert waiting.look_at(data + b"\xff\xd8 another image") is Status.DONE
-    assert (waiting.end, waiting.width, waiting.height, waiting.components) == (len(data), 30, 20, 3)
+    assert jpeg.can_wait(data + b"\xff\xd8 another image") == (Status.DONE, len(data), 30, 20, 3)
     cut = cut_of((0, 0, 20, 30))
     np.testing.assert_array_equal(jpeg.pixels_of_jpeg(data + b"\xff\xd8", cut), by_pillow(data, cut))

@@ -129,12 +129,9 @@ FASTLOAD_EXPORT void fastload_map_levels(uint8_t *values, int64_t num_pixels, in
         values[done] = own[i][values[done]];
 }
 
-/* Change an image of `num` pixels. `part`: how far from the other image to this one; `steps`: of HUE. Returns DONE, or
- * BAD_ARGUMENT for an unknown change. */
-FASTLOAD_EXPORT int fastload_adjust(int change, uint8_t *pixels, int64_t num, float part, int steps, int level)
+/* Change an image of `num` pixels. `part`: how far from the other image to this one; `steps`: of HUE. */
+FASTLOAD_EXPORT void fastload_adjust(int change, uint8_t *pixels, int64_t num, float part, int steps, int level)
 {
-    if (num < 0 || change < BRIGHTNESS || change > GREY)
-        return FASTLOAD_BAD_ARGUMENT;
     level = fastload_level(level);
     if (change == BRIGHTNESS || change == CONTRAST) {
         uint8_t table[3][256];
@@ -145,16 +142,15 @@ FASTLOAD_EXPORT int fastload_adjust(int change, uint8_t *pixels, int64_t num, fl
         for (int value = 0; value < 256; value++)
             table[0][value] = table[1][value] = table[2][value] = mixed_plain(from, value, part);
         fastload_map_levels(pixels, num, 3, table[0], level);
-        return FASTLOAD_DONE;
+        return;
     }
 #ifdef FASTLOAD_X86
     if (level >= FASTLOAD_AVX2) {
         change_blocks_avx2(change, pixels, num, part, steps);
-        return FASTLOAD_DONE;
+        return;
     }
 #endif
     change_blocks_plain(change, pixels, num, part, steps);
-    return FASTLOAD_DONE;
 }
 
 /* Sharpen or smooth an image as ImageEnhance.Sharpness does, into other memory. Returns DONE, or BAD_ARGUMENT for an image

@@ -216,21 +216,21 @@ static int make_sample(const struct plan *plan, int64_t sample, int64_t index)
     return 0;
 }
 
-static void ask_ahead(const struct task *task, int64_t sample, int64_t last)
+static void ask_ahead(const struct task *task, int64_t sample, int64_t num)
 {
-    if (!task->indices || sample >= last)
+    if (!task->indices || sample >= num)
         return;
     const uint8_t *image = task->source + task->indices[sample] * task->source_strides[0];
     for (int64_t i = 0; i < AHEAD; i += 64)
         __builtin_prefetch(image + i); /* reads nothing, and may point anywhere */
 }
 
-/* Make the samples from `first` to the one before `last` of a batch.
+/* Make the samples of a batch.
  *
  * wanted: the highest level to use. Returns -1 if they are made; -2 if there is no memory; or the first sample of
  * which a place is neither in the source nor filled, with those before it made.
  */
-FASTLOAD_EXPORT int64_t fastload_arrays(const struct task *task, int64_t first, int64_t last, int wanted)
+FASTLOAD_EXPORT int64_t fastload_arrays(const struct task *task, int64_t num, int wanted)
 {
     int64_t row_bytes = task->size[1] * task->channels;
     struct plan plan = {.task = task, .strip_rows = task->size[0]};
@@ -240,7 +240,7 @@ FASTLOAD_EXPORT int64_t fastload_arrays(const struct task *task, int64_t first, 
     size_t strip = task->table ? (size_t)(plan.strip_rows * row_bytes) : 0;
     size_t places = (size_t)(task->size[0] + task->size[1]) * sizeof(int32_t);
     size_t tables = task->table ? lookup_bytes(task->channels) : 0;
-    int stream = (last - first) * task->size[0] * row_bytes * task->item > STREAMED;
+    int stream = num * task->size[0] * row_bytes * task->item > STREAMED;
     uint8_t *memory = malloc(tables + places + strip + 64);
     if (!memory)
         return -2;
@@ -252,8 +252,8 @@ FASTLOAD_EXPORT int64_t fastload_arrays(const struct task *task, int64_t first, 
     if (task->table)
         plan.lookup = lookup_of(task->table, task->channels, task->item, aligned, stream, wanted);
     int64_t failed = -1;
-    for (int64_t sample = first; sample < last && failed < 0; sample++) {
-        ask_ahead(task, sample + 2, last);
+    for (int64_t sample = 0; sample < num && failed < 0; sample++) {
+        ask_ahead(task, sample + 2, num);
         if (make_sample(&plan, sample, task->indices ? task->indices[sample] : sample) == WRONG)
             failed = sample;
     }

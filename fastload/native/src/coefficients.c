@@ -138,22 +138,6 @@ static int pass_over(struct streams *s, int num, int level)
     return (level == FASTLOAD_PLAIN ? unpack_plain : unpack_avx2)(s, num, NULL) != UNPACK_DAMAGED;
 }
 
-int check_segments(const struct record *record, const struct jpeg_header *header, int level)
-{
-    size_t place = 0;
-    for (int c = 0, across, down; c < header->components; c++) {
-        count_blocks(header, c, &across, &down);
-        for (int row = 0; row < down; row++)
-            for (int first = 0; first < across; first += SEGMENT) {
-                const int num = across - first < SEGMENT ? across - first : SEGMENT;
-                struct streams s;
-                if (!open_segment(record, place++, num, &s) || !pass_over(&s, num, level))
-                    return FASTLOAD_DAMAGED;
-            }
-    }
-    return FASTLOAD_DONE;
-}
-
 static int unpack_group(struct streams *s, int num, const struct picture *p, int c, int row, int column)
 {
     const struct plane *plane = &p->plane[c];

@@ -51,9 +51,6 @@ int is_record(const uint8_t *bytes, size_t length);
  * that cannot be one. Segments are looked at when they are read. */
 int read_record(const uint8_t *bytes, size_t length, struct record *record, struct jpeg_header *header);
 
-/* Whether all segments can be read. Returns enum fastload_status. */
-int check_segments(const struct record *record, const struct jpeg_header *header, int level);
-
 /* Gives a picture the groups of a row of MCUs. Returns enum fastload_status. */
 int record_row(const struct record *record, const struct picture *p, int mcu_row);
 

@@ -51,19 +51,12 @@ struct numbers {
 #include "distort_blocks.h"
 #endif
 
-/* Whether strides are those of one of the two arrangements. */
-static int is_known(const struct place *place)
-{
-    return place->column == 1 || (place->column == 3 && place->channel == 1);
-}
-
-/* Write the grey of each pixel, rounded down, row by row. Returns DONE, or BAD_ARGUMENT. */
-FASTLOAD_EXPORT int fastload_distort_greys(const uint8_t *from, const int64_t *strides, int64_t height, int64_t width,
-                                           float *to, int fused, int level)
+/* Write the grey of each pixel, rounded down, row by row. Python checks that strides are those of one of the two
+ * arrangements. */
+FASTLOAD_EXPORT void fastload_distort_greys(const uint8_t *from, const int64_t *strides, int64_t height, int64_t width,
+                                            float *to, int fused, int level)
 {
     struct place place = {strides[0], strides[1], strides[2]};
-    if (height < 0 || width < 0 || !is_known(&place))
-        return FASTLOAD_BAD_ARGUMENT;
     if (place.row == width * place.column) {
         width *= height;
         height = 1;
@@ -79,25 +72,18 @@ FASTLOAD_EXPORT int fastload_distort_greys(const uint8_t *from, const int64_t *s
 #endif
             row_of_greys_plain(from, &place, width, to, fused);
     }
-    return FASTLOAD_DONE;
 }
 
 /* Change an image.
  *
- * from_strides, to_strides: of rows, columns and channels. order: which channel becomes red, green and blue.
- * Returns DONE, or BAD_ARGUMENT for strides or a change that are not known. */
-FASTLOAD_EXPORT int fastload_distort(int change, const uint8_t *from, const int64_t *from_strides, uint8_t *to,
-                                     const int64_t *to_strides, int64_t height, int64_t width, const float *given,
-                                     const int32_t *order, int fused, int level)
+ * from_strides, to_strides: of rows, columns and channels. order: which channel becomes red, green and blue. */
+FASTLOAD_EXPORT void fastload_distort(int change, const uint8_t *from, const int64_t *from_strides, uint8_t *to,
+                                      const int64_t *to_strides, int64_t height, int64_t width, const float *given,
+                                      const int32_t *order, int fused, int level)
 {
     struct place source = {from_strides[0], from_strides[1], from_strides[2]};
     struct place target = {to_strides[0], to_strides[1], to_strides[2]};
     struct numbers numbers = {given[0], given[1], given[2]};
-    if (height < 0 || width < 0 || change < SATURATION || change > HUE_1 || !is_known(&source) || !is_known(&target))
-        return FASTLOAD_BAD_ARGUMENT;
-    for (int channel = 0; channel < 3; channel++)
-        if (order[channel] < 0 || order[channel] > 2)
-            return FASTLOAD_BAD_ARGUMENT;
     if (source.row == width * source.column && target.row == width * target.column) {
         width *= height;
         height = 1;
@@ -113,5 +99,4 @@ FASTLOAD_EXPORT int fastload_distort(int change, const uint8_t *from, const int6
 #endif
             change_row_plain(change, from, &source, to, &target, width, &numbers, order, fused);
     }
-    return FASTLOAD_DONE;
 }

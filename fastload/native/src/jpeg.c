@@ -107,10 +107,10 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
     return decode(scratch, &source, &header, part, &resizer);
 }
 
-/* The size and kind of a JPEG file, or of its record. out: width, height, components, progressive (0 or 1), and the
+/* The size and kind of a JPEG file, or of its record. out: width, height, components, and the
  * first component's sampling factors as a file has them, in one byte. Returns enum fastload_status; sizes are also given
  * where a file was understood but is left to another decoder. */
-FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int32_t out[5])
+FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int32_t out[4])
 {
     struct jpeg_header header;
     struct record record;
@@ -119,72 +119,41 @@ FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int3
     out[0] = header.width;
     out[1] = header.height;
     out[2] = header.components;
-    out[3] = header.progressive;
-    out[4] = header.component[0].h << 4 | header.component[0].v;
+    out[3] = header.component[0].h << 4 | header.component[0].v;
     return status;
 }
 
-/* Whether all of a record can be decoded. level: the instruction set, at most. Returns enum fastload_status. */
-FASTLOAD_EXPORT int fastload_check_record(const uint8_t *bytes, size_t length, int level)
-{
-    struct jpeg_header header;
-    struct record record;
-    const int status = read_record(bytes, length, &record, &header);
-    return status == FASTLOAD_DONE ? check_segments(&record, &header, fastload_level(level)) : status;
-}
-
-/* What is known of a file that is being read. All zeros before its first byte. */
-struct fastload_waiting {
-    int64_t end;  /* in the bytes given last: behind the end of the image */
-    int32_t size[3]; /* width, height, components */
-    int32_t has_header;
-    int32_t is_marked; /* whether the last byte was 0xFF */
-};
-
 /* Whether decoding may be put off: Pillow's libjpeg will not fail on this file, whatever its coded data are.
  *
- * bytes, length   the file from its beginning; once has_header is set, what comes behind the bytes given before. Of
- *                 files of several scans, it is not set before the end.
- *
- * FASTLOAD_DONE: all before, between and behind the coded data is as libjpeg accepts it, up to the end of the image. FASTLOAD_INCOMPLETE: right so far, call again with more of the file. Others: decode
- * at once. Tried with 123,000 damaged scans that pass: libjpeg warns of them, and does not fail. */
-FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, struct fastload_waiting *waiting)
+ * out: where the image ends, its width, height and components. FASTLOAD_DONE: all before, between and behind the coded
+ * data is as libjpeg accepts it, up to the end of the image. FASTLOAD_INCOMPLETE: right so far. Others: decode at once.
+ * Tried with 123,000 damaged scans that pass: libjpeg warns of them, and does not fail. */
+FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, int64_t out[4])
 {
-    size_t at = 0;
-    if (!waiting->has_header) {
-        struct jpeg_header header;
-        const int status = read_jpeg_header(bytes, length, &header);
-        waiting->size[0] = header.width;
-        waiting->size[1] = header.height;
-        waiting->size[2] = header.components;
-        if (status != FASTLOAD_DONE)
-            return header.incomplete ? FASTLOAD_INCOMPLETE : status;
-        if (!header.is_sequential) {
-            struct scans scans;
-            const int found = read_scans(bytes, length, &header, &scans);
-            waiting->end = found == FASTLOAD_DONE ? (int64_t)scans.end : 0;
-            return found;
-        }
-        waiting->has_header = 1;
-        at = header.scan;
+    struct jpeg_header header;
+    const int status = read_jpeg_header(bytes, length, &header);
+    out[0] = 0;
+    out[1] = header.width;
+    out[2] = header.height;
+    out[3] = header.components;
+    if (status != FASTLOAD_DONE)
+        return header.incomplete ? FASTLOAD_INCOMPLETE : status;
+    if (!header.is_sequential) {
+        struct scans scans;
+        const int found = read_scans(bytes, length, &header, &scans);
+        out[0] = found == FASTLOAD_DONE ? (int64_t)scans.end : 0;
+        return found;
     }
-    for (;;) {
-        if (!waiting->is_marked) {
-            const uint8_t *found = at < length ? memchr(bytes + at, 0xFF, length - at) : NULL;
-            if (!found)
-                return FASTLOAD_INCOMPLETE;
-            at = (size_t)(found - bytes) + 1;
-            waiting->is_marked = 1;
-        }
-        if (at >= length)
+    for (size_t at = header.scan;;) {
+        const uint8_t *found = at < length ? memchr(bytes + at, 0xFF, length - at) : NULL;
+        if (!found || found + 1 == bytes + length)
             return FASTLOAD_INCOMPLETE;
-        const int marker = bytes[at++];
-        waiting->is_marked = 0;
-        if (marker == JPEG_EOI) {
-            waiting->end = (int64_t)at;
+        at = (size_t)(found - bytes) + 2;
+        if (found[1] == JPEG_EOI) {
+            out[0] = (int64_t)at;
             return FASTLOAD_DONE;
         }
-        if (marker != 0 && (marker < JPEG_RST0 || marker > JPEG_RST0 + 7))
+        if (found[1] != 0 && (found[1] < JPEG_RST0 || found[1] > JPEG_RST0 + 7))
             return FASTLOAD_DAMAGED;
     }
 }
