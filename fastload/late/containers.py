@@ -193,25 +193,15 @@ def _can_defer_in_tree(found: Any) -> bool:
     return type(found) is tv_tensors.Image and can_defer(found)
 
 
-_UNCHANGED = frozenset((Tensor, DeferredTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes))
-"""Classes of tensors that ``Normalize``, and ``ToDtype`` with one dtype, leave as they are beside an image."""
-
-
 def _mapped(transform: Any, inputs: Any) -> Any:
     """Return what a transform that looks at one value at a time makes of a tree; None if it is to be called."""
     before = [*_leaves(inputs)]
     tables = [_table_of(transform, one.table) if type(one) is DeferredTensor else None for one in before]
     if any(type(one) is DeferredTensor and table is None for one, table in zip(before, tables, strict=True)):
         return None
-    outputs = inputs if len(inputs) > 1 else inputs[0]
-    name, dtype = type(transform).__name__, vars(transform).get("dtype")
-    of_images = name == "Normalize" or (name == "ToDtype" and type(dtype) is torch.dtype)
-    tensors = [type(one) for one in before if isinstance(one, (Tensor, Image.Image))]
-    if not of_images or not _UNCHANGED.issuperset(tensors):
-        # It may change other leaves: it gets them, beside small images in place of the lazy tensors.
-        outputs = transform(
-            *_with_leaves(lambda one: one.table.example() if type(one) is DeferredTensor else one, inputs)
-        )
+    # It may change other leaves: it gets them, beside small images in place of the lazy tensors.
+    examples = _with_leaves(lambda one: one.table.example() if type(one) is DeferredTensor else one, inputs)
+    outputs = transform(*examples)
     pairs = zip(before, tables, strict=True)
 
     def changed(output: Any) -> Any:
@@ -280,7 +270,7 @@ def _made_table(transform: Any, before: Table | None, signatures: tuple[Any, ...
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
     is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
     shares_memory = before is not None and made.untyped_storage().data_ptr() == image.untyped_storage().data_ptr()
-    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory, made is image)
+    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory)
 
 
 def _signature(transform: Any, image: type | None) -> tuple[Any, ...] | None:

@@ -46,8 +46,6 @@ class Table(NamedTuple):
     """Whether the values are the image's levels themselves."""
     shares_memory: bool
     """Whether the last transform returns a tensor in the memory of the one that it takes."""
-    returns_given: bool = False
-    """Whether it returns the very object that it takes."""
 
     def example(self) -> Tensor:
         """Return what the transforms make of an image that has all levels: [3, 16, 16]."""
@@ -183,14 +181,10 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
         """Return it after one more transform, which the table includes; None where that is to be called."""
         if not _tells_order(self.size) or table.channels_last != self.table.channels_last:
             return None
-        given = self._given
-        if given is not None:
-            if not table.shares_memory or not table.is_identity:
-                return None  # torch's operators change values sooner than a table, unless they are resized too
-            if not table.returns_given:
-                given = given.as_subclass(table.kind)
+        if self._given is not None:
+            return None  # torch's operators change values sooner than a table, unless they are resized too
         storage = self._storage if table.shares_memory else Storage(*self.size, 0, 0, self._storage.channels_last)
-        return DeferredTensor.of(self._source, self._geometry, table, storage, given)
+        return DeferredTensor.of(self._source, self._geometry, table, storage)
 
     def _with_own_memory(self, geometry: Geometry, channels_last: bool) -> DeferredTensor:
         storage = Storage(*geometry.shown_size, 0, 0, channels_last)
