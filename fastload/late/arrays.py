@@ -33,9 +33,8 @@ from ..cache.store import Key, key_of_bytes, key_of_file, same
 from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, whole
-from . import modes
 from .originals import SampleOverride
-from .scope import thread
+from .scope import is_watched, thread
 
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/"
 _ORIENTATION = 0x0112
@@ -79,7 +78,7 @@ class WholeImage(SampleOverride):
 
     def _decoded(self, *arguments: Any, **named: Any) -> Any:
         scope = thread.scope
-        if scope is None or modes.are_watching():
+        if scope is None or is_watched():
             return None
         made = decoded(self.decode, (self.takes, *arguments), named)
         if made is not None:

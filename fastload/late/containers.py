@@ -27,11 +27,11 @@ from torchvision import tv_tensors
 from ..base import overrides
 from ..base.overrides import in_place_of, is_imported
 from ..native.rows import DTYPES
-from . import draws, modes
+from . import draws
 from .deferred import DeferredTensor, Table, can_defer, materialized
 from .image import is_late
 from .originals import Originals, SampleOverride
-from .scope import thread, tried
+from .scope import is_tracing, is_watched, thread, tried
 from .transform_lists import CONTAINERS, METHODS, V1, V2, V2_FUNCTIONAL, change_of, items_of
 
 _tables: dict[tuple[Any, ...], Table | None] = {}
@@ -85,7 +85,7 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @in_place_of(method)
     def run(self: Any, *inputs: Any, **named: Any) -> Any:
         # Asked first, so that torch.compile and torch.jit.trace see nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or modes.is_tracing():
+        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or is_tracing():
             return method(self, *inputs, **named)
         record: _Record | None = None
         if len(inputs) == 1 and (is_late(inputs[0]) or _can_defer(inputs[0])):
@@ -412,7 +412,7 @@ class _Known:
         """
         hooks = nn.modules.module
         has_hooks = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-        return not has_hooks and not modes.are_watching() and self._originals.replaced() is None
+        return not has_hooks and not is_watched() and self._originals.replaced() is None
 
 
 _known = _Known()

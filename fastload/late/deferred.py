@@ -20,10 +20,9 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..native.rows import MOST_SIDE, TENSOR_FILTERS, Cut, row_of_image
-from . import modes
 from .geometry import Geometry
 from .image import state_of
-from .scope import thread, tried
+from .scope import is_watched, thread, tried
 from .source import FileSource
 from .transform_lists import V2_FUNCTIONAL
 
@@ -214,7 +213,7 @@ def materialized(found: Any) -> Any:
 
 def can_defer(image: Tensor) -> bool:
     """Whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps, and large enough."""
-    if modes.are_watching():  # which would see what is asked here
+    if is_watched():  # which would see what is asked here
         return False
     if image.dtype is not torch.uint8 or image.ndim != 3 or image.layout is not torch.strided or not image.is_cpu:
         return False
