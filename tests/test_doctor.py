@@ -233,7 +233,7 @@ def test_what_the_command_misses_is_raised_where_no_stranger_is_to_blame(tmp_pat
         (
             {"pillow": "13.0.0", "pillow_simd": "12.1.1.post0"},
             "costs",
-            "pillow 13.0.0 and pillow_simd 12.1.1.post0: both are installed into one folder, and have overwritten",
+            "pillow 13.0.0 and pillow_simd 12.1.1.post0: both are in one folder, and have overwritten",
         ),
     ],
 )
