@@ -172,9 +172,6 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
             if flags not in _KNOWN[JPEG]:
                 if form == JPEG:
                     _note(OTHER_WAY)
-            elif kept is not None:
-                key = None
-                _note(NO_RECORD)
             elif form == JPEG and not same(key, key_of_file(file.fileno()) if key is not None else None):
                 key = None
                 _note(CHANGED)
