@@ -34,7 +34,7 @@ import os
 import pkgutil
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +74,7 @@ def _are_on() -> bool:
 ON = _are_on()
 """Whether names of other libraries may be replaced."""
 results: dict[tuple[Any, ...], bool] = {}
-"""Whether fastload makes the same as other libraries: by what was compared. Forked workers get it from their parent."""
+"""Whether fastload makes the same as other libraries: by what was compared. Workers get it from their parent."""
 
 
 def agreed(key: tuple[Any, ...], compare: Callable[[], Any]) -> bool:
@@ -173,9 +173,9 @@ class Override:
         except Exception:
             return False
 
-    def cases(self) -> Iterable[tuple[Any, ...]]:
-        """Return all arguments of :meth:`agrees`."""
-        return [] if self.self_test is None else [()]
+    def cases(self, *, usual: bool) -> Iterable[tuple[Any, ...]]:
+        """Return the arguments of :meth:`agrees`: all, or those that are compared before workers start."""
+        return [] if self.self_test is None or usual else [()]
 
     def stand_in(self, original: Any) -> Any:
         """Return what is to stand in the original's place."""
@@ -251,12 +251,26 @@ def _of(library: str) -> Iterator[Override]:
         yield from (one for one in importlib.import_module(module).OVERRIDES if one.library == library)
 
 
-def install() -> None:
-    """Install the overrides of the libraries that are imported. A worker process calls it when it begins a chunk."""
+def install(known: Mapping[tuple[Any, ...], bool]) -> None:
+    """Install the overrides of the libraries that are imported. A worker process calls it when it begins a chunk.
+
+    ``known``: what :func:`compare_usual` returned in its parent.
+    """
     for library in [one for one in _waiting if is_imported(one)]:
+        results.update(known)
         if _waiting.pop(library, None) is not None:  # no other thread does it
             for one in _of(library):
                 one.install()
+
+
+def compare_usual() -> Mapping[tuple[Any, ...], bool]:
+    """Compare what most workers ask for, of the libraries that are imported; return all results."""
+    for one in itertools.chain(*map(_of, filter(is_imported, MODULES))):
+        cases = list(one.cases(usual=True))
+        if cases and one.why_not() is None:
+            for case in cases:
+                one.agrees(*case)
+    return results
 
 
 def undo() -> None:

@@ -47,7 +47,7 @@ def _state_of(one: Override) -> tuple[State, str]:
     reason = one.why_not()
     if reason is not None:
         return "costs", reason
-    cases = list(one.cases())
+    cases = list(one.cases(usual=False))
     failed = [" ".join(map(str, case)) for case in cases if not one.agrees(*case)]
     if failed:
         return "costs", ": ".join(filter(None, ("it makes something else, so it is called", ", ".join(failed))))

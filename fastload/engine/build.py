@@ -137,8 +137,7 @@ class Builder:
             fused, error_policy = extras_of(spec, kept, seed)
         late = spec.fuse is not False and fused is None
         dataset = spec.dataset
-        if late:
-            warm_late_decoding()
+        compared = warm_late_decoding(for_processes=bool(spec.num_workers) and not spec.has_threads) if late else {}
         if late and "datasets" in sys.modules:
             from .tables import table_of
 
@@ -167,6 +166,7 @@ class Builder:
             replicas=() if replicas is None else list(zip(replicas["states"], replicas["batches"], strict=True)),
             error_policy=error_policy,
             cache=kept.cache,
+            compared=compared,
             worker_threads=spec.worker_threads,
             names_unseeded=names_unseeded,
             streams=spec.assigned,

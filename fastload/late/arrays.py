@@ -3,10 +3,10 @@
 It makes what they make of upright JPEG files in colour and most PNG files, bit for bit; with any other argument or file
 the original is called. Records of JPEG files are kept in the sample's cache.
 
-For each kind of files and mode the pixels of a few files are compared, in the worker that meets it first. Where they
-differ, the function itself decodes. Code that imported ``cv2.imread`` by its name before the worker started is not
-reached; in the worker what it holds cannot be pickled, since pickle finds another function under that name. Operators
-are replaced inside the object that all names refer to.
+For each kind of files and mode the pixels of a few files are compared: before workers start what is usual, the rest in
+the worker that meets it first. Where they differ, the function itself decodes. Code that imported ``cv2.imread`` by its
+name before the worker started is not reached; in the worker what it holds cannot be pickled, since pickle finds another
+function under that name. Operators are replaced inside the object that all names refer to.
 """
 
 from __future__ import annotations
@@ -99,9 +99,14 @@ class WholeImage(SampleOverride):
         # cv2.imread takes no files in memory.
         return OVERRIDES[1].agrees(*case) if self.decode is _imread else super().agrees(*case)
 
-    def cases(self) -> Iterator[tuple[str, int]]:
-        """Yield all kinds and modes. To compare one takes 2 to 10 ms."""
+    def cases(self, *, usual: bool) -> Iterator[tuple[str, int]]:
+        """Yield kinds and modes: those that are usual, or all. To compare one takes 2 to 10 ms."""
         is_opencv = self.library == "cv2"
+        if usual:
+            # Files that people have, and as they are read where nothing else is asked for, or colours are.
+            kinds, modes_of = (f"{JPEG} 4:2:0", f"{JPEG} 4:4:4"), (_COLOR,) if is_opencv else (_UNCHANGED, _RGB)
+            yield from ((kind, mode) for kind in kinds if kind in self.kinds for mode in modes_of)
+            return
         known: Any = _KNOWN if is_opencv else _KNOWN_MODES
         # No user can ask for what another version of OpenCV lacks.
         end = math.inf if hasattr(sys.modules.get("cv2"), "IMREAD_COLOR_RGB") or not is_opencv else _COLOR_RGB

@@ -6,9 +6,9 @@ import itertools
 import operator
 import reprlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,8 @@ class Job:
     """Whether generators that samples draw from, and that are not seeded, are named: see keys/own_generators.py."""
     streams: bool = False
     """Whether samples have torch's random streams, so that each is made once, in its turn, also if nobody wants it."""
+    compared: Mapping[Any, bool] = field(default_factory=dict)
+    """What :func:`warm_late_decoding` returned."""
     rng_seed: int = 0
     """Seed of the keys of ``fastload.rng()``, also where samples have torch's random streams."""
     rng_stream: tuple[int, int] = (0, 0)
@@ -110,7 +112,7 @@ class SampleLoader:
         if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
             from ..late import LateSamples
 
-            self._late = LateSamples(self.job.cache)
+            self._late = LateSamples(self.job.cache, self.job.compared)
         return _NO_CONTEXT if self._late is None else self._late
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
@@ -251,12 +253,13 @@ class SampleLoader:
             self.seed_generators(keys_of(self.job.seed, epoch, SAMPLE).key(sample_id))
 
 
-def warm_late_decoding() -> None:
-    """Do before workers start what late decoding needs."""
-    if not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
-        from ..late import LateSamples
+def warm_late_decoding(*, for_processes: bool) -> Mapping[Any, bool]:
+    """Do before workers start what late decoding needs; return what those that are not forked need of it."""
+    if sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
+        return {}
+    from ..late import LateSamples
 
-        LateSamples.warm()
+    return LateSamples.warm(for_processes=for_processes)
 
 
 def stopped(dataset: object) -> DatasetError:

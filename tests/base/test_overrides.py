@@ -128,13 +128,18 @@ def test_what_cannot_be_replaced_is_told_and_is_no_error(library, owner, name, w
     assert (override.why_not() or "").startswith(words)
 
 
-def test_what_is_imported_is_installed_once_and_undone(library, monkeypatch):
+def test_workers_take_what_their_parent_has_compared(library, monkeypatch):
     override = doubled()
+    monkeypatch.setattr(override, "cases", lambda *, usual: [()] if usual else [])
     monkeypatch.setattr(library, "OVERRIDES", (override,), raising=False)
     monkeypatch.setattr(overrides, "MODULES", {"made_library": ("made_library",), "not_imported": ("none",)})
     monkeypatch.setattr(overrides, "_waiting", dict(overrides.MODULES))
+    known = dict(overrides.compare_usual())
+    assert known == {("made_library.doubled",): True}
+    monkeypatch.setattr(overrides, "results", {})
+    override.compare = None  # type: ignore[assignment]
     for _ in range(2):
-        overrides.install()
+        overrides.install(known)
         assert library.doubled(torch.ones(1)).item() == 2
     assert list(overrides._waiting) == ["not_imported"]
     assert list(overrides.in_words()) == []

@@ -327,7 +327,7 @@ def test_who_reads_it_finds_what_the_original_has(override, untouched):
 
 @each_override
 def test_where_both_differ_the_original_is_called(override, monkeypatch):
-    cases = list(override.cases())
+    cases = list(override.cases(usual=False))
     if not cases or override.make is None or override.library in ("cv2", "torchvision.io"):
         pytest.skip("it is compared in another way")
     made: list[Any] = []
@@ -368,6 +368,18 @@ def test_only_in_worker_processes_more_than_containers_is_replaced():
     in_workers = found(num_workers=1)
     expected = {"Brightness.__init__", "RandomIoUCrop.make_params", "adjust_hue_image of Image", "Sequential.forward"}
     assert expected | compose < set(in_workers)
+
+
+def what_is_told(index: int) -> bool:
+    return overrides.agreed(("told",), lambda: False)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_the_parents_comparisons_reach_workers_however_they_start(method, monkeypatch):
+    monkeypatch.setitem(overrides.results, ("told",), True)
+    loader = fastload.DataLoader(Made(1, what_is_told), None, num_workers=1, multiprocessing_context=method)
+    assert next(iter(loader)) is True
 
 
 def test_explain_says_what_stays_and_why(monkeypatch):
