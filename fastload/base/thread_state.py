@@ -37,7 +37,7 @@ class ThreadState:
             if torch.amp.is_autocast_available(kind)
         ]
         self._caches_casts = torch.is_autocast_cache_enabled()
-        # torch has no public name for these; see also late/modes.py.
+        # torch has no public name for these; see also late/scope.py.
         self._modes = [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
 
     def run(self, function: Callable[..., None], *args: Any) -> None:

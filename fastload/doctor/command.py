@@ -24,7 +24,7 @@ def examine_and_print(*, as_json: bool, with_ok: bool, only_overrides: bool) -> 
     with contextlib.redirect_stdout(sys.stderr):  # libraries print, too
         found = examine(only_overrides)
     if as_json:
-        print(to_json(__version__, found))
+        print(to_json(found))
     else:
         columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
         print("\n".join(page(found, columns, with_ok=with_ok or only_overrides)))
@@ -82,8 +82,8 @@ def summary(found: Sequence[Finding]) -> str:
     return words + (f" Slower or limited: {costs}." if costs else "")
 
 
-def to_json(version: str, found: Sequence[Finding]) -> str:
+def to_json(found: Sequence[Finding]) -> str:
     """Return everything as JSON: ``{"version": 1, "fastload": ..., "ok": ..., "findings": [...]}``."""
     ok = not any(finding.state == "broken" for finding in found)
     listed = [finding._asdict() for finding in found]
-    return json.dumps({"version": 1, "fastload": version, "ok": ok, "findings": listed}, indent=2)
+    return json.dumps({"version": 1, "fastload": __version__, "ok": ok, "findings": listed}, indent=2)

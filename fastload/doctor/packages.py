@@ -45,10 +45,10 @@ def required() -> Iterator[Finding]:
             found, error = "", "is not installed"
         if error is None and numbers(found) < numbers(oldest):
             error = f"{oldest} or later is needed"
-        failed |= error is not None
         if error is None:
             yield Finding(name, "ok", found)
         else:
+            failed = True
             remedy = pip(f"--upgrade --force-reinstall {packages}")
             yield Finding(name, "broken", f"{found} {error}".strip(), remedy=remedy)
     if together is not None and not failed:

@@ -32,10 +32,9 @@ def pillow() -> Iterator[Finding]:
     except ImportError as error:
         yield Finding("Pillow", "broken", f"{' and '.join(there)} {one_line(error)}".strip(), remedy=remedy)
         return
-    reason = "both are installed into one folder, and have overwritten each other's files" if len(there) > 1 else None
     words = " and ".join(there)
-    cost = "which of the two decodes is not defined"
-    yield _asked("Pillow", f"{words}: {reason}" if reason else None, words, cost, remedy)
+    reason = f"{words}: both are in one folder, and have overwritten each other's files" if len(there) > 1 else None
+    yield _asked("Pillow", reason, words, "which of the two decodes is not defined", remedy)
 
 
 def native_library() -> Iterator[Finding]:

@@ -33,9 +33,8 @@ from ..cache.store import Key, key_of_bytes, key_of_file, same
 from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, whole
-from . import modes
 from .originals import SampleOverride
-from .scope import thread
+from .scope import is_watched, thread
 
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/"
 _ORIENTATION = 0x0112
@@ -79,7 +78,7 @@ class WholeImage(SampleOverride):
 
     def _decoded(self, *arguments: Any, **named: Any) -> Any:
         scope = thread.scope
-        if scope is None or modes.are_watching():
+        if scope is None or is_watched():
             return None
         made = decoded(self.decode, (self.takes, *arguments), named)
         if made is not None:
@@ -178,9 +177,6 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
             if flags not in _KNOWN[JPEG]:
                 if form == JPEG:
                     _note(OTHER_WAY)
-            elif kept is not None:
-                key = None
-                _note(NO_RECORD)
             elif form == JPEG and not same(key, key_of_file(file.fileno()) if key is not None else None):
                 key = None
                 _note(CHANGED)

@@ -27,11 +27,11 @@ from torchvision import tv_tensors
 from ..base import overrides
 from ..base.overrides import in_place_of, is_imported
 from ..native.rows import DTYPES
-from . import draws, modes
+from . import draws
 from .deferred import DeferredTensor, Table, can_defer, materialized
 from .image import is_late
 from .originals import Originals, SampleOverride
-from .scope import thread, tried
+from .scope import is_tracing, is_watched, thread, tried
 from .transform_lists import CONTAINERS, METHODS, V1, V2, V2_FUNCTIONAL, change_of, items_of
 
 _tables: dict[tuple[Any, ...], Table | None] = {}
@@ -85,7 +85,7 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @in_place_of(method)
     def run(self: Any, *inputs: Any, **named: Any) -> Any:
         # Asked first, so that torch.compile and torch.jit.trace see nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or modes.is_tracing():
+        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or is_tracing():
             return method(self, *inputs, **named)
         record: _Record | None = None
         if len(inputs) == 1 and (is_late(inputs[0]) or _can_defer(inputs[0])):
@@ -193,25 +193,15 @@ def _can_defer_in_tree(found: Any) -> bool:
     return type(found) is tv_tensors.Image and can_defer(found)
 
 
-_UNCHANGED = frozenset((Tensor, DeferredTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes))
-"""Classes of tensors that ``Normalize``, and ``ToDtype`` with one dtype, leave as they are beside an image."""
-
-
 def _mapped(transform: Any, inputs: Any) -> Any:
     """Return what a transform that looks at one value at a time makes of a tree; None if it is to be called."""
     before = [*_leaves(inputs)]
     tables = [_table_of(transform, one.table) if type(one) is DeferredTensor else None for one in before]
     if any(type(one) is DeferredTensor and table is None for one, table in zip(before, tables, strict=True)):
         return None
-    outputs = inputs if len(inputs) > 1 else inputs[0]
-    name, dtype = type(transform).__name__, vars(transform).get("dtype")
-    of_images = name == "Normalize" or (name == "ToDtype" and type(dtype) is torch.dtype)
-    tensors = [type(one) for one in before if isinstance(one, (Tensor, Image.Image))]
-    if not of_images or not _UNCHANGED.issuperset(tensors):
-        # It may change other leaves: it gets them, beside small images in place of the lazy tensors.
-        outputs = transform(
-            *_with_leaves(lambda one: one.table.example() if type(one) is DeferredTensor else one, inputs)
-        )
+    # It may change other leaves: it gets them, beside small images in place of the lazy tensors.
+    examples = _with_leaves(lambda one: one.table.example() if type(one) is DeferredTensor else one, inputs)
+    outputs = transform(*examples)
     pairs = zip(before, tables, strict=True)
 
     def changed(output: Any) -> Any:
@@ -280,7 +270,7 @@ def _made_table(transform: Any, before: Table | None, signatures: tuple[Any, ...
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
     is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
     shares_memory = before is not None and made.untyped_storage().data_ptr() == image.untyped_storage().data_ptr()
-    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory, made is image)
+    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory)
 
 
 def _signature(transform: Any, image: type | None) -> tuple[Any, ...] | None:
@@ -422,7 +412,7 @@ class _Known:
         """
         hooks = nn.modules.module
         has_hooks = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-        return not has_hooks and not modes.are_watching() and self._originals.replaced() is None
+        return not has_hooks and not is_watched() and self._originals.replaced() is None
 
 
 _known = _Known()

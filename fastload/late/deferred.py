@@ -20,10 +20,9 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..native.rows import MOST_SIDE, TENSOR_FILTERS, Cut, row_of_image
-from . import modes
 from .geometry import Geometry
 from .image import state_of
-from .scope import thread, tried
+from .scope import is_watched, thread, tried
 from .source import FileSource
 from .transform_lists import V2_FUNCTIONAL
 
@@ -46,8 +45,6 @@ class Table(NamedTuple):
     """Whether the values are the image's levels themselves."""
     shares_memory: bool
     """Whether the last transform returns a tensor in the memory of the one that it takes."""
-    returns_given: bool = False
-    """Whether it returns the very object that it takes."""
 
     def example(self) -> Tensor:
         """Return what the transforms make of an image that has all levels: [3, 16, 16]."""
@@ -183,14 +180,10 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
         """Return it after one more transform, which the table includes; None where that is to be called."""
         if not _tells_order(self.size) or table.channels_last != self.table.channels_last:
             return None
-        given = self._given
-        if given is not None:
-            if not table.shares_memory or not table.is_identity:
-                return None  # torch's operators change values sooner than a table, unless they are resized too
-            if not table.returns_given:
-                given = given.as_subclass(table.kind)
+        if self._given is not None:
+            return None  # torch's operators change values sooner than a table, unless they are resized too
         storage = self._storage if table.shares_memory else Storage(*self.size, 0, 0, self._storage.channels_last)
-        return DeferredTensor.of(self._source, self._geometry, table, storage, given)
+        return DeferredTensor.of(self._source, self._geometry, table, storage)
 
     def _with_own_memory(self, geometry: Geometry, channels_last: bool) -> DeferredTensor:
         storage = Storage(*geometry.shown_size, 0, 0, channels_last)
@@ -220,7 +213,7 @@ def materialized(found: Any) -> Any:
 
 def can_defer(image: Tensor) -> bool:
     """Whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps, and large enough."""
-    if modes.are_watching():  # which would see what is asked here
+    if is_watched():  # which would see what is asked here
         return False
     if image.dtype is not torch.uint8 or image.ndim != 3 or image.layout is not torch.strided or not image.is_cpu:
         return False

@@ -21,9 +21,8 @@ from torch import Tensor
 
 from ..base import overrides
 from ..base.overrides import Override
-from . import modes
 from .originals import SampleOverride
-from .scope import tried
+from .scope import is_watched, tried
 from .transform_lists import V2, V2_FUNCTIONAL, takes_names
 
 Draw = Callable[[dict[str, Any], Any], Any]
@@ -160,7 +159,7 @@ _MOST = 1e4
 
 def _parameters(override: Override, self: Any, flat_inputs: Any) -> Any:
     is_usual = type(self) is getattr(sys.modules[V2], "RandomIoUCrop", None) and _is_plain(torch.empty(1))
-    if not is_usual or modes.are_watching() or not override.agrees():
+    if not is_usual or is_watched() or not override.agrees():
         return None
     return _drawn(vars(self), flat_inputs)
 

@@ -6,7 +6,6 @@ import functools
 import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter, is_not
 from typing import Any
 
 from ..base.overrides import Override, is_written_in, unwrapped
@@ -56,34 +55,6 @@ class KernelOverride(SampleOverride):
         return f"{self.owner} of {self.name}".replace(":", ".")
 
 
-class _Seen:
-    """What some functions were when none of them was replaced; in workers, some are fastload's own.
-
-    Read at once for each owner, and compared in one go, they take a third of the time.
-    """
-
-    def __init__(self, found: dict[tuple[Any, str], Any]) -> None:
-        names: dict[Any, list[str]] = {}
-        for owner, name in found:
-            names.setdefault(owner, []).append(name)
-        # With one name a reader would return no tuple.
-        self._readers = [(attrgetter(*those, "__class__"), owner) for owner, those in names.items()]
-        self._functions = [
-            one for owner, those in names.items() for one in (*(found[owner, name] for name in those), type(owner))
-        ]
-
-    def are_the_same(self) -> bool:
-        """Whether they still are the same."""
-        found: list[Any] = []
-        try:
-            for read, owner in self._readers:
-                found += read(owner)
-        except AttributeError:  # somebody has deleted one
-            return False
-        # Not `==`: a wrapper may say that it equals what it wraps.
-        return not any(map(is_not, found, self._functions))
-
-
 class Originals:
     """Functions and methods, written in ``packages``, that may be replaced later.
 
@@ -92,43 +63,37 @@ class Originals:
 
     def __init__(self, *packages: str) -> None:
         self._packages = packages
-        self._known: dict[tuple[Any, str], Any] = {}
-        """Each function as it was written; None: not seen yet, or there is none. Another dict has other functions."""
-        self._seen: tuple[Any, _Seen] = None, _Seen({})
-        """The dict of known functions of which none was replaced, and what was seen then."""
+        self._known: dict[tuple[Any, str], tuple[Any, Any]] = {}
+        """Each function as it was written, and what was found last in its place; None: not seen yet, or none there."""
 
     def add(self, owner: Any, names: Iterable[str]) -> None:
         """Add functions of a module, or methods of a class."""
         # A new dict, since another thread may be going through the old one.
-        self._known = {**{(owner, name): None for name in names}, **self._known}
+        self._known = {**{(owner, name): (None, None) for name in names}, **self._known}
 
     def is_replaced(self, owner: Any, name: str) -> bool:
         """Whether one of the added functions was replaced."""
         found = getattr(owner, name, None)
-        return found is not self._known[owner, name] and self._is_of_others(found, owner, name)
+        return found is not self._known[owner, name][1] and self._is_of_others(found, owner, name)
 
     def _is_of_others(self, found: Any, owner: Any, name: str) -> bool:
         """Whether what was found under a name is neither the known function nor fastload's in its place."""
-        known = self._known[owner, name]
-        found = getattr(found, "stands_for", found)  # fastload's own in its place
+        known, _ = self._known[owner, name]
+        function = getattr(found, "stands_for", found)  # fastload's own in its place
         if "fastload" in self._packages:
-            found = unwrapped(found)
-        if known is None and is_written_in(found, *self._packages):
-            self._known[owner, name] = known = found
-        return found is not known
+            function = unwrapped(function)
+        if known is None and is_written_in(function, *self._packages):
+            known = function
+        if function is not known:
+            return True
+        self._known[owner, name] = known, found
+        return False
 
     def replaced(self) -> str | None:
         """Return the name of a function that was replaced; None if none was."""
-        all_known = self._known
-        seen_of, seen = self._seen
-        if seen_of is all_known and seen.are_the_same():
-            return None
-        found: dict[tuple[Any, str], Any] = {}
-        for (owner, name), known in all_known.items():
-            found[owner, name] = function = getattr(owner, name, None)
-            if function is not known and self._is_of_others(function, owner, name):
+        for (owner, name), (_, seen) in self._known.items():
+            found = getattr(owner, name, None)
+            if found is not seen and self._is_of_others(found, owner, name):
                 where = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
                 return f"{where}.{name}"
-        if all(function is not None for function in found.values()):
-            self._seen = all_known, _Seen(found)
         return None

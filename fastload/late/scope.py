@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
+
 from ..cache.records import Records, note, take_not_kept
 
 Made = TypeVar("Made")
@@ -84,6 +86,23 @@ def _forget() -> None:
 if hasattr(os, "register_at_fork"):
     # A process that a sample's code forks makes no samples.
     os.register_at_fork(after_in_child=_forget)
+
+
+def is_tracing() -> bool:
+    """Return whether ``torch.jit.trace`` is running in this thread: then nothing is left out or replaced."""
+    return torch._C._get_tracing_state() is not None
+
+
+def is_watched() -> bool:
+    """Return whether one of torch's modes is active in this thread that may see, or change, what a sample's code calls.
+
+    A worker thread's own :class:`~fastload.workers.torch_routing.TorchRouting` does not count: it gives a generator to
+    what draws, and it sees the draws that are made in place of others too.
+    """
+    num_modes = torch._C._len_torch_function_stack()
+    if num_modes == 1 and not torch._C._len_torch_dispatch_stack():
+        return is_tracing() or not getattr(torch._C._get_function_stack_at(0), "only_routes_draws", False)
+    return bool(num_modes or torch._C._len_torch_dispatch_stack() or is_tracing())
 
 
 def tried(make: Callable[[], Made]) -> Made | None:

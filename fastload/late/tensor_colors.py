@@ -22,8 +22,8 @@ from torch import Tensor
 from ..base.overrides import Override
 from ..native import distort, why_not
 from ..native.adjust import map_levels
-from . import modes
 from .originals import KernelOverride, SampleOverride
+from .scope import is_watched
 
 Kernel = Callable[..., Any]
 Change = Callable[[Kernel, Tensor, Any, int], Tensor | None]
@@ -81,7 +81,7 @@ class _Color(NamedTuple):
 
 def _is_plain(image: Tensor) -> bool:
     """Whether the native library takes an image, and none of torch's modes or defaults asks for other results."""
-    if modes.are_watching() or torch._C._are_functorch_transforms_active():
+    if is_watched() or torch._C._are_functorch_transforms_active():
         return False
     if torch.get_default_dtype() is not torch.float32:
         return False

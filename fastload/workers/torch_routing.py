@@ -60,7 +60,7 @@ class TorchRouting(TorchFunctionMode):
     """
 
     only_routes_draws = True
-    """For :func:`fastload.late.modes.are_watching`."""
+    """For :func:`fastload.late.scope.is_watched`."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ import pytest
 import torch
 import torchvision.io
 from comparing import jpeg, picture
-from kit.datasets import Made, Sized
+from kit.datasets import Made
 from PIL import Image
 from test_late_modes import Function
 from torch.utils.data import get_worker_info
@@ -257,41 +257,6 @@ def test_only_worker_processes_that_decode_late_replace_functions(folder: Path, 
 def test_a_name_that_was_imported_before_is_not_reached(folder: Path) -> None:
     path = str(folder / "0False.jpg")
     assert samples_of(lambda i: seen(lambda: imread_by_name(path))) == ([seen(lambda: cv2.imread(path))] * 2, {})
-
-
-def _refuse_to_compare(worker_id: int) -> None:
-    for one in arrays.OVERRIDES:
-        one.compare = lambda *_: False  # type: ignore[method-assign]
-
-
-class Twice(Sized):
-    """An image, read by both libraries."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(2)
-        self.path = path
-
-    def __getitem__(self, index: int) -> Any:
-        return cv2.imread(self.path), torchvision.io.read_image(self.path, torchvision.io.ImageReadMode.RGB)
-
-
-@pytest.mark.parametrize(
-    "start_method",
-    ["fork", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("spawn", "forkserver"))],
-)
-def test_what_is_usual_is_compared_before_workers_start(folder: Path, start_method: str) -> None:
-    names = "cv2.imread", "torchvision.io.decode_image"
-    for file in ("0False.jpg", "2False.jpg"):
-        loader = fastload.DataLoader(
-            Twice(str(folder / file)),
-            None,
-            collate_fn=same,
-            num_workers=1,
-            worker_init_fn=_refuse_to_compare,
-            multiprocessing_context=start_method,
-        )
-        assert len(list(loader)) == 2
-        assert loader.statistics().decoded == {f"at once, for {name}": 2 for name in names}
 
 
 class Damaged:

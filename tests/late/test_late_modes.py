@@ -13,7 +13,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
-from fastload.late import modes
+from fastload.late.scope import is_watched
 from fastload.workers.torch_routing import TorchRouting
 
 
@@ -46,26 +46,26 @@ def routing() -> TorchRouting:
 
 
 def test_no_mode_is_watching_by_itself_nor_is_the_routing_of_a_worker_thread():
-    assert not modes.are_watching()
+    assert not is_watched()
     with routing():
-        assert not modes.are_watching()
-    assert not modes.are_watching()
+        assert not is_watched()
+    assert not is_watched()
 
 
 @pytest.mark.parametrize("mode", [Function, Dispatch])
 def test_a_users_mode_is_watching_also_inside_and_around_the_routing(mode):
     with mode():
-        assert modes.are_watching()
+        assert is_watched()
         with routing():
-            assert modes.are_watching()
+            assert is_watched()
     with routing(), mode():
-        assert modes.are_watching()
+        assert is_watched()
 
 
 def test_a_mode_of_another_thread_is_not_watching_this_one():
     seen = []
     with Function():
-        thread = threading.Thread(target=lambda: seen.append(modes.are_watching()))
+        thread = threading.Thread(target=lambda: seen.append(is_watched()))
         thread.start()
         thread.join()
     assert seen == [False]
