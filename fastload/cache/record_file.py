@@ -62,12 +62,7 @@ def _crc32() -> Callable[[bytes | memoryview], int]:
     if not native.available() or native.processor_level() == "plain":  # there zlib is several times as fast
         return zlib.crc32
     made = native.function("fastload_cache_sum", ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
-
-    def crc32(data: bytes | memoryview) -> int:
-        found: int = made(np.frombuffer(data, np.uint8).ctypes.data if data else None, len(data))
-        return found
-
-    return crc32
+    return lambda data: made(np.frombuffer(data, np.uint8).ctypes.data, len(data))
 
 
 def checksum_of(data: bytes | memoryview) -> int:
@@ -124,16 +119,13 @@ class RecordFile:
     def __reduce__(self) -> Any:
         return _duplicated, tuple(map(DupFd, self._files))
 
-    def close(self) -> None:
+    def close(self, close: Callable[[int], None] = os.close) -> None:
         """Close the files."""
+        # The function is bound here, since the module's names may be gone when an interpreter ends.
         while self._files:
-            os.close(self._files.pop())
+            close(self._files.pop())
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        # Bound here: the module's names may be gone when an interpreter ends.
-        files = vars(self).get("_files", [])
-        while files:
-            close(files.pop())
+    __del__ = close
 
     def begin(self) -> None:
         """Write the header, where it is not there or its writer was killed; and check it.
