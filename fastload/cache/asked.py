@@ -56,12 +56,7 @@ def read(cache: Any, cache_size: Any) -> Asked:
         return Asked(_bytes("cache_size", cache_size, "a size"), path)
     size = None
     if not (isinstance(cache, str) and cache == "auto"):
-        hint = (
-            f"; a folder needs a slash, as './{cache}'"
-            if isinstance(cache, str) and cache.strip()[:1].isalpha()
-            else ""
-        )
-        size = _bytes("cache", cache, "a folder with a slash in it, 'auto', or a size", hint)
+        size = _bytes("cache", cache, "a folder with a slash in it, as './photos', 'auto', or a size")
     if cache_size is not None:
         raise ConfigError(
             f"cache_size goes with a folder, as cache='/local/nvme/photos', got cache={cache!r}, "
@@ -76,15 +71,14 @@ def read(cache: Any, cache_size: Any) -> Asked:
     return Asked(size, None)
 
 
-def _bytes(name: str, given: Any, kinds: str, hint: str = "") -> int:
-    """Return a size, as ``"64GB"``, ``"64 gib"`` or in bytes. ``hint`` ends the error about other text."""
+def _bytes(name: str, given: Any, kinds: str) -> int:
+    """Return a size, as ``"64GB"``, ``"64 gib"`` or in bytes."""
     if isinstance(given, str):
         found = _SIZE.fullmatch(given.strip().lower())
         unit = None if found is None else _BYTES.get(found[2])
         if found is None or unit is None:
             raise ConfigError(
-                f"{name} must be {kinds} as '64GiB' or in bytes, got {name}={given!r}; "
-                f"units are {', '.join(_UNITS)}{hint}"
+                f"{name} must be {kinds} as '64GiB' or in bytes, got {name}={given!r}; units are {', '.join(_UNITS)}"
             )
         size = int(min(float(found[1]) * unit, sys.maxsize))  # it may be infinite
     elif isinstance(as_integer(given), int) and not isinstance(given, bool):

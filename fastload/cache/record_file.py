@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import errno
 import functools
+import mmap
 import os
 import stat
 import threading
@@ -61,20 +62,11 @@ def _crc32() -> Callable[[bytes | memoryview], int]:
     if not native.available() or native.processor_level() == "plain":  # there zlib is several times as fast
         return zlib.crc32
     made = native.function("fastload_cache_sum", ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
-    at = ctypes.c_char.from_buffer
-
-    def crc32(data: bytes | memoryview) -> int:
-        found: int = made(data if isinstance(data, bytes) else ctypes.byref(at(data)) if data else None, len(data))
-        return found
-
-    return crc32
+    return lambda data: made(np.frombuffer(data, np.uint8).ctypes.data, len(data))
 
 
 def checksum_of(data: bytes | memoryview) -> int:
-    """Return what stands in the line of a record: its CRC-32, inverted, so that a line of zeros is that of none.
-
-    A view must be of memory that may be written to.
-    """
+    """Return what stands in the line of a record: its CRC-32, inverted, so that a line of zeros is that of none."""
     return _crc32()(data) ^ 0xFFFFFFFF
 
 
@@ -127,16 +119,13 @@ class RecordFile:
     def __reduce__(self) -> Any:
         return _duplicated, tuple(map(DupFd, self._files))
 
-    def close(self) -> None:
+    def close(self, close: Callable[[int], None] = os.close) -> None:
         """Close the files."""
+        # The function is bound here, since the module's names may be gone when an interpreter ends.
         while self._files:
-            os.close(self._files.pop())
+            close(self._files.pop())
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        # Bound here: the module's names may be gone when an interpreter ends.
-        files = vars(self).get("_files", [])
-        while files:
-            close(files.pop())
+    __del__ = close
 
     def begin(self) -> None:
         """Write the header, where it is not there or its writer was killed; and check it.
@@ -182,6 +171,17 @@ class RecordFile:
         data = _buffers.take(length)
         is_whole = _read_into(self._files[0], data, place) == length and checksum_of(data) == checksum
         return data.toreadonly() if is_whole else None
+
+    def map(self) -> mmap.mmap:
+        """Return the records mapped, read-only, for files that nobody writes to.
+
+        Raises:
+            OSError: they cannot be mapped.
+        """
+        try:
+            return mmap.mmap(self._files[0], 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise OSError(errno.EINVAL, f"{RECORDS} is empty") from error
 
     def ask_for(self, place: int, length: int) -> None:
         """Ask the system to read a record ahead, where it takes advice."""

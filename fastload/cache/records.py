@@ -144,9 +144,6 @@ class Records:
         except (MemoryError, OSError):  # the sample can do without
             note(NOT_WRITTEN)
             return None
-        return self._noted(found)
-
-    def _noted(self, found: Found | bool | None) -> memoryview | None:
         if isinstance(found, Found):
             return found.record
         if found is None:

@@ -120,19 +120,13 @@ def records_of(cache: Any, cache_size: Any = None) -> Records:
         asked = check(cache, cache_size)
         if _process.records is None:
             _process.records = _new_records(asked)
-        if asked.path is not None:
-            _warn_of(asked, _process.records.store.contents())
+        if asked.path is not None and not _process.has_said and _process.records.store.contents().is_short:
+            _process.has_said = True
+            warn_at_users_line(
+                f"the disk of cache={str(asked.path)!r} is full: no more is kept there until it has room, and the "
+                "other files are read in each epoch"
+            )
         return _process.records
-
-
-def _warn_of(asked: Asked, found: Contents) -> None:
-    """Say once that the disk of a cache is full."""
-    if found.is_short and not _process.has_said:
-        _process.has_said = True
-        warn_at_users_line(
-            f"the disk of cache={str(asked.path)!r} is full: no more is kept there until it has room, and the other "
-            "files are read in each epoch"
-        )
 
 
 class Ticket:

@@ -165,18 +165,18 @@ class Store:
 
     def __init__(self, size: int, file: int | None = None) -> None:
         self.size = size
-        self._file = os.memfd_create("fastload-cache", os.MFD_CLOEXEC) if file is None else file
+        self.file = os.memfd_create("fastload-cache", os.MFD_CLOEXEC) if file is None else file
         try:
             if file is None:
-                os.ftruncate(self._file, size)
-            self._map = mmap.mmap(self._file, size, flags=mmap.MAP_SHARED)
+                os.ftruncate(self.file, size)
+            self._map = mmap.mmap(self.file, size, flags=mmap.MAP_SHARED)
         except BaseException:
-            os.close(vars(self).pop("_file"))
+            os.close(vars(self).pop("file"))
             raise
         self._map.madvise(_NO_DUMP)
         self._view = memoryview(self._map).toreadonly()
         address = int(np.frombuffer(self._view, dtype=np.uint8).ctypes.data)
-        self.where = _Where(address, size, self._file)
+        self.where = _Where(address, size, self.file)
         """For ``cache.c``: ``struct where``."""
         self._lengths = self._view[: size & -8].cast("Q")
         self._find = call("find", _LONG, _POINTER, _POINTER)
@@ -186,19 +186,14 @@ class Store:
             raise ValueError(f"a store of {size} bytes has no room for its table; 64 KiB are the least")
 
     def __reduce__(self) -> Any:
-        return _opened, (self.size, DupFd(self._file))
+        return _opened, (self.size, DupFd(self.file))
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         # The map stays for as long as anyone has a view of it. The function is bound here, since the module's names may
         # be gone when an interpreter ends.
-        file = vars(self).get("_file")
+        file = vars(self).get("file")
         if file is not None:
             close(file)
-
-    @property
-    def file(self) -> int:
-        """The descriptor of its file, which is this object's."""
-        return self._file
 
     @property
     def table(self) -> Store:

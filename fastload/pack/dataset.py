@@ -14,14 +14,50 @@ import numpy as np
 import PIL.Image
 from torch.utils.data import Dataset
 
-from ..cache.record_file import RECORDS, OtherFormatError, RecordFile, open_files
+from ..cache.record_file import RECORDS, OtherFormatError, checksum_of, open_files
 from ..errors import PackError
 from ..native.jpeg import is_record
-from .description import read_description
+from .description import Description, read_description
 from .pixels import pixels_of
 from .records import image_of
 
 _REPAIR = "run the same fastload pack again, which makes anew what is damaged or lost"
+
+
+class _Records:
+    """The records of a finished pack: of the images, and then of their names.
+
+    The file is mapped, since nobody writes to a finished pack. A record's checksum is computed when this process first
+    reads it. At each read the file's size is checked, so that a file that was cut is an error. What the system cannot
+    read of the file later, since it is cut between that check and the decoding, or since the disk fails, ends the
+    process with SIGBUS; and what is overwritten after the first read is not noticed.
+    """
+
+    def __init__(self, folder: str, description: Description) -> None:
+        self._files = open_files(folder)
+        self._files.check()
+        lines = np.delete(description.places(self._files), list((description.skipped or {}).values()))
+        self._places = lines[["place", "length", "sum"]].copy()
+        self._map = self._files.map()
+        self._view = memoryview(self._map)
+        self._is_checked = bytearray(len(lines))
+
+    def read(self, number: int) -> memoryview | None:
+        """Return a record, a view of the file; None: it is damaged."""
+        place, length, checksum = self._places[number].item()
+        if not length or place + length > self._map.size():
+            return None
+        data = self._view[place : place + length]
+        if not self._is_checked[number]:
+            if len(data) < length or checksum_of(data) != checksum:
+                return None
+            self._is_checked[number] = True
+        return data
+
+    def ask_for(self, number: int) -> None:
+        """Ask the system to read a record ahead, if it can."""
+        place, length, _ = self._places[number].item()
+        self._files.ask_for(place, length)
 
 
 class PackedImages(Dataset[tuple[Any, Any]]):
@@ -125,17 +161,11 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
         Raises:
             IndexError: there is no such index.
-            PackError: it cannot be read, or has changed since it was packed.
+            PackError: it has changed since it was packed.
         """
-        files, places = self._opened
-        place, length, checksum = places[self._find(index)].item()
-        reason = "is damaged"
-        try:
-            data = files.read(place, length, checksum) if length else None
-        except OSError as error:
-            data, reason = None, f"cannot be read: {error.strerror}"
+        data = self._records.read(self._find(index))
         if data is None:
-            raise PackError(f"{self.where(index)}: its record {reason}; {_REPAIR}")
+            raise PackError(f"{self.where(index)}: its record is damaged; {_REPAIR}")
         return data
 
     def image(self, index: Any) -> PIL.Image.Image:
@@ -182,10 +212,8 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
     def will_need(self, indices: Sequence[Any]) -> None:
         """Ask the system to read images ahead, if it can."""
-        files, places = self._opened
         for index in indices:
-            place, length, _ = places[self._find(index)].item()
-            files.ask_for(place, length)
+            self._records.ask_for(self._find(index))
 
     def _find(self, index: Any) -> int:
         """Return an index as a place from 0 on."""
@@ -195,25 +223,19 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         return place % self._count
 
     @functools.cached_property
-    def _opened(self) -> tuple[RecordFile, Any]:
-        """The files; and of the records, and then of the names, place, length and checksum."""
-        description = self._description
+    def _records(self) -> _Records:
         try:
-            files = open_files(self._folder)
-            files.check()
+            return _Records(self._folder, self._description)
         except (OSError, OtherFormatError) as error:
             raise PackError(f"the files of the pack {self._folder} cannot be read: {error}; {_REPAIR}") from error
-        lines = np.delete(description.places(files), list((description.skipped or {}).values()))
-        return files, lines[["place", "length", "sum"]].copy()
 
     @functools.cached_property
     def _all_names(self) -> list[str]:
-        files, places = self._opened
-        data = files.read(*places[self._count].item())
-        if not data:
+        data = self._records.read(self._count)
+        if data is None:
             raise PackError(f"the names of the images in {self._folder} are damaged; {_REPAIR}")
         names: list[str] = json.loads(bytes(data))
         return names
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_opened", "_all_names", "samples")}
+        return {name: value for name, value in vars(self).items() if name not in ("_records", "_all_names", "samples")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -49,7 +50,10 @@ def list_images(root: str | os.PathLike[str]) -> Listing:
     names = [Path(os.path.relpath(path, root)).as_posix() for path, _ in found]
     num_bytes, digest = 0, hashlib.sha256()
     for (path, label), name in zip(found, names, strict=True):
-        size, changed = _stat(path)
+        size = changed = 0
+        with contextlib.suppress(OSError):  # it is reported when it is packed
+            status = os.stat(path)
+            size, changed = status.st_size, status.st_mtime_ns
         digest.update(f"{name!r} {label} {size} {changed}\n".encode())
         num_bytes += size
     return Listing(root, classes, names, [label for _, label in found], num_bytes, digest.hexdigest())
@@ -63,12 +67,3 @@ def refuse_pipe(path: str) -> None:
     """
     if stat.S_ISFIFO(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "a named pipe is not an image, and reading it may block forever", path)
-
-
-def _stat(path: str) -> tuple[int, int]:
-    """Return a file's size and modification time; zeros if it cannot be read, which is reported when it is packed."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns

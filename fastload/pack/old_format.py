@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import PackError, why_not_imported
 from ..native.jpeg import is_record
-from .description import FILE, OLD_FORMAT, format_of
+from .description import FILE, format_of
 
 
 class OldPack:
@@ -64,8 +64,3 @@ class OldPack:
                 f"the parts of the pack have {number:,} images, {num_records:,} of them as coefficients, instead of "
                 f"{self.num_images:,} and {self.num_records:,}: one is damaged, and what was written of it is as well"
             )
-
-
-def is_old(folder: str) -> bool:
-    """Return whether a folder has a pack of the old format. Raises PackError: it has no pack."""
-    return format_of(folder)[0] == OLD_FORMAT

@@ -16,7 +16,7 @@ import PIL.Image
 from ..errors import PackError
 from ..late.opener import image_of_record
 from ..native import jpeg, why_not
-from ..native.rows import Pixels, Status, whole
+from ..native.rows import Status, whole
 
 Data: TypeAlias = bytes | memoryview
 
@@ -145,12 +145,6 @@ def image_of(data: memoryview, where: Callable[[], str]) -> PIL.Image.Image:
     pixels = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGBX")
     if isinstance(pixels, Status):
         raise jpeg.damaged_record()
-    return image_of_pixels(pixels, info)
-
-
-def image_of_pixels(pixels: Pixels, info: dict[Any, Any]) -> PIL.Image.Image:
-    """Return an image in RGB of pixels [H, W, 4], the layout "RGBX"."""
-    height, width = pixels.shape[:2]
-    image = PIL.Image.frombytes("RGB", (width, height), pixels.data, "raw", "RGBX")
-    image.info = info
-    return image
+    made = PIL.Image.frombytes("RGB", (size.width, size.height), pixels.data, "raw", "RGBX")
+    made.info = info
+    return made

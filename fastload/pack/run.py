@@ -13,6 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
+import PIL
+
 from ..base.terminal_bar import TerminalBar
 from ..cache.record_file import INDEX, OtherFormatError, RecordFile, open_files
 from ..errors import ConfigError, PackError
@@ -86,7 +88,12 @@ def pack(
 
         check_can_pack()
     listing = list_images(source)
-    plan = _plan(listing, options)
+    plan = Description(
+        options=asdict(options),
+        source={"images": len(listing.names), "bytes": listing.num_bytes, "digest": listing.digest},
+        made_by={"Pillow": PIL.__version__},
+        classes=listing.classes,
+    )
     folder = os.fspath(destination)
     if (os.path.realpath(folder) + os.sep).startswith(os.path.realpath(listing.root) + os.sep):
         raise PackError(
@@ -139,17 +146,6 @@ def locked(folder: str) -> Iterator[None]:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _plan(listing: Listing, options: PackOptions) -> Description:
-    import PIL
-
-    return Description(
-        options=asdict(options),
-        source={"images": len(listing.names), "bytes": listing.num_bytes, "digest": listing.digest},
-        made_by={"Pillow": PIL.__version__},
-        classes=listing.classes,
-    )
 
 
 def _begun(folder: str, plan: Description) -> RecordFile:

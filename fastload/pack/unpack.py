@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from ..base.terminal_bar import TerminalBar
 from ..errors import PackError
 from .dataset import PackedImages
-from .old_format import OldPack, is_old
+from .description import OLD_FORMAT, format_of
+from .old_format import OldPack
 from .records import Data, file_of
 from .run import locked
 
@@ -48,12 +49,13 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     """
     source, destination = os.fspath(source), os.fspath(destination)
     stored: Iterator[tuple[str, str, Data]]
-    if is_old(source):
+    if format_of(source)[0] == OLD_FORMAT:
         old = OldPack(source)
         classes, total, raw, stored = old.classes, old.num_images, old.raw, old.stored()
     else:
         images = PackedImages(source)
-        classes, total, raw, stored = images.classes, len(images), images.raw, _stored(images)
+        classes, total, raw = images.classes, len(images), images.raw
+        stored = ((name, images.root, images.encoded(index)) for index, (name, _) in enumerate(images.samples))
     os.makedirs(destination, exist_ok=True)
     num_bytes = num_before = 0
     with locked(destination), TerminalBar() as progress:
@@ -70,11 +72,6 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
             num_bytes += len(data)
             progress.advance()
     return Unpacked(num_images=total, num_bytes=num_bytes, num_before=num_before)
-
-
-def _stored(images: PackedImages) -> Iterator[tuple[str, str, Data]]:
-    for index, (name, _) in enumerate(images.samples):
-        yield name, images.root, images.encoded(index)
 
 
 def _path(destination: str, name: str, pack: str) -> str:

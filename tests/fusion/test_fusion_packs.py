@@ -116,6 +116,7 @@ def test_an_image_that_went_bad_is_named(tmp_path, made, kind):
     images = PackedImages(tmp_path / "pack", v1.Compose(USUAL))
     stored, path = bytes(images.encoded(7)), tmp_path / "pack" / "records"
     path.write_bytes(path.read_bytes().replace(stored, bytes(len(stored))))
+    images = PackedImages(tmp_path / "pack", v1.Compose(USUAL))
     with pytest.raises(PackError, match=f"{images.name(7)} in {path}: its record is damaged") as caught:
         fused(images).load([6, 7], [0, 1], 0)
     assert caught.value.__notes__ == [f"at index 7 of the dataset: {images.samples[7][0]}"]

@@ -90,7 +90,7 @@ def test_a_pack_that_is_damaged_in_use_gives_its_samples_or_names_what_is_damage
     for turn in range(60):
         used = PackedImages(images.root)
         if turn % 2:
-            used.image(0)  # it has the files open
+            used.name(0)  # it has the files open
         name = ("records", "index")[turn // 2 % 2]
         data = bytearray(whole[name])
         place = int(rng.integers(len(data)))
