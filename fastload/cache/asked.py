@@ -56,7 +56,8 @@ def read(cache: Any, cache_size: Any) -> Asked:
         return Asked(_bytes("cache_size", cache_size, "a size"), path)
     size = None
     if not (isinstance(cache, str) and cache == "auto"):
-        size = _bytes("cache", cache, "a folder with a slash in it, as './photos', 'auto', or a size")
+        folder = f"./{cache}" if isinstance(cache, str) and cache.strip()[:1].isalpha() else "./photos"
+        size = _bytes("cache", cache, f"a folder with a slash in it, as {folder!r}, 'auto', or a size")
     if cache_size is not None:
         raise ConfigError(
             f"cache_size goes with a folder, as cache='/local/nvme/photos', got cache={cache!r}, "

@@ -204,15 +204,15 @@ def open_records(path: Path, size: int) -> RecordFile:
         try:
             _check_folder(path, os.fstat(folder))
             if OLD_NAME in os.listdir(folder):
-                raise OtherFormatError
+                raise OtherFormatError(OLD_NAME)
             records = open_files(f"/proc/self/fd/{folder}", os.O_RDWR | os.O_CREAT, is_private=True)
             records.begin()
         finally:
             os.close(folder)
-    except OtherFormatError:
+    except OtherFormatError as error:
         raise ConfigError(
-            f"cache={str(path)!r} was made by another version of fastload, or is damaged: delete that folder, and the "
-            "files are read again"
+            f"cache={str(path)!r}: {error} in it was made by another version of fastload, or is damaged: delete that "
+            "folder, and the files are read again"
         ) from None
     except OSError as error:
         raise ConfigError(

@@ -54,7 +54,7 @@ _RETRY_S = 0.0005
 
 
 class OtherFormatError(Exception):
-    """An index is of another format, or its beginning is damaged."""
+    """A file, whose name is the argument, is of another format, or its beginning is damaged."""
 
 
 @functools.cache
@@ -143,7 +143,7 @@ class RecordFile:
     def check(self) -> None:
         """Check the header. Raises OtherFormatError: it is of another format, or damaged."""
         if _read(self._files[1], len(HEADER), 0) != HEADER:
-            raise OtherFormatError
+            raise OtherFormatError(INDEX)
 
     def room(self) -> os.statvfs_result:
         """Return how much room the disk has."""

@@ -227,7 +227,8 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         try:
             return _Records(self._folder, self._description)
         except (OSError, OtherFormatError) as error:
-            raise PackError(f"the files of the pack {self._folder} cannot be read: {error}; {_REPAIR}") from error
+            reason = f"{error} is damaged" if isinstance(error, OtherFormatError) else error
+            raise PackError(f"the files of the pack {self._folder} cannot be read: {reason}; {_REPAIR}") from error
 
     @functools.cached_property
     def _all_names(self) -> list[str]:
