@@ -13,12 +13,11 @@ from fastload.profiling.schema import (
     Dominant,
     Fix,
     Interval,
-    PinLine,
     RankAnalysis,
     SlowSample,
+    SpanLine,
     StepCosts,
     StepLine,
-    TaskLine,
     Verdict,
     Workers,
 )
@@ -68,7 +67,7 @@ def rank(
     share = stall if stall is not None else 0.012 if cause == "compute" else 0.41
     stalled = step_ms * share
     blame = {state: part * stalled for state, part in BLAMES.get(cause, BLAMES[None]).items()}
-    steps, tasks, pins = [], [], []
+    steps, spans = [], []
     begun = 0.0
     task_ms = max(step_ms * max(num_workers, 1) * 0.95, 1.0)
     for step in range(num_steps):
@@ -90,12 +89,12 @@ def rank(
         worker = step % num_workers if num_workers else -1
         long = task_ms * (1 + 0.25 * math.sin(step * 3.7))
         ended = consumed - (0.5 if num_workers else 0.0)
-        tasks.append(
-            TaskLine(worker=worker, begun_ms=ended - long, ended_ms=ended, batch=step, pass_number=0)
+        spans.append(
+            SpanLine(track=f"worker {worker}", begun_ms=ended - long, ended_ms=ended, batch=step, epoch=0)
             if num_workers
-            else TaskLine(worker=-1, begun_ms=begun, ended_ms=ended, batch=step, pass_number=0)
+            else SpanLine(track="main", begun_ms=begun, ended_ms=ended, batch=step, epoch=0)
         )
-        pins.append(PinLine(begun_ms=ended, ended_ms=ended + 0.4, batch=step, pass_number=0))
+        spans.append(SpanLine(track="pin", begun_ms=ended, ended_ms=ended + 0.4, batch=step, epoch=0))
         begun += lost + 0.2 + loop
     severity = "none" if share < 0.05 else "severe" if share >= 0.2 else "moderate"
     words = f"the loop waits {share:.0%} of its time for data"
@@ -142,8 +141,7 @@ def rank(
         ),
         slow_samples=slow,
         steps=steps,
-        tasks=tasks,
-        pins=pins,
+        spans=spans,
     )
 
 
@@ -187,7 +185,7 @@ def analysis(cause: Cause | None = "read", **changes: Any) -> Analysis:
 def bare() -> Analysis:
     """Nothing known that may be unknown, nothing in any list."""
     one = rank(None, num_steps=0)
-    one.num_steps, one.slow_samples, one.tasks, one.pins, one.blame_ms = 0, [], [], [], {}
+    one.num_steps, one.slow_samples, one.spans, one.blame_ms = 0, [], [], {}
     one.loader, one.first_batch_ms, one.epoch_gap_ms = {}, None, None
     one.stall, one.step_ms, one.compute_ms = interval(0.0), interval(0.0), 0.0
     one.workers = Workers(
@@ -235,7 +233,7 @@ def hostile() -> Analysis:
     for line in one.steps:
         line.blame_ms = {f"stage:{HOSTILE}": line.stall_ms}
     worst = fixes()[:1]
-    dominant = Dominant(stage=HOSTILE, ms=3.0, sample_ms=4.0, lines=[HOSTILE, HOSTILE])
+    one.dominant = Dominant(stage=HOSTILE, ms=3.0, sample_ms=4.0, lines=[HOSTILE, HOSTILE])
     worst[0].title, worst[0].change, worst[0].limit = HOSTILE, f"- {HOSTILE}\n+ {HOSTILE}", HOSTILE
     return analysis(
         "cpu",
@@ -244,7 +242,6 @@ def hostile() -> Analysis:
         fixes=worst,
         missing={HOSTILE: HOSTILE},
         versions={HOSTILE: HOSTILE},
-        dominant=dominant,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from statistics import median
 from typing import Any
@@ -13,9 +13,9 @@ from .bounds import costs_of, fixes
 from .dominant import dominant
 from .formatting import percent, rank_name, unit_of
 from .reader import read_trace
-from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
+from .schema import Analysis, RankAnalysis, SlowSample, SpanLine, StepLine, Workers
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
-from .verdict import MODERATE, Facts, Hottest, judge, stall_share, step_interval, summed
+from .verdict import MODERATE, Facts, judge, stall_share, step_interval, summed
 from .workers import (
     UNUSUAL_WORKER,
     all_batches,
@@ -24,7 +24,6 @@ from .workers import (
     loader_text,
     main_loader,
     slow_samples,
-    stages_of,
     tasks_of,
     worker_kind,
     worker_statistics,
@@ -34,8 +33,6 @@ _MOSTLY = 2 / 3
 """Share of the time that ranks wait for each other which one rank must cause, to be named."""
 _APART = 0.25
 """Ranks that meet at each step are no further apart, at the first and last step, than this share of their time."""
-_WAITING = 0.05
-"""Share of the workers' times that is waiting for a core, from which the evidence says that times include it."""
 _MOST_LINES = 2_000
 """Steps in a timeline; the first ones."""
 
@@ -54,6 +51,8 @@ class _Blamed:
 
     def __init__(self, rank: Rank, warmup: int) -> None:
         self.rank = rank
+        self.loader = main_loader(rank)
+        self.settings = rank.loaders.get(self.loader, {})
         self.clock = clock_of(rank.steps)
         self.steps = blamed_steps(rank, self.clock)
         self.steady = [step for step in self.steps if step.step.number >= warmup]
@@ -69,58 +68,46 @@ def analyze(trace: Trace) -> Analysis:
         recorded=trace.recorded,
         versions=dict(trace.versions),
         cores=max(rank.cores for rank in trace.ranks),
-        ranks=[_rank_analysis(one, trace, late, overhead) for one in blamed],
+        ranks=[_rank_analysis(one, blamed, late, overhead) for one in blamed],
         culprit=None if late is None else late.rank.rank,
         fixes=[],
         overhead=overhead,
         missing=dict(trace.missing),
     )
     about = found.main_rank()
-    _add_fixes(found, about, next(one for one in blamed if one.rank.process == about.process))
+    one = next(one for one in blamed if one.rank.process == about.process)
+    found.costs = costs_of(one.rank, one.steady)
+    if found.costs is not None:
+        of = loader_text(about.loader) if len({step.loader for step in one.rank.steps}) > 1 else ""
+        found.fixes = fixes(found.costs, about.verdict.cause, about.loader, about.dominant, of)
     return found
 
 
-def _add_fixes(analysis: Analysis, about: RankAnalysis, one: _Blamed) -> None:
-    """Add the costs of a step, the transform that takes most of a sample, as recorded at level 2, and fixes."""
-    rank, loader = one.rank, about.loader
-    if rank.level == 2:
-        of_loader = (blamed.step for blamed in one.steady if blamed.step.loader == main_loader(rank))
-        stages_ms = stages_of([task for step in of_loader for task in step.batch.tasks], waiting=False)
-        analysis.dominant = dominant(stages_ms, unit_of(loader))
-    analysis.costs = costs_of(rank, one.steady)
-    if analysis.costs is not None:
-        of = loader_text(loader) if len({step.loader for step in rank.steps}) > 1 else ""
-        analysis.fixes = fixes(analysis.costs, about.verdict.cause, loader, analysis.dominant, of)
-
-
-def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: float | None) -> RankAnalysis:
-    rank, steady = one.rank, one.steady
-    loader = main_loader(rank)
-    settings = rank.loaders.get(loader, {})
+def _rank_analysis(
+    one: _Blamed, ranks: Sequence[_Blamed], late: _Blamed | None, overhead: float | None
+) -> RankAnalysis:
+    rank, steady, loader, settings = one.rank, one.steady, one.loader, one.settings
     within = Span(steady[0].step.wait.begun, _end(steady[-1].step)) if steady else Span(0, 0)
-    workers = worker_statistics(rank, loader, within)
-    slow = slow_samples(tasks_of(rank, loader, within), rank.files)
+    tasks = tasks_of(rank, loader, within)
+    workers = worker_statistics(tasks, settings, within)
+    slow = slow_samples(tasks, rank.files)
     starts = [_start(step) for step in rank.steps if step.first]
     number = max(1, len(steady))
     parts = summed(steady)
     stall = sum(step.stall_ns for step in steady)
     total = sum(step.total_ns for step in steady)
-    slowest = ", ".join(f"{sample.file or f'index {sample.index}'} ({sample.ms:.1f} ms)" for sample in slow[:3])
-    is_known = workers.run_queue is not None or workers.on_cpu is None
-    waits = "" if is_known and (workers.run_queue or 0.0) < _WAITING else ", waiting for a core included"
-    unusual = [f"slowest samples: {slowest}{waits}"] if slow else []
-    if (ratio := workers.slowest_over_median or 0.0) > UNUSUAL_WORKER:
-        unusual.insert(0, f"worker {workers.slowest} takes {ratio:.1f} times as long per sample as the median worker")
+    found = dominant(workers.stages_ms, unit_of(settings))
     facts = Facts(
         clock=one.clock,
         cores=rank.cores,
-        total_workers=sum(other.loaders.get(main_loader(other), {}).get("num_workers") or 0 for other in trace.ranks),
-        wanted=sum(cores_wanted(other) for other in trace.ranks),
+        total_workers=sum(other.settings.get("num_workers") or 0 for other in ranks),
+        wanted=sum(cores_wanted(other.rank) for other in ranks),
         method=worker_kind(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
         startup=_startup_of_epoch(rank, loader, total / number),
-        hottest=_hottest(workers.stages_ms, rank.level, waits, unit_of(settings)),
-        unusual=unusual,
+        dominant=found,
+        hottest=_hottest_text(workers.stages_ms, rank.level, unit_of(settings)),
+        unusual=list(_unusual_texts(workers, slow)),
         overhead=overhead,
         held_up_by=None if late in (None, one) else rank_name(late.rank),
         by_loader=_by_loader(rank, steady),
@@ -140,9 +127,19 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
         epoch_gap_ms=sum(starts[1:]) / len(starts[1:]) / 1e6 if starts[1:] else None,
         workers=workers,
         verdict=judge(steady, facts),
+        dominant=found,
         slow_samples=slow,
-        **_timelines(one),
+        **_timeline(one),
     )
+
+
+def _unusual_texts(workers: Workers, slow: Sequence[SlowSample]) -> Iterator[str]:
+    """Yield a slow worker and the slowest samples, in words."""
+    if (ratio := workers.slowest_over_median or 0.0) > UNUSUAL_WORKER:
+        yield f"worker {workers.slowest} takes {ratio:.1f} times as long per sample as the median worker"
+    if slow:
+        named = (f"{sample.file or f'index {sample.index}'} ({sample.ms:.1f} ms)" for sample in slow[:3])
+        yield f"slowest samples: {', '.join(named)}"
 
 
 def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
@@ -157,13 +154,11 @@ def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
     return f"{percent(lost[worst] / sum(lost.values()))} of the stall is waiting for the loader of {name}"
 
 
-def _hottest(stages_ms: Mapping[str, float], level: int | None, waits: str, unit: str) -> Hottest | None:
-    """Return the stage that takes most time of a ``unit``; ``waits``: words, if times include waiting for a core."""
+def _hottest_text(stages_ms: Mapping[str, float], level: int | None, unit: str) -> str | None:
+    """Return the stage that takes most time of a ``unit``, in words; None if none is known."""
     if not stages_ms:
         return None
     name = max(stages_ms, key=lambda stage: stages_ms[stage])
-    share = stages_ms[name] / max(1e-9, sum(stages_ms.values()))
-    is_stage = name not in ("sample", "collate")
     where = {"sample": "the dataset", "collate": "collation"}.get(name, name)
     more = ""
     if name == "sample" and not stages_ms.keys() <= {"sample", "collate"}:
@@ -172,8 +167,8 @@ def _hottest(stages_ms: Mapping[str, float], level: int | None, waits: str, unit
         known = "the transforms of a Compose and of albumentations, decoding, and opening files"
         found_none = f"; --level 2 found no stage in it: it knows {known}"
         more = found_none if level == 2 else "; --level 2 shows which transform"
-    words = f"{stages_ms[name]:.2f} ms a {unit}{waits}, {percent(share)} of the workers' time"
-    return Hottest(name if is_stage else None, share, f"{where} takes {words}{more}")
+    share = stages_ms[name] / max(1e-9, sum(stages_ms.values()))
+    return f"{where} takes {stages_ms[name]:.2f} ms a {unit}, {percent(share)} of the workers' time{more}"
 
 
 def _asked(step: TracedStep) -> int:
@@ -250,16 +245,11 @@ def _overhead(trace: Trace) -> float | None:
     return trace.hooks_ns / spent if spent else None
 
 
-def _timelines(one: _Blamed) -> dict[str, Any]:
-    """Return the lines of the first steps, of the tasks, and of the copies to page-locked memory until their end."""
+def _timeline(one: _Blamed) -> dict[str, Any]:
+    """Return the lines of the first steps, and of what threads did until their end."""
     shown = one.steps[:_MOST_LINES]
     base = _asked(one.rank.steps[0]) if shown else 0
     until = max((step.step.wait.ended for step in shown), default=0)
-
-    def span(batch: TracedBatch, at: Span) -> dict[str, Any]:
-        begun, ended = (at.begun - base) / 1e6, (at.ended - base) / 1e6
-        return {"begun_ms": begun, "ended_ms": ended, "batch": batch.number, "pass_number": batch.iterator}
-
     steps = [
         StepLine(
             begun_ms=(blamed.step.wait.begun - base) / 1e6,
@@ -271,17 +261,23 @@ def _timelines(one: _Blamed) -> dict[str, Any]:
         )
         for blamed in shown
     ]
-    batches = list(all_batches(one.rank))
-    tasks = [
-        TaskLine(worker=task.worker, **span(batch, task))
-        for batch in batches
-        for task in batch.tasks
-        if base <= task.begun < until
+    spans = [
+        SpanLine(
+            track=track,
+            begun_ms=(span.begun - base) / 1e6,
+            ended_ms=(span.ended - base) / 1e6,
+            batch=batch.number,
+            epoch=batch.iterator,
+        )
+        for batch in all_batches(one.rank)
+        for track, span in _spans_of(batch)
+        if base <= span.begun < until
     ]
-    pins = [
-        PinLine(**span(batch, batch.pinned))
-        for batch in batches
-        if batch.pinned is not None and base <= batch.pinned.begun < until
-    ]
-    tasks.sort(key=lambda line: (line.begun_ms, line.worker))
-    return {"steps": steps, "tasks": tasks, "pins": sorted(pins, key=lambda line: line.begun_ms)}
+    return {"steps": steps, "spans": sorted(spans, key=lambda line: (line.begun_ms, line.track))}
+
+
+def _spans_of(batch: TracedBatch) -> Iterator[tuple[str, Span]]:
+    for task in batch.tasks:
+        yield "main" if task.worker < 0 else f"worker {task.worker}", task
+    if batch.pinned is not None:
+        yield "pin", batch.pinned

@@ -18,7 +18,7 @@ from .analyze import analysis_of
 from .hooks.process import Hooks
 from .reader import read_trace
 from .recorder import Recorder
-from .recording import shorten_rings, write_settings
+from .recording import write_settings
 from .schema import Analysis
 from .trace import Trace
 
@@ -77,8 +77,6 @@ class Recording:
         if self._hooks is not None:
             self._hooks.close()
             self._hooks = None
-            assert self.folder is not None
-            shorten_rings(self.folder)
 
     def analysis(self) -> Analysis:
         """Return the analysis: verdict, blame, bounds; what ``fastload report`` shows.

@@ -24,7 +24,7 @@ from ..errors import ConfigError, TraceError
 from ..inject import put_first
 from ..run.child import Child, exit_status
 from ..run.targets import positive
-from .recording import shorten_rings, write_settings
+from .recording import write_settings
 from .schema import Analysis
 
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
@@ -100,7 +100,6 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
     with Child(program, env=environment) as child:
         pass
     status = exit_status(child.process.wait())
-    shorten_rings(folder)
     try:
         from .analyze import analysis_of
 

@@ -34,7 +34,7 @@ def measured_stages_ms(batches: Callable[[], Iterator[Any]]) -> dict[str, float]
                 if number == _BATCHES or (number >= 2 and time.perf_counter() - begun > _SECONDS):
                     break
         after_first = recorded.trace().ranks[0].steps[1:]
-        return stages_of([task for step in after_first for task in step.batch.tasks], waiting=False)
+        return stages_of([task for step in after_first for task in step.batch.tasks])
     finally:
         if recorded.folder is not None:  # as the interpreter ends, it would stay
             shutil.rmtree(recorded.folder, ignore_errors=True)

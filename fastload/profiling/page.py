@@ -146,8 +146,7 @@ def _timeline(rank: RankAnalysis) -> tuple[float, Iterator[str]]:
     first = rank.num_warmup if 0 < rank.num_warmup < len(rank.steps) else 0
     last = min(first + _STEPS_SHOWN, len(rank.steps)) - 1
     begun, ended = rank.steps[first].begun_ms, rank.steps[last].begun_ms + _took(rank.steps[last])
-    workers = sorted({task.worker for task in rank.tasks if task.worker >= 0})
-    rows = ["main", *(["pin"] if rank.pins else []), *(f"worker {worker}" for worker in workers)]
+    rows = rank.tracks()
 
     def box(low: float, high: float, name: str, group: str, title: str) -> Iterator[str]:
         low, high = max(low, begun), min(high, ended)
@@ -157,17 +156,16 @@ def _timeline(rank: RankAnalysis) -> tuple[float, Iterator[str]]:
             yield _box(_LEFT + (low - begun) * scale, y, (high - low) * scale - 0.5, _ROW - 3, group, title)
 
     def shapes() -> Iterator[str]:
-        for task in rank.tasks:
-            name = "main" if task.worker < 0 else f"worker {task.worker}"
-            title = f"batch {task.batch}: {ms(task.ended_ms - task.begun_ms)} ms"
-            yield from box(task.begun_ms, task.ended_ms, name, "storage", title)
+        for span in rank.spans:
+            title = f"batch {span.batch}: {ms(span.ended_ms - span.begun_ms)} ms"
+            yield from box(
+                span.begun_ms, span.ended_ms, span.track, "moving" if span.track == "pin" else "storage", title
+            )
         for number in range(first, last + 1):
             step, words = rank.steps[number], _words(rank, number)
             taken = step.begun_ms + step.wait_ms
             yield from box(taken, taken + (step.loop_ms or 0.0), "main", "compute", words)
             yield from box(taken - step.stall_ms, taken, "main", "cores", words)
-        for pin in rank.pins:
-            yield from box(pin.begun_ms, pin.ended_ms, "pin", "moving", f"batch {pin.batch} is pinned")
         for place, name in enumerate(rows):
             yield _label(0, place * _ROW + 11, name)
         below = len(rows) * _ROW + 12

@@ -15,8 +15,8 @@ from .schema import Analysis, RankAnalysis
 
 Event = dict[str, Any]
 
-_MAIN, _PIN, _DEVICE, _WORKERS = 1, 2, 3, 10
-"""Numbers of the tracks; that of worker ``i`` is ``_WORKERS + i``."""
+_MAIN, _DEVICE = 1, 2
+"""Numbers of tracks; those of other threads follow."""
 
 
 def trace_json(analysis: Analysis) -> str:
@@ -41,20 +41,21 @@ def trace_json(analysis: Analysis) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
+def _tracks(rank: RankAnalysis) -> dict[str, int]:
+    """Return the numbers of the tracks by their names."""
+    main, *others = rank.tracks()
+    device = {"device": _DEVICE} if rank.clock == "device" else {}
+    return {main: _MAIN, **device, **{track: number for number, track in enumerate(others, _DEVICE + 1)}}
+
+
 def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
-    tracks = {_MAIN: "main thread"}
-    if rank.pins:
-        tracks[_PIN] = "pin thread"
-    if rank.clock == "device":
-        tracks[_DEVICE] = "device"
-    for worker in sorted({task.worker for task in rank.tasks if task.worker >= 0}):
-        tracks[_WORKERS + worker] = f"worker {worker}"
+    tracks = _tracks(rank)
     named: list[tuple[int, str, Event]] = [
         (0, "process_name", {"name": rank_name(rank)}),
         (0, "process_labels", {"labels": cause_name(rank.verdict.cause)}),
         (0, "process_sort_index", {"sort_index": pid}),
-        *((tid, "thread_name", {"name": name}) for tid, name in tracks.items()),
-        *((tid, "thread_sort_index", {"sort_index": tid}) for tid in tracks),
+        *((tid, "thread_name", {"name": name}) for name, tid in tracks.items()),
+        *((tid, "thread_sort_index", {"sort_index": tid}) for tid in tracks.values()),
     ]
     for tid, name, about in named:
         yield {"ph": "M", "tid": tid, "name": name, "args": about}
@@ -71,12 +72,11 @@ def _slices(rank: RankAnalysis) -> Iterator[Event]:
             yield _slice(tid, f"stall: {most}", max(taken - step.stall_ms, step.begun_ms), taken, step=number)
         if step.loop_ms is not None:
             yield _slice(_MAIN, f"step {number}", taken, taken + step.loop_ms, step=number)
-    for pin in rank.pins:
-        yield _slice(_PIN, f"pin batch {pin.batch}", pin.begun_ms, pin.ended_ms, epoch=pin.pass_number)
-    for task in rank.tasks:
-        about = {"batch": task.batch, "epoch": task.pass_number}
-        track = _MAIN if task.worker < 0 else _WORKERS + task.worker
-        yield _slice(track, f"batch {task.batch}", task.begun_ms, task.ended_ms, **about)
+    tracks = _tracks(rank)
+    for span in rank.spans:
+        name = f"{'pin ' if span.track == 'pin' else ''}batch {span.batch}"
+        about = {"batch": span.batch, "epoch": span.epoch}
+        yield _slice(tracks[span.track], name, span.begun_ms, span.ended_ms, **about)
 
 
 def _slice(tid: int, name: str, begun_ms: float, ended_ms: float, **about: Any) -> Event:

@@ -6,6 +6,7 @@ import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from ..errors import TraceError
@@ -107,6 +108,7 @@ class _RankReader:
         self._loader_of |= {note["iterator"]: note["loader"] for note in self._epochs if "loader" in note}
         pids = sorted({pid for note in self._epochs for pid in note["processes"]})
         self._workers = [others[pid] for pid in pids if pid in others]
+        self._until = next((int(note["at"]) for note in main.notes_of("ended")), inf)
         self._since = complete_since(ring for process in (main, *self._workers) for ring in process.rings)
         self._batches: dict[tuple[int, int], TracedBatch] = {}
         self._dispatched = {(record.a, record.b, record.d): record for record in self._records[Kind.DISPATCH]}
@@ -186,7 +188,8 @@ class _RankReader:
     def _add_tasks(self, worker: Process, ring: RingFile, iterators: list[int]) -> None:
         """Add the tasks of a thread. ``iterators``: those that the process works for, if it is a worker."""
         names = {note["number"]: note["text"] for note in worker.notes_of("name")}
-        records = RecordIndex(ring)
+        # A worker may live longer than the recording.
+        records = RecordIndex(record for record in ring if record.ended <= self._until)
         for record in records.of[Kind.WORK]:
             where: tuple[int, int] | None = record.a, record.b
             if record.a < 0 and worker is not self._main:

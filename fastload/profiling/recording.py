@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
@@ -88,21 +87,6 @@ def processes(folder: str) -> list[Process]:
         elif name.endswith(".jsonl"):
             found[name.removesuffix(".jsonl")].notes.extend(_read_notes(path))
     return [process for process in found.values() if process.rings and any(process.notes_of("process"))]
-
-
-def shorten_rings(folder: str | os.PathLike[str]) -> None:
-    """Let the rings of a recording be as long as what was written; where that fails, they stay as they are.
-
-    Copies take their places: to cut a file would end a process that writes to it, by SIGBUS. What that writes is lost.
-    """
-    for path in Path(folder).glob("*.ring"):
-        short = path.with_suffix(".short")
-        try:
-            short.write_bytes(RingFile(str(path)).written)
-            short.replace(path)
-        except (OSError, TraceError):
-            with contextlib.suppress(OSError):
-                short.unlink(missing_ok=True)
 
 
 def _read_notes(path: str) -> Iterable[dict[str, Any]]:

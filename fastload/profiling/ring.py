@@ -50,8 +50,8 @@ class Kind(IntEnum):
     """A worker did a task. small: worker. a: iterator, -1 if only the parent knows; b: batch; c: CPU time; d: run-queue
     time; e: task within the batch."""
     SAMPLE = 4
-    """A sample. small: place within the task. a: index, -1 if it is not an integer; b: CPU time; c: number of samples
-    that it stands for."""
+    """A sample. a: index, -1 if it is not an integer; b: CPU time; c: number of samples, where several
+    were returned at once."""
     STAGE = 5
     """A stage within a sample. name: which. a: CPU time."""
     COLLATE = 6
@@ -94,8 +94,8 @@ _COUNT = struct.Struct("<q")
 # By how many of the five numbers are given; the rest are zeros.
 _PACK = [struct.Struct(f"<HHIqq{num}q{8 * (5 - num)}x").pack_into for num in range(6)]
 
-# Records for which disk space is allocated first, 64 KiB; then twice as many each time. If workers are started for each
-# epoch, there are a thousand files.
+# Records for which a file has room first, 64 KiB; then twice as many each time. If workers are started for each epoch,
+# there are a thousand files.
 _FIRST = 1 << 10
 
 
@@ -109,54 +109,50 @@ class Ring:
     def __init__(
         self, path: str, capacity: int, *, is_main: bool, full: Callable[[OSError], None] | None = None
     ) -> None:
-        self._path = path
+        self._path = f"{path}.new"  # without a header it is not a ring
         self._full = full
         self._capacity = capacity
-        self._count = 0
+        self.count = 0
+        """Records that were written."""
         self._room = 0
-        unfinished = f"{path}.new"  # without a header it is not a ring
-        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            os.ftruncate(descriptor, HEADER_BYTES + capacity * RECORD_BYTES)
-            self._claim(descriptor)
-            self._map = mmap.mmap(descriptor, HEADER_BYTES + capacity * RECORD_BYTES)
+            self._grow(os.O_CREAT | os.O_EXCL)
         except BaseException:
-            os.unlink(unfinished)
+            os.unlink(self._path)
             raise
-        finally:
-            os.close(descriptor)
         HEADER.pack_into(self._map, 0, MAGIC, VERSION, RECORD_BYTES, capacity, 0, int(is_main))
-        os.rename(unfinished, path)
+        os.rename(self._path, path)
+        self._path = path
 
     def write(self, kind: int, name: int, small: int, begun: int, ended: int, *numbers: int) -> None:
         """Write a record; see :class:`Kind`. Times in ns. At most five numbers; the others are 0."""
-        count = self._count
-        if count == self._room and count < self._capacity and not self._grow():
-            return
+        count = self.count
+        if count == self._room and count < self._capacity:
+            try:
+                self._grow()
+            except OSError as error:
+                full, self._full = self._full, None
+                if full is not None:
+                    full(error)
+                return
         place = HEADER_BYTES + count % self._capacity * RECORD_BYTES
         _PACK[len(numbers)](self._map, place, kind, name, small, begun, ended, *numbers)
-        self._count = count = count + 1
+        self.count = count = count + 1
         _COUNT.pack_into(self._map, COUNT_OFFSET, count)  # last: what is cut off does not count
 
-    def _claim(self, descriptor: int) -> None:
+    def _grow(self, flags: int = 0) -> None:
         room = min(max(_FIRST, 2 * self._room), self._capacity)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, HEADER_BYTES + room * RECORD_BYTES)
-        self._room = room
-
-    def _grow(self) -> bool:
+        size = HEADER_BYTES + room * RECORD_BYTES
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                self._claim(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            full, self._full = self._full, None
-            if full is not None:
-                full(error)
-            return False
-        return True
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, size)
+            else:
+                os.ftruncate(descriptor, size)
+            self._map = mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)
+        self._room = room
 
 
 class RingFile:
@@ -178,10 +174,7 @@ class RingFile:
                     "record again, or read it with the fastload that recorded it"
                 )
             self.num_kept = min(count, capacity)
-            # The rest is holes, 16 MiB per worker.
             self._bytes = file.read(self.num_kept * RECORD_BYTES)
-        self.written = header + self._bytes
-        """The file without its holes."""
         self.is_main: bool = bool(is_main)
         self.num_lost: int = max(0, count - capacity)
         """Records that newer ones have overwritten."""

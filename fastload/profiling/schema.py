@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-VERSION = 5
+VERSION = 6
 
 Cause = Literal[
     "compute",
@@ -84,20 +84,16 @@ class StepLine:
 
 
 @dataclass(slots=True, kw_only=True)
-class PinLine:
-    """A copy to page-locked memory, for the timeline."""
+class SpanLine:
+    """What a thread did with a batch in one piece, for the timeline."""
 
+    track: str
+    """``main``, ``pin``, or ``worker 0`` and so on."""
     begun_ms: float
+    """Since the rank's first step."""
     ended_ms: float
     batch: int
-    pass_number: int
-
-
-@dataclass(slots=True, kw_only=True)
-class TaskLine(PinLine):
-    """A worker's task, for the timeline."""
-
-    worker: int
+    epoch: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,6 +119,19 @@ class Workers:
     slowest: int | None
     stages_ms: Mapping[str, float]
     """Mean time per sample of each stage, ``collate`` (a batch's, spread over its samples) included."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Dominant:
+    """The transform or decoder that takes more than half of a sample."""
+
+    stage: str
+    ms: float
+    """Mean time per sample, without waiting for a core."""
+    sample_ms: float
+    """The same of all of a sample and its collation."""
+    lines: list[str]
+    """In words, and what helps."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,10 +161,16 @@ class RankAnalysis:
     """Mean of the same for later epochs."""
     workers: Workers
     verdict: Verdict
+    dominant: Dominant | None = None
+    """None: there is none, or the recording is not one of level 2."""
     slow_samples: list[SlowSample] = field(default_factory=list)
     steps: list[StepLine] = field(default_factory=list)
-    tasks: list[TaskLine] = field(default_factory=list)
-    pins: list[PinLine] = field(default_factory=list)
+    spans: list[SpanLine] = field(default_factory=list)
+
+    def tracks(self) -> list[str]:
+        """Return the tracks of the timeline: ``main`` first, workers last."""
+        found = {"main", *(span.track for span in self.spans)}
+        return sorted(found, key=lambda track: (track != "main", len(track), track))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,19 +214,6 @@ class Fix:
 
 
 @dataclass(slots=True, kw_only=True)
-class Dominant:
-    """The transform or decoder that takes more than half of a sample."""
-
-    stage: str
-    ms: float
-    """Mean time per sample, without waiting for a core."""
-    sample_ms: float
-    """The same of all of a sample and its collation."""
-    lines: list[str]
-    """In words, and what helps."""
-
-
-@dataclass(slots=True, kw_only=True)
 class Analysis:
     """The analysis of a recording."""
 
@@ -232,8 +234,6 @@ class Analysis:
     version: int = VERSION
     costs: StepCosts | None = None
     """None: how batches were made is not known, or the data are resident in memory."""
-    dominant: Dominant | None = None
-    """None: there is none, or the recording is not one of level 2."""
 
     def main_rank(self) -> RankAnalysis:
         """Return the rank that reports are about: the one that delays the others, else the one that lost most time."""

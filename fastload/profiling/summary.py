@@ -126,8 +126,8 @@ def _worker_facts(rank: RankAnalysis) -> Text:
 
 
 def _suggestions(analysis: Analysis, rank: RankAnalysis, shown: int | None) -> Iterator[tuple[str, Any]]:
-    if analysis.dominant is not None and rank.verdict.cause != "compute":
-        yield unit_of(rank.loader), Text("\n".join(map(printable, analysis.dominant.lines)))
+    if rank.dominant is not None and rank.verdict.cause != "compute":
+        yield unit_of(rank.loader), Text("\n".join(map(printable, rank.dominant.lines)))
     if analysis.fixes and analysis.costs is not None:
         yield "bound", Text(bound_text(analysis.costs))
     for number, fix in enumerate(analysis.fixes[:shown], 1):

@@ -44,7 +44,7 @@ class Sample(Span):
     cpu_ns: int | None
     """None if it was not measured."""
     weight: int
-    """Number of samples that it stands for: of small samples not every one is recorded."""
+    """How many samples it is: a dataset may return several at once."""
     stages: list[StageSpan] = field(default_factory=list)
 
 
@@ -66,18 +66,6 @@ class TaskSpan(Span):
     samples: list[Sample] = field(default_factory=list)
     collate: Span | None = None
     collate_cpu_ns: int | None = None
-
-    @property
-    def scale(self) -> float:
-        """What the times of samples and stages, each times its sample's weight, are to be multiplied by.
-
-        Where one in 16 samples is measured, their sum is an estimate, which the whole corrects. Where a dataset makes
-        several at once, the record of all counts as each one's.
-        """
-        inside = self.ns if self.collate is None else max(0, self.ns - self.collate.ns)
-        spent = sum(sample.ns * sample.weight for sample in self.samples)
-        corrected = spent > inside or any(sample.weight > 1 for sample in self.samples)
-        return inside / spent if spent and corrected else 1.0
 
 
 @dataclass(slots=True)

@@ -10,12 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
 
 from .blame import BlamedStep, Clock
 from .formatting import percent, plural, state_of
-from .schema import Cause, Interval, Verdict
-from .workers import CROWDED, HOT, LATE_NS
+from .schema import Cause, Dominant, Interval, Verdict
+from .workers import CROWDED, LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20
 """Stalls, as shares of the time, from which a run is limited by its input, moderately and severely."""
@@ -54,17 +53,6 @@ _SENTENCES: Mapping[Cause, str] = {
 _COLLATION = "collation: making a batch from its samples needs more computation than the workers can do"
 
 
-class Hottest(NamedTuple):
-    """What takes most of the workers' time."""
-
-    stage: str | None
-    """A transform or decoder; None: collation, or what is in no known stage."""
-    share: float
-    """Of the workers' time."""
-    line: str
-    """The same as a line of evidence."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Facts:
     """What a verdict is based on, besides the steps."""
@@ -81,7 +69,10 @@ class Facts:
     startup: float
     """Share of an epoch of full length that its start takes; 0 if several epochs were recorded: then the starts are
     part of the stalls."""
-    hottest: Hottest | None
+    dominant: Dominant | None
+    """The transform or decoder that takes most of the workers' time."""
+    hottest: str | None
+    """A line of evidence: what takes most of it, whatever that is."""
     unusual: Sequence[str]
     """Lines of evidence: the slowest samples, and a slow worker."""
     held_up_by: str | None
@@ -203,15 +194,15 @@ class _Judgement:
 
     def _what(self, cause: Cause) -> str:
         """Return a cause in words; with the stage that takes most of the workers' time, if one does."""
-        hottest = self._facts.hottest
+        found = self._facts.dominant
         if cause == "cpu" and self._is_collation():
             return _COLLATION
-        if hottest is not None and hottest.stage is not None and hottest.share >= HOT:
-            took = f"{percent(hottest.share)} of the workers' time"
+        if found is not None:
+            took = f"{percent(found.ms / found.sample_ms)} of the workers' time"
             if cause == "cpu":
-                return f"{hottest.stage}: it takes {took}, and more computation than the workers can do"
+                return f"{found.stage}: it takes {took}, and more computation than the workers can do"
             if cause == "oversubscribed":
-                return f"{_SENTENCES[cause]}, a cheaper {hottest.stage} will ({took})"
+                return f"{_SENTENCES[cause]}, a cheaper {found.stage} will ({took})"
         return _SENTENCES[cause]
 
     def _share(self, cause: Cause) -> float:
@@ -313,7 +304,7 @@ class _Judgement:
             found.append(f"a later batch was already complete during {percent(held)} of the stall")
             found += facts.unusual
         if cause == "cpu":
-            found.append(None if facts.hottest is None else facts.hottest.line)
+            found.append(facts.hottest)
         if cause in ("oversubscribed", "cpu"):
             found.append(f"{plural(facts.total_workers, 'worker')} on {plural(facts.cores, 'core')}")
         if not facts.is_crowded and self._core_wait >= _SHARED_CORES:

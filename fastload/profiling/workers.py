@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from statistics import median, median_low, quantiles
+from typing import Any
 
 from ..base.worker_kinds import has_threads
 from .schema import SlowSample, Workers
@@ -183,17 +184,11 @@ def _without_run_queue(task: TaskSpan) -> int:
     return max(0, task.ns - (task.runnable_ns or 0))
 
 
-def _method(loader: Mapping[str, object]) -> str:
-    """Return how a loader's workers run, or were started."""
-    kind = "ray" if loader.get("worker_method") == "ray" else worker_kind(loader)
-    return str(loader.get("context")) if kind == "process" else kind
-
-
-def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
+def worker_statistics(tasks: Sequence[TaskSpan], settings: Mapping[str, Any], within: Span) -> Workers:
     """Return the statistics of a loader's workers, from the part of their tasks that is ``within`` a time."""
-    settings = rank.loaders.get(loader, {})
-    tasks = tasks_of(rank, loader, within)
-    number = settings.get("num_workers") or 0
+    number, method = settings.get("num_workers") or 0, worker_kind(settings)
+    if method == "process":
+        method = "ray" if settings.get("worker_method") == "ray" else str(settings.get("context"))
     worked = sum(min(task.ended, within.ended) - max(task.begun, within.begun) for task in tasks)
     workers = max(1, number, len({task.worker for task in tasks}))
     durations = [task.ns / 1e6 for task in tasks]
@@ -203,7 +198,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
     slowest = max(paces, key=lambda worker: paces[worker], default=None)
     return Workers(
         number=number,
-        method=_method(settings),
+        method=method,
         busy=worked / (workers * within.ns) if tasks and within.ns else None,
         task_p50_ms=cuts[49] if cuts else None,
         task_p99_ms=cuts[98] if cuts else None,
@@ -212,7 +207,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
         blocked=blocked,
         slowest_over_median=None if slowest is None else paces[slowest],
         slowest=slowest,
-        stages_ms=stages_of(tasks, waiting=True),
+        stages_ms=stages_of(tasks),
     )
 
 
@@ -244,7 +239,7 @@ def worker_paces(tasks: Iterable[TaskSpan]) -> dict[int, float]:
     taken: dict[int, list[float]] = defaultdict(list)
     for task in tasks:
         ran = _without_run_queue(task) / max(1, task.ns)
-        samples = [sample.ns * ran for sample in task.samples]
+        samples = [sample.ns * ran / sample.weight for sample in task.samples]
         taken[task.worker] += samples or [task.ns * ran / max(1, _samples_in(task))]
     if len(taken) < 2 or any(len(times) < _FEWEST_TASKS for times in taken.values()):
         return {}
@@ -255,25 +250,21 @@ def worker_paces(tasks: Iterable[TaskSpan]) -> dict[int, float]:
     return {worker: min(found[worker] / median_low(found.values()) for found in (quick, usual)) for worker in taken}
 
 
-def stages_of(tasks: Sequence[TaskSpan], *, waiting: bool) -> dict[str, float]:
+def stages_of(tasks: Sequence[TaskSpan]) -> dict[str, float]:
     """Return the mean time per sample of each stage, of the rest of the sample, and of collation, in ms.
 
-    ``waiting``: whether waiting for a core is part of it.
+    Waiting for a core is no part of it. Of small samples not all are recorded: then those that were count.
     """
     total: dict[str, float] = defaultdict(float)
-    counted = [task for task in tasks if _samples_in(task)]
+    known = [task for task in tasks if _samples_in(task)]
+    counted = [task for task in known if task.samples] or known
     for task in counted:
-        scale = task.scale
-        parts = [
-            (stage.name, stage.ns, stage.cpu_ns, sample.weight * scale)
-            for sample in task.samples
-            for stage in sample.stages
-        ]
+        parts = [(stage.name, stage.ns, stage.cpu_ns) for sample in task.samples for stage in sample.stages]
         if task.collate is not None:
-            parts.append(("collate", task.collate.ns, task.collate_cpu_ns, 1.0))
-        rest = float(task.ns if waiting else _without_run_queue(task))
-        for name, ns, cpu_ns, times in parts:
-            taken = (ns if waiting else _without_waiting(task, ns, cpu_ns)) * times
+            parts.append(("collate", task.collate.ns, task.collate_cpu_ns))
+        rest = float(_without_run_queue(task))
+        for name, ns, cpu_ns in parts:
+            taken = _without_waiting(task, ns, cpu_ns)
             total[name] += taken
             rest -= taken
         total["sample"] += max(0.0, rest)

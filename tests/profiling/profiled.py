@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -118,9 +117,3 @@ def record_in_fork(folder: Path, script: str, **options: Any) -> None:
             sys.stderr.flush()
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "see what it printed"
-
-
-def without_next(text: str) -> str:
-    """Return a traceback without the frames of ``next()``: fastload's calls torch's only while somebody looks on."""
-    frame = r'  File "[^"]*(?:engine/iteration|data/dataloader)\.py", line \d+, in __next__\n(?:    .*\n)*'
-    return re.sub(frame, "", text)

@@ -29,12 +29,12 @@ def trace_of(*of: Rank, warmup: int = 0) -> Trace:
 
 
 def unsound(value: Any, place: str = "") -> list[str]:
-    """Return which numbers in JSON are below zero, or none; worker -1 is the main process."""
+    """Return which numbers in JSON are below zero, or none."""
     if isinstance(value, dict):
         return [found for key, one in value.items() for found in unsound(one, f"{place}.{key}")]
     if isinstance(value, list):
         return [found for one in value for found in unsound(one, place)]
-    is_sound = not isinstance(value, int | float) or value >= (-1 if place.endswith("worker") else 0)
+    is_sound = not isinstance(value, int | float) or value >= 0
     return [] if is_sound and value != math.inf else [f"{place}: {value}"]
 
 
@@ -56,7 +56,7 @@ def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
         task = task_of(begun, begun + 10 * MS, num_samples=16, samples=[Sample(begun, begun, 0, 0, 16)])
         steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
     tasks = [task for step in steps for task in step.batch.tasks]
-    assert sum(stages_of(tasks, waiting=True).values()) == pytest.approx(10 / 16)
+    assert sum(stages_of(tasks).values()) == pytest.approx(10 / 16)
 
 
 def test_a_stall_of_which_nothing_is_known_has_no_verdict():

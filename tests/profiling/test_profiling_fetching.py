@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,14 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from profiled import without_next
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 import fastload
 from fastload.profiling.trace import Trace
 
 NUMBER = 100
-"""Of batches: after the first 64 samples as small as these are heard in one task of eight."""
+"""Of batches: samples as small as these are recorded in few tasks."""
 SIZE = 4
 
 
@@ -119,16 +117,14 @@ class FailingMany(Failing):
 
 @pytest.mark.parametrize("kind", [Failing, FailingMany])
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-def test_samples_that_raise_raise_in_their_place_with_their_traceback_and_the_others_come(
-    tmp_path: Path, engine: Any, kind: Any
-) -> None:
+def test_samples_that_raise_raise_in_their_place_and_the_others_come(tmp_path: Path, engine: Any, kind: Any) -> None:
     def run() -> list[Any]:
         iterator, found = iter(engine(kind(), SIZE)), []
         for _ in range(NUMBER):
             try:
                 found.append(next(iterator).tolist())
-            except KeyError:
-                found.append(without_next(traceback.format_exc()))
+            except KeyError as error:
+                found.append(str(error))
         return found
 
     (rank,) = both(tmp_path, run).ranks
@@ -209,10 +205,10 @@ def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[
 
 
 class Short(Numbers):
-    """Samples that all are heard, but of which only the times are taken in most tasks."""
+    """Samples that are long enough for all of them to be recorded."""
 
     def __getitem__(self, index: int) -> int:
-        time.sleep(0.0005)
+        time.sleep(0.001)
         if index % 74 == 73:
             raise KeyError(index)
         return index
@@ -221,7 +217,7 @@ class Short(Numbers):
 class ShortStream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[int]:
         for index in range(NUMBER * SIZE):
-            time.sleep(0.0005)
+            time.sleep(0.001)
             yield index
 
 
@@ -249,7 +245,7 @@ def test_each_short_sample_is_told_in_its_place_with_its_times(
         assert [sample.weight for sample in task.samples] == [1] * SIZE
         times = [time for sample in task.samples for time in (sample.begun, sample.ended)]
         assert [task.begun, *times, task.ended] == sorted([task.begun, *times, task.ended])
-        assert all(sample.ns >= 500_000 for sample in task.samples)
+        assert all(sample.ns >= 1_000_000 for sample in task.samples)
 
 
 class Within(Numbers):

@@ -50,10 +50,10 @@ def in_a_thread(stopping: StepLimit, times: int = 1) -> list[str]:
 def test_a_script_that_comes_back_again_and_again_is_ended_without_being_asked(signalled: list[int]) -> None:
     stopping = StepLimit(2)
     found = []
-    for _ in range(8):
+    for _ in range(20):
         found.append(asks(stopping))
         stopping.count()
-    assert found == ["goes on"] * 2 + ["SystemExit"] * 4 + ["Ended"] * 2
+    assert found == ["goes on"] * 2 + ["SystemExit"] * 16 + ["Ended"] * 2
     assert signalled == []
 
 
@@ -78,9 +78,9 @@ def test_a_thread_that_comes_back_again_and_again_and_one_that_is_begun_anew_are
 ) -> None:
     stopping = StepLimit(1)
     stopping.count()
-    found = [in_a_thread(stopping)[0] for _ in range(6)] if anew else in_a_thread(stopping, 6)
-    assert found == ["SystemExit"] * 4 + ["Ended"] * 2
-    assert signalled == [threading.main_thread().ident] * 4
+    found = [in_a_thread(stopping)[0] for _ in range(18)] if anew else in_a_thread(stopping, 18)
+    assert found == ["SystemExit"] * 16 + ["Ended"] * 2
+    assert signalled == [threading.main_thread().ident]
 
 
 def test_threads_that_were_there_already_end_one_by_one_and_the_main_one_is_asked_once(signalled: list[int]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
+import fastload
 from fastload.errors import TraceError
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import segments_of
-from fastload.profiling.hooks.samples import _NUM_SLOWEST, SlowFiles, file_of
+from fastload.profiling.hooks.samples import file_of
 from fastload.profiling.reader import CARRYING, _carried_task, read_trace
 from fastload.profiling.recording import SETTINGS_FILE
 from fastload.profiling.ring import Kind, Record, Ring
@@ -88,36 +91,28 @@ def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed
 # -- files of slow samples --------------------------------------------------------------------------------------------
 
 
-class Notes:
-    """Stands for a recorder."""
-
-    def __init__(self) -> None:
-        self.files: dict[int, str] = {}
-
-    def note(self, kind: str, *, index: int, path: str) -> None:
-        assert kind == "file"
-        assert index not in self.files, "a file is noted once"
-        self.files[index] = path
-
-
 class Folder:
     """A dataset as torchvision's folders are."""
 
     def __init__(self, number: int) -> None:
         self.samples = [(f"{index}.jpg", 0) for index in range(number)]
 
+    def __len__(self) -> int:
+        return len(self.samples)
 
-def test_the_files_of_the_slowest_samples_are_noted_and_few_others():
-    notes = Notes()
-    files = SlowFiles(notes)  # type: ignore[arg-type]
-    dataset = Folder(1000)
-    for _ in range(2):
-        for index in range(1000):
-            files.offer(10**9 if index % 50 == 7 else 1000 - index, dataset, index)
-        files.flush()
-    assert {index for index in range(1000) if index % 50 == 7} <= set(notes.files)
-    assert len(notes.files) <= 2 * _NUM_SLOWEST
-    assert all(notes.files[index] == f"{index}.jpg" for index in notes.files)
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.02 if index % 50 == 7 else 0.0001)
+        return index
+
+
+def test_the_files_of_the_slowest_samples_are_noted_and_few_others(tmp_path):
+    with fastload.profile(folder=tmp_path) as recorded:
+        for _ in range(2):
+            list(DataLoader(Folder(400), batch_size=200))
+    (rank,) = recorded.trace().ranks
+    assert {index for index in range(400) if index % 50 == 7} <= set(rank.files)
+    assert len(rank.files) < 300
+    assert all(path == f"{index}.jpg" for index, path in rank.files.items())
 
 
 class Hostile:

@@ -14,10 +14,11 @@ from profiled import record_in_fork
 
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
+from fastload.profiling.dominant import dominant
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis, RankAnalysis
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
-from fastload.profiling.verdict import Facts, Hottest, judge, ratio_interval
+from fastload.profiling.verdict import Facts, judge, ratio_interval
 from fastload.profiling.workers import stages_of
 
 MS = 1_000_000
@@ -32,6 +33,7 @@ def facts_of(**values: Any) -> Facts:
         "method": "process",
         "probe_p50_ns": None,
         "startup": 0.0,
+        "dominant": None,
         "hottest": None,
         "unusual": [],
         "overhead": None,
@@ -204,27 +206,25 @@ def test_a_transform_that_takes_most_of_the_workers_time_is_the_headline():
     assert rank.verdict.sentence.startswith("Limited by GaussianBlur: it takes 88 % of the workers' time")
     (rank,) = analyze(trace_of(stalled(samples=blurred(0.4)))).ranks
     assert rank.verdict.sentence.startswith("Limited by the CPU")
-    hot = Hottest("GaussianBlur", 0.88, "GaussianBlur takes it")
-    verdict = judge(steps_of(run_queue=6, sample=3), facts_of(cores=2, total_workers=8, hottest=hot))
+    hot = dominant({"GaussianBlur": 0.88, "sample": 0.12})
+    verdict = judge(steps_of(run_queue=6, sample=3), facts_of(cores=2, total_workers=8, dominant=hot))
     assert verdict.cause == "oversubscribed"
     assert "more workers will not help, a cheaper GaussianBlur will (88 % of the workers' time)" in verdict.sentence
 
 
-def test_the_transform_that_takes_most_of_a_sample_is_known_at_level_2():
-    rank = stalled(samples=blurred(0.88))
-    assert analyze(trace_of(rank)).dominant is None
-    rank.level = 2
-    found = analyze(trace_of(rank))
-    assert found.dominant is not None
-    assert found.dominant.stage == "GaussianBlur"
-    assert found.dominant.ms / found.dominant.sample_ms == pytest.approx(0.88)
+def test_a_fix_against_the_transform_that_takes_most_of_a_sample_is_named():
+    found = analyze(trace_of(stalled(samples=blurred(0.88))))
+    (rank,) = found.ranks
+    assert rank.dominant is not None
+    assert rank.dominant.stage == "GaussianBlur"
+    assert rank.dominant.ms / rank.dominant.sample_ms == pytest.approx(0.88)
     assert "a cheaper GaussianBlur" in [fix.title for fix in found.fixes]
 
 
 def test_samples_that_a_dataset_makes_at_once_share_the_times_of_their_stages():
     rank = stalled(samples=lambda task: [replace(*blurred(0.75)(task), weight=4)], num_samples=4)
     tasks = [task for step in rank.steps for task in step.batch.tasks]
-    assert stages_of(tasks, waiting=False) == pytest.approx({"GaussianBlur": 7.5, "sample": 2.5})
+    assert stages_of(tasks) == pytest.approx({"GaussianBlur": 7.5, "sample": 2.5})
 
 
 def test_waiting_for_a_core_is_no_part_of_a_stage_wherever_it_was_waited():
@@ -237,8 +237,7 @@ def test_waiting_for_a_core_is_no_part_of_a_stage_wherever_it_was_waited():
 
     rank = stalled(samples=half, cpu_ns=10 * MS, runnable_ns=30 * MS)
     tasks = [task for step in rank.steps for task in step.batch.tasks]
-    assert stages_of(tasks, waiting=True) == pytest.approx({"GaussianBlur": 20.0, "sample": 20.0})
-    assert stages_of(tasks, waiting=False) == pytest.approx({"GaussianBlur": 8.0, "sample": 2.0})
+    assert stages_of(tasks) == pytest.approx({"GaussianBlur": 8.0, "sample": 2.0})
 
 
 def test_the_level_that_was_recorded_is_not_recommended():
@@ -248,17 +247,6 @@ def test_the_level_that_was_recorded_is_not_recommended():
         (line,) = [line for line in analyze(trace_of(rank)).ranks[0].verdict.evidence if "workers' time" in line]
         assert ("--level 2 shows which transform" in line) == found
         assert ("--level 2 found no stage" in line) != found
-
-
-@pytest.mark.parametrize(("cpu", "runnable", "is_said"), [(0.5, 0.5, True), (1.0, 0.0, False), (1.0, None, True)])
-def test_times_that_include_waiting_for_a_core_say_so(cpu, runnable, is_said):
-    waited = None if runnable is None else lambda task: round(runnable * task.ns)
-    rank = stalled(cpu_ns=lambda task: round(cpu * task.ns), runnable_ns=waited)
-    for step in rank.steps:
-        step.batch.tasks[0].samples[0].cpu_ns = None
-    evidence = analyze(trace_of(rank)).ranks[0].verdict.evidence
-    (line,) = [line for line in evidence if "workers' time" in line]
-    assert ("40.00 ms a sample, waiting for a core included" in line) == is_said
 
 
 def test_a_worker_that_is_slow_at_all_of_its_samples_is_named_and_one_with_stragglers_is_not():

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import Patches, hidden, hook, without_frame
+from .patching import Patches, hook
 
 _now = time.perf_counter_ns
 
@@ -131,11 +131,9 @@ class _CopyMethod:
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
         return self if tensor is None else functools.partial(self, tensor)
 
-    @hidden
     def __call__(self, tensor: Any, *arguments: Any, **named: Any) -> Any:
         begun = _now()
-        with without_frame:
-            copied = self._method(tensor, *arguments, **named)
+        copied = self._method(tensor, *arguments, **named)
         if copied is not tensor and type(tensor.device.type) is str and tensor.device.type == "cpu":
             ended = _now()
             if copied.device.type not in ("cpu", "meta"):

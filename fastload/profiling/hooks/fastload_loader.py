@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ...observe import TaskId
 from ..ring import Kind
 from .fetching import TaskRecorder
-from .patching import hidden, without_frame
 from .session import Session
 from .training_loop import WaitHooks
 
@@ -91,15 +90,13 @@ class FastloadListener:
         unpinned = self._flow(source).unpinned = deque()
         recorder = self._recorder
 
-        @hidden
         def pinned(batch: Any) -> Any:
             place = unpinned.popleft()
             begun = _now()
-            with without_frame:
-                try:
-                    return pin(batch)
-                finally:
-                    recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), *place)
+            try:
+                return pin(batch)
+            finally:
+                recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), *place)
 
         return pinned
 

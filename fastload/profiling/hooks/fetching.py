@@ -12,15 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clocks import RunQueue
+from ..recorder import hook_ns
 from ..ring import Kind
-from .patching import hidden, without_frame
 from .samples import Batched, BatchedDataset, Samples
 from .session import Session
 
-# Small samples are measured in all of the first tasks, which are the whole of a short run, and then in one of 8 (see
-# samples.py).
-_FIRST_TASKS = 64
-_ONE_TASK_IN = 8
+_MOST = 0.005
+"""Samples are recorded while that takes at most such a share of a worker's time, times the level."""
 
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns
@@ -33,15 +31,15 @@ class TaskRecorder:
         self._session = session
         self._worker = worker
         self._recorder = session.recorder
-        self._wrapped: list[Samples | Batched] = []
+        self._wrapped: list[Samples] = []
         self._subsets: list[_Subset] = []
         self._is_recorded = False
         """A task is running, and is not part of another one."""
         self._is_outermost = False
-        self._number = 0
-        self._has_samples = True
         self._run_queue = RunQueue()
-        self._collated: tuple[int, int, int] | None = None
+        self._spent_ns = 0
+        self._hooks_ns = 0.0
+        """What the tasks took, and recording their samples of it: at least, as the cost comes from a tight loop."""
 
     def begin(self) -> None:
         """A task begins; an earlier task that has not ended does not count."""
@@ -51,14 +49,13 @@ class TaskRecorder:
         if thread.nested:
             return
         self._is_recorded = True
-        self._collated = None
         if thread.work is None:
             thread.work, self._is_outermost = self, True
-        self._number = number = self._number + 1
-        is_chosen = number <= _FIRST_TASKS or number % _ONE_TASK_IN == 0
-        if is_chosen or self._has_samples:
-            recorded = [samples.begin(is_chosen) for samples in self._wrapped]
-            self._has_samples = any(recorded)
+        ring = self._recorder.ring()
+        self._before = ring.count
+        is_cheap = self._hooks_ns <= _MOST * self._recorder.level * self._spent_ns
+        for samples in self._wrapped:
+            samples.begin(ring if is_cheap else None)
         self._run_queue.begin(self._session.clocks)
         self._cpu = _cpu()
         self._begun = _now()
@@ -75,16 +72,11 @@ class TaskRecorder:
         ring = self._recorder.ring()
         cpu = _cpu() - self._cpu
         runnable = self._run_queue.end(self._session.clocks, ended - begun, cpu)
-        if self._has_samples:
-            for samples in self._wrapped:
-                samples.end()
-        self._write_collated(ring)
+        self._spent_ns += ended - begun
+        self._hooks_ns += (ring.count - self._before) * hook_ns()
+        for samples in self._wrapped:
+            samples.end()
         ring.write(Kind.WORK, 0, self._worker, begun, ended, iterator, batch, cpu, runnable, task)
-
-    def _write_collated(self, ring: Any) -> None:
-        if self._collated is not None:
-            ring.write(Kind.COLLATE, 0, 0, *self._collated)
-            self._collated = None
 
     # The methods below return a recorded replacement for their argument: see fastload.observe.Watch.
 
@@ -110,13 +102,12 @@ class TaskRecorder:
         return self._wrap(Samples, iterator)
 
     def collate(self, collate: Any) -> Any:
-        """Wrap a ``collate_fn``. What it took is written with the task, when the ring is in the caches."""
+        """Wrap a ``collate_fn``."""
 
-        def keep(begun: int, ended: int, cpu: int) -> None:
-            self._write_collated(self._recorder.ring())  # an earlier one of the same task
-            self._collated = begun, ended, cpu
+        def write(begun: int, ended: int, cpu: int) -> None:
+            self._recorder.ring().write(Kind.COLLATE, 0, 0, begun, ended, cpu)
 
-        return self._timed(collate, keep)
+        return self._timed(collate, write)
 
     def transform(self, name: str, function: Any) -> Any:
         """Wrap a transform of whole batches, which is recorded as one sample of the task with one stage."""
@@ -129,23 +120,21 @@ class TaskRecorder:
 
         return self._timed(function, write)
 
-    def _timed(self, function: Any, done: Callable[[int, int, int], None]) -> Any:
-        """Wrap a function; ``done`` gets when a call within a task began and ended, and its CPU time."""
+    def _timed(self, function: Any, write: Callable[[int, int, int], None]) -> Any:
+        """Wrap a function; ``write`` gets when a call within a task began and ended, and its CPU time."""
 
-        @hidden
         def recorded(*arguments: Any, **named: Any) -> Any:
             cpu = _cpu()
             begun = _now()
-            with without_frame:
-                try:
-                    return function(*arguments, **named)
-                finally:
-                    if self._is_recorded:
-                        done(begun, _now(), _cpu() - cpu)
+            try:
+                return function(*arguments, **named)
+            finally:
+                if self._is_recorded:
+                    write(begun, _now(), _cpu() - cpu)
 
         return recorded
 
-    def _wrap(self, kind: type[Samples | Batched], dataset: Any) -> Any:
+    def _wrap(self, kind: type[Samples], dataset: Any) -> Any:
         if not self._recorder.level:
             return dataset
         samples = kind(dataset, self._recorder, self._session.stages)

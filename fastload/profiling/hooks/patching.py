@@ -2,16 +2,6 @@
 
 Private names of torch change between versions. If a function, its parameters or the names it uses are not as expected,
 the hook is not installed and its signal is noted as missing (never zero). Nothing here raises into the script.
-
-NOTE [Frames]
-A hook calls the function that it replaces, so its frame lies between the script's frames and torch's. Scripts should
-not see it, neither in tracebacks nor in the line that a warning names.
-
-A *traceback* gets an entry for every frame that an exception leaves. So every hook calls the function within
-``with without_frame:``, which removes the first entry, the hook's own. :func:`hook` does both.
-
-A *warning* with ``stacklevel`` counts frames, but skips those of the import system, which it recognises by file name.
-The code of a hook gets such a file name (:func:`hidden`).
 """
 
 from __future__ import annotations
@@ -19,55 +9,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from types import FunctionType, TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from ..recorder import Recorder
 
-_SKIPPED = " <importlib._bootstrap>"
 _INHERITED: Any = object()
-
-_Function = TypeVar("_Function")
-_Make = Callable[[Any], Any]
-
-
-def hidden(function: _Function) -> _Function:
-    """Let warnings skip the frames of a hook; returns the hook. For tracebacks see :data:`without_frame`."""
-    if isinstance(function, FunctionType) and not function.__code__.co_filename.endswith(_SKIPPED):
-        code = function.__code__
-        function.__code__ = code.replace(co_filename=code.co_filename + _SKIPPED)
-    return function
-
-
-class _WithoutFrames:
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if error is not None:
-            for _ in range(self._number):
-                traceback = traceback.tb_next if traceback is not None else None
-            BaseException.with_traceback(error, traceback)  # the user's class may forbid assignments
-
-
-without_frame = _WithoutFrames(1)
-"""A context that removes the running function's entry from the traceback of an exception that leaves it."""
-
-_without_frames = _WithoutFrames(2)
 
 
 def hook(method: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     """Make a method that calls a function with arguments into one that returns its hook: see :class:`Patches`."""
-    hidden(method)
 
     def make(self: Any, function: Any) -> Any:
-        @hidden
         def call(*arguments: Any, **named: Any) -> Any:
-            with _without_frames:
-                return method(self, function, *arguments, **named)
+            return method(self, function, *arguments, **named)
 
         return call
 
@@ -83,7 +37,14 @@ class Patches:
         """Owner, name, what was there, and the hook."""
 
     def replace(
-        self, owner: Any, name: str, make: _Make, signal: str, *, takes: Iterable[str] = (), uses: Iterable[str] = ()
+        self,
+        owner: Any,
+        name: str,
+        make: Callable[[Any], Any],
+        signal: str,
+        *,
+        takes: Iterable[str] = (),
+        uses: Iterable[str] = (),
     ) -> None:
         """Replace a function of a module or class by the hook that ``make`` returns for it; ``owner`` may be None.
 
@@ -107,10 +68,8 @@ class Patches:
         made = make(function)
         if made is function:  # only the check was wanted
             return
-        if inspect.isfunction(made):
-            if inspect.unwrap(made) is not inspect.unwrap(function):
-                made = functools.update_wrapper(made, function, updated=())
-            hidden(made)
+        if inspect.isfunction(made) and inspect.unwrap(made) is not inspect.unwrap(function):
+            made = functools.update_wrapper(made, function, updated=())
         installed = staticmethod(made) if isinstance(found, staticmethod) else made
         self.installed.append((owner, name, found if name in vars(owner) else _INHERITED, installed))
         setattr(owner, name, installed)

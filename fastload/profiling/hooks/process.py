@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from typing import Any
 
 from ... import observe
@@ -30,6 +31,7 @@ class Hooks:
     def __init__(self, recorder: Recorder, limit: StepLimit | None = None, only: Any = None) -> None:
         self._closed = False
         self._finders: list[object] = []
+        self._recorder = recorder
         session = Session(recorder, only)
         self._patches = session.patches
         self._copies = CopyHooks(recorder, session.patches)
@@ -59,6 +61,7 @@ class Hooks:
     def close(self) -> None:
         """Restore everything."""
         self._closed = True
+        self._recorder.note("ended", at=time.perf_counter_ns())
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in self._finders]
         self._copies.close()
         self._patches.restore()

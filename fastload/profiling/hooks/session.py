@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import observe
 from ..clocks import ThreadClocks
-from ..recorder import Recorder, in_children, measure_cost
+from ..recorder import Recorder, hook_ns, in_children
 from ..ring import Kind
 from .loader_info import describe_loader
 from .patching import Patches
@@ -86,7 +86,7 @@ class Session:
         self._iterators.add(iterator)
         if not self._measured:
             self._measured = True
-            self.recorder.note("cost", hook_ns=measure_cost())
+            self.recorder.note("cost", hook_ns=hook_ns())
             self.recorder.note("versions", **_versions())
             if (rank := _rank()) is not None:
                 self.recorder.note("rank", rank=rank)

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import Patches, hidden, hook, without_frame
+from .patching import Patches, hook
 
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns
@@ -79,16 +79,13 @@ class StageHooks:
         thread = self._thread
 
         @functools.wraps(function, updated=())
-        @hidden
         def stage(*arguments: Any, **named: Any) -> Any:
-            with without_frame:
-                if thread.ring is None:
-                    return function(*arguments, **named)
-                return self._run(name, function, arguments, named)
+            if thread.ring is None:
+                return function(*arguments, **named)
+            return self._run(name, function, arguments, named)
 
         return stage
 
-    @hidden
     def _run(self, name: str, function: Any, arguments: Any, named: Any) -> Any:
         thread = self._thread
         outer = thread.inner
@@ -97,16 +94,15 @@ class StageHooks:
         if outer is not None:
             self._write(outer, begun, cpu)
         mine = thread.inner = [name, begun, cpu]
-        with without_frame:
-            try:
-                return function(*arguments, **named)
-            finally:
-                ended = _now()
-                cpu = _cpu()
-                self._write(mine, ended, cpu)
-                thread.inner = outer
-                if outer is not None:
-                    outer[1], outer[2] = ended, cpu
+        try:
+            return function(*arguments, **named)
+        finally:
+            ended = _now()
+            cpu = _cpu()
+            self._write(mine, ended, cpu)
+            thread.inner = outer
+            if outer is not None:
+                outer[1], outer[2] = ended, cpu
 
     def _write(self, stage: Any, ended: int, cpu: int) -> None:
         name, begun, cpu_before = stage
@@ -163,10 +159,8 @@ class StageHooks:
     def _recorded_inner(self, container: Any, run: Any) -> Any:
         """Return a function that does what a container within a Compose does, with recorded members."""
 
-        @hidden
         def call(*arguments: Any, **named: Any) -> Any:
-            with without_frame:
-                return run(self._recorded(container), *arguments, **named)
+            return run(self._recorded(container), *arguments, **named)
 
         return call
 
@@ -196,10 +190,8 @@ class _CFunction:
         self.__module__, self.__qualname__ = module, name
         self._timed = timed
 
-    @hidden
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        with without_frame:
-            return self._timed(*arguments, **named)
+        return self._timed(*arguments, **named)
 
     def __reduce__(self) -> str:
         return self.__qualname__

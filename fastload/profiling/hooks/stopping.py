@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -18,8 +17,8 @@ from ..recorder import in_children
 # A thread that loads for the main thread uses it to end the main thread, which may be waiting for that thread.
 _SIGNAL: signal.Signals | None = getattr(signal, "SIGRTMAX", None)
 
-_PATIENCE = 3
-"""How often a script may ask for a batch after it was ended: it catches the SystemExit."""
+_PATIENCE = 16
+"""How often a script is asked to end: it may catch the SystemExit, or load in several threads."""
 _SECONDS_BETWEEN_WORDS = 10.0
 """How often the user is told how far the recording is."""
 _SECONDS_TO_END = 20.0
@@ -45,11 +44,9 @@ class StepLimit:
 
     def _reset(self) -> None:
         self._given = 0
-        self._ended: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-        """Threads in which the script was ended."""
-        self._threads_then: weakref.WeakSet[threading.Thread] | None = None
-        """The threads that existed when the main thread was ended; None: it was not."""
-        self._returns = 0
+        self._asked = 0
+        """How often the script was asked to end."""
+        self._has_main_ended = False
         self._told = time.monotonic()
 
     def count(self) -> None:
@@ -73,18 +70,15 @@ class StepLimit:
         """
         if self._limit is None or self._given < self._limit:
             return
-        main, here = threading.main_thread(), threading.current_thread()
-        # A thread that was started after the main thread was ended shows that the main thread goes on.
-        has_returned = here in self._ended or (self._threads_then is not None and here not in self._threads_then)
-        self._returns += has_returned
-        if self._returns > _PATIENCE:
+        self._asked += 1
+        if self._asked > _PATIENCE:
             _end_process(self.end_workers)
-        if not self._ended:
+        if self._asked == 1:
             self._tell(f"has recorded {self._limit} steps and ends the script here (--full lets it run to its own end)")
-        self._ended.add(here)
-        if here is main or has_returned or self._threads_then is None:
-            self._threads_then = weakref.WeakSet(threading.enumerate())
-            if here is not main and main.is_alive() and main.ident is not None:
+        main = threading.main_thread()
+        if not self._has_main_ended:
+            self._has_main_ended = True
+            if threading.current_thread() is not main and main.is_alive() and main.ident is not None:
                 if _SIGNAL is None or signal.getsignal(_SIGNAL) is not _end:
                     _end_process(self.end_workers)  # it may wait for a batch forever
                 signal.pthread_kill(main.ident, _SIGNAL)

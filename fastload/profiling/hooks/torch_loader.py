@@ -15,7 +15,7 @@ from typing import Any
 
 from ..ring import Kind
 from .fetching import TaskRecorder
-from .patching import hidden, hook, without_frame
+from .patching import hook
 from .session import Session, batch_to_load, batch_to_pin, epoch_of
 from .training_loop import WaitHooks
 
@@ -185,16 +185,14 @@ class TorchHooks:
         if found is None:
             fetch = kind.fetch
 
-            @hidden
             def timed_fetch(fetcher: Any, index: Any) -> Any:
                 task = fetcher._fastload_task
                 task.begin()
-                with without_frame:
-                    try:
-                        return fetch(fetcher, index)
-                    finally:
-                        # The parent knows the epoch; in a forked child the thread is another one.
-                        task.end(-1, self._session.thread.batch, 0)
+                try:
+                    return fetch(fetcher, index)
+                finally:
+                    # The parent knows the epoch; in a forked child the thread is another one.
+                    task.end(-1, self._session.thread.batch, 0)
 
             found = self._fetchers[kind] = type(kind.__name__, (kind,), {"fetch": timed_fetch})
         return found
@@ -234,17 +232,13 @@ class _Queue:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
 
-    @hidden
     def get(self, *arguments: Any, **named: Any) -> Any:
         begun = _now()
-        with without_frame:
-            item = self._queue.get(*arguments, **named)
+        item = self._queue.get(*arguments, **named)
         self._passed(begun, item)
         return item
 
-    @hidden
     def put(self, item: Any, *arguments: Any, **named: Any) -> None:
         begun = _now()
-        with without_frame:
-            self._queue.put(item, *arguments, **named)
+        self._queue.put(item, *arguments, **named)
         self._passed(begun, item)
