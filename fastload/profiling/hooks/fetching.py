@@ -72,10 +72,10 @@ class TaskRecorder:
         ring = self._recorder.ring()
         cpu = _cpu() - self._cpu
         runnable = self._run_queue.end(self._session.clocks, ended - begun, cpu)
-        self._spent_ns += ended - begun
-        self._hooks_ns += (ring.count - self._before) * hook_ns()
         for samples in self._wrapped:
             samples.end()
+        self._spent_ns += ended - begun
+        self._hooks_ns += (ring.count - self._before) * hook_ns()
         ring.write(Kind.WORK, 0, self._worker, begun, ended, iterator, batch, cpu, runnable, task)
 
     # The methods below return a recorded replacement for their argument: see fastload.observe.Watch.

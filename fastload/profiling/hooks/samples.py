@@ -45,10 +45,10 @@ class Samples:
         self._stages = stages
         self._ring: Any = None
         """Of the running task; None: its samples are not recorded, or there is none."""
+        self._taken: list[tuple[int, int, int, int, int]] = []
+        """The task's samples; written at its end, since what that needs is no longer in the caches after a sample."""
         self._slowest = [0] * _NUM_SLOWEST
         """Times of the slowest samples, a heap."""
-        self._unnoted: set[int] = set()
-        """Indices of samples that were among the slowest, and whose files are to be noted."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
@@ -70,20 +70,27 @@ class Samples:
     def begin(self, ring: Any) -> None:
         """A task begins; its samples are recorded in ``ring``, if that is not None."""
         self._ring = ring
+        self._taken.clear()
 
     def end(self) -> None:
-        """The task has ended."""
-        self._ring = None
-        for index in self._unnoted:
+        """The task has ended; the files of samples that are among the slowest so far are noted."""
+        ring, self._ring = self._ring, None
+        slow = set()
+        for begun, ended, index, cpu, number in self._taken:
+            ring.write(Kind.SAMPLE, 0, 0, begun, ended, index, cpu, number)
+            if index >= 0 and ended - begun > self._slowest[0]:
+                heapq.heapreplace(self._slowest, ended - begun)
+                slow.add(index)
+        self._taken.clear()
+        for index in slow:
             if (path := file_of(self._dataset, index)) is not None:
                 self._recorder.note("file", index=index, path=path)
-        self._unnoted.clear()
 
     def _recorded(self, get: Callable[..., Any], *arguments: Any, index: int = -1, number: int = 1) -> Any:
         """Return what ``get`` returns, and record it as a sample; ``number``: how many samples it is."""
-        ring, stages = self._ring, self._stages
+        stages = self._stages
         if stages is not None:
-            stages.begin(ring)
+            stages.begin(self._ring)
         cpu = _cpu()
         begun = _now()
         try:
@@ -92,10 +99,7 @@ class Samples:
             ended = _now()
             if stages is not None:
                 stages.end()
-        ring.write(Kind.SAMPLE, 0, 0, begun, ended, index, _cpu() - cpu, number)
-        if index >= 0 and ended - begun > self._slowest[0]:
-            heapq.heapreplace(self._slowest, ended - begun)
-            self._unnoted.add(index)
+        self._taken.append((begun, ended, index, _cpu() - cpu, number))
         return found
 
 
