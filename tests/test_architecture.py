@@ -243,7 +243,6 @@ def test_what_every_process_runs_imports_only_the_standard_library(name):
         # torch is a module that goes after this one.
         "torch.kept = iterator = iter(fastload.DataLoader(range(100), num_workers=1)); next(iterator)",
         "torch.kept = iter(fastload.DataLoader(range(9), num_workers=1, worker_method='thread')); next(torch.kept)",
-        "import fastload.profiling.clocks; clocks = fastload.profiling.clocks.ThreadClocks()\n"
         "names = fastload.share(['a', 'b'])\n"
         "batches = iter(fastload.prefetch([torch.ones(2)] * 4, 'cpu')); next(batches)",
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -13,19 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from .. import observe
 from ..errors import ConfigError, TraceError
-from ..inject import put_first
 from .analyze import analysis_of
 from .hooks.process import Hooks
 from .reader import read_trace
 from .recorder import Recorder
-from .recording import write_settings
+from .recording import begin, empty_folder
 from .schema import Analysis
 from .trace import Trace
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-_VARIABLE = "FASTLOAD_PROFILE"
 _Folder = str | os.PathLike[str] | None
 
 
@@ -53,17 +50,13 @@ class Recording:
         if self.folder is None:
             self.folder = Path(tempfile.mkdtemp(prefix="fastload-profile-"))
             weakref.finalize(self, _remove, self.folder, os.getpid())
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if any(self.folder.iterdir()):
-            raise ConfigError(f"folder={str(self.folder)!r} is not empty; name one that does not exist yet")
-        write_settings(self.folder, command=list(sys.argv), warmup=self._warmup, within=True, level=self._level)
-        folder = str(self.folder.resolve())
-        for name in (_VARIABLE, "PYTHONPATH"):
-            self._environment[name] = os.environ.get(name)
+        folder = empty_folder(self.folder, "folder=")
         # Spawned workers are recorded because of their environment, as under the command.
-        wanted = {"folder": folder, "level": self._level, "stop_after": None, "temporary": temporary}
-        os.environ[_VARIABLE] = json.dumps(wanted)
-        put_first(os.environ)
+        wanted = begin(
+            folder, level=self._level, temporary=temporary, command=list(sys.argv), warmup=self._warmup, within=True
+        )
+        self._environment = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
         self._hooks = Hooks(Recorder(folder, self._level, temporary=temporary), None, self._loader)
         return self
 
@@ -121,7 +114,7 @@ def profile(
         loader: the loader to record, torch's or fastload's; None: all loaders of this process.
         folder: a new or empty folder for the recording; None: a temporary one, which is removed with the recording
             that is returned.
-        level: what to record. 0: waits and tasks; 1: also samples; 2: also the stages within samples.
+        level: what to record. 1: waits, tasks and samples; 2: also the stages within samples.
         warmup: number of steps at the beginning that do not count.
 
     Returns:
@@ -143,8 +136,8 @@ def profile(
             f"loader must be a DataLoader, or None for all of this process, got a {type(loader).__name__}; for an "
             "object that wraps a DataLoader, pass the DataLoader"
         )
-    if level not in (0, 1, 2):
-        raise ConfigError(f"level must be 0, 1 or 2, got {level!r}")
+    if level not in (1, 2):
+        raise ConfigError(f"level must be 1 or 2, got {level!r}")
     if not isinstance(warmup, int) or warmup < 0:
         raise ConfigError(f"warmup must be an integer of at least 0, got {warmup!r}")
     return Recording(loader, folder, level, warmup)

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from ..base.worker_kinds import has_threads
 from .trace import Rank, Sample, Span, TaskSpan, TracedBatch, TracedStep
 from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, first_tasks, gil_share, union
 
@@ -264,16 +263,12 @@ class _Attribution:
         self._main_thread(parts, step, at, ended)
 
     def _main_thread(self, parts: Counter[str], step: TracedStep, begun: int, ended: int) -> None:
-        """The main thread had the complete batch before it.
-
-        Where workers are threads, what it neither computed nor waited for a core was waiting for the interpreter.
-        """
+        """The main thread had the complete batch before it; where workers are threads, it waits for the interpreter."""
         found: Counter[str] = Counter()
         self._main(found, begun, ended, "main-thread")
-        if has_threads(self._loaders.get(step.loader, {}).get("worker_method")) and step.wait_cpu_ns is not None:
-            waited = max(0, found["main-thread"] - step.wait_cpu_ns - (step.wait_runnable_ns or 0))
-            found["main-thread"] -= waited
-            found["gil"] += waited
+        waited = round(found["main-thread"] * self._gil.get(step.loader, 0.0))
+        found["main-thread"] -= waited
+        found["gil"] += waited
         parts.update(found)
 
     def _main(self, parts: Counter[str], begun: int, ended: int, state: str) -> int:

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import datetime
 import itertools
-import json
 import os
 import shutil
 import sys
@@ -21,14 +20,13 @@ from typing import TextIO
 
 from ..base.console import show
 from ..errors import ConfigError, TraceError
-from ..inject import put_first
 from ..run.child import Child, exit_status
 from ..run.targets import positive
-from .recording import write_settings
+from .recording import begin, empty_folder
 from .schema import Analysis
 
-JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
-"""Files in a recording's folder."""
+REPORTS = {"json": "profile.json", "html": "profile.html", "perfetto": "trace.json"}
+"""Files in a recording's folder, by kind."""
 
 EPILOG = """\
 examples:  fastload profile train.py --epochs 3
@@ -61,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--full", action="store_true", help="let the script run to its end")
     parser.add_argument(
-        "--level", type=int, choices=(0, 1, 2), default=1, help="0: waits and tasks; 1: samples too; 2: stages too (1)"
+        "--level", type=int, choices=(1, 2), default=1, help="1: waits, tasks and samples; 2: stages too (1)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the recording (fastload-profile-...)")
 
@@ -81,32 +79,22 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
     Raises:
         ConfigError: the recording's folder cannot be made or is not empty.
     """
-    folder = _folder(options.out)
-    try:
-        write_settings(folder, command=command, warmup=options.warmup, level=options.level)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
-    environment = {**os.environ}
-    put_first(environment)
+    folder = empty_folder(options.out or _new_folder(), "--out")
+    stop_after = None if options.full else options.warmup + options.steps
+    wanted = begin(folder, level=options.level, stop_after=stop_after, command=command, warmup=options.warmup)
     _tell(f"fastload profile: {_plan(options)}\n")
-    environment["FASTLOAD_PROFILE"] = json.dumps(
-        {
-            "folder": folder,
-            "level": options.level,
-            "stop_after": None if options.full else options.warmup + options.steps,
-        }
-    )
     print(end="", flush=True)  # standard output may be closed
-    with Child(program, env=environment) as child:
+    with Child(program, env={**os.environ, **wanted}) as child:
         pass
     status = exit_status(child.process.wait())
     try:
         from .analyze import analysis_of
 
         analysis = analysis_of(folder)
-        write_reports(analysis, folder)
+        for kind, name in REPORTS.items():
+            Path(folder, name).write_text(rendered(analysis, kind), encoding="utf-8")
         _print(analysis, "text", sys.stderr)
-        _tell(f"page: {os.path.relpath(os.path.join(folder, HTML))}\n")
+        _tell(f"page: {os.path.relpath(os.path.join(folder, REPORTS['html']))}\n")
     except TraceError as error:
         _tell(f"fastload profile: {str(error).removeprefix(f'{folder}: ')}\n")
         if not list(Path(folder).glob("*.ring")):  # nothing was recorded
@@ -135,27 +123,18 @@ def _tell(text: str) -> None:
         print(text, file=sys.stderr, end="")
 
 
-def _folder(wanted: Path | None) -> str:
-    try:
-        now = datetime.datetime.now().astimezone()
-        path = _new_folder(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise ConfigError(f"{path} is not empty; name a folder that does not exist yet with --out")
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename} cannot be made: {error.strerror}; name another folder with --out"
-        ) from error
-    return str(path.resolve())
-
-
-def _new_folder(stem: str) -> Path:
+def _new_folder() -> Path:
     """Make a folder with a new name: others may be made at the same time (with srun, for example)."""
+    now = datetime.datetime.now().astimezone()
     for number in itertools.count(1):
-        path = Path(stem if number == 1 else f"{stem}-{number}")
-        with contextlib.suppress(FileExistsError):
+        path = Path(f"fastload-profile-{now:%Y%m%d-%H%M%S}{'' if number == 1 else f'-{number}'}")
+        try:
             path.mkdir()
             break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be made: {error.strerror}; name a folder with --out") from error
     return path
 
 
@@ -234,9 +213,3 @@ def compare(options: argparse.Namespace) -> int:
         return 1
     show(*table(comparison))
     return 0
-
-
-def write_reports(analysis: Analysis, folder: str) -> None:
-    """Write ``profile.json``, ``profile.html`` and ``trace.json`` into a recording's folder."""
-    for name, kind in ((JSON, "json"), (HTML, "html"), (TRACE, "perfetto")):
-        Path(folder, name).write_text(rendered(analysis, kind), encoding="utf-8")

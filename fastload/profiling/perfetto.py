@@ -24,7 +24,7 @@ def trace_json(analysis: Analysis) -> str:
     events: list[Event] = []
     for place, rank in enumerate(analysis.ranks):
         pid = place + 1  # 0 is the idle process of the viewers
-        events += ({"pid": pid, **event} for event in (*_names(pid, rank), *_slices(rank)))
+        events += ({"pid": pid, **event} for event in (*_names(rank), *_slices(rank)))
     earliest = min((event["ts"] for event in events if "ts" in event), default=0.0)
     for event in events:
         if "ts" in event:
@@ -48,17 +48,13 @@ def _tracks(rank: RankAnalysis) -> dict[str, int]:
     return {main: _MAIN, **device, **{track: number for number, track in enumerate(others, _DEVICE + 1)}}
 
 
-def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
+def _names(rank: RankAnalysis) -> Iterator[Event]:
     tracks = _tracks(rank)
-    named: list[tuple[int, str, Event]] = [
-        (0, "process_name", {"name": rank_name(rank)}),
-        (0, "process_labels", {"labels": cause_name(rank.verdict.cause)}),
-        (0, "process_sort_index", {"sort_index": pid}),
-        *((tid, "thread_name", {"name": name}) for name, tid in tracks.items()),
-        *((tid, "thread_sort_index", {"sort_index": tid}) for tid in tracks.values()),
-    ]
-    for tid, name, about in named:
-        yield {"ph": "M", "tid": tid, "name": name, "args": about}
+    yield {"ph": "M", "tid": 0, "name": "process_name", "args": {"name": rank_name(rank)}}
+    yield {"ph": "M", "tid": 0, "name": "process_labels", "args": {"labels": cause_name(rank.verdict.cause)}}
+    for name, tid in tracks.items():
+        yield {"ph": "M", "tid": tid, "name": "thread_name", "args": {"name": name}}
+        yield {"ph": "M", "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
 
 
 def _slices(rank: RankAnalysis) -> Iterator[Event]:

@@ -280,7 +280,6 @@ class _RankReader:
         for step in steps:
             if (record := loops.get(step.wait.ended)) is not None:
                 step.loop_cpu_ns, step.loop_runnable_ns = _known(record.a), _known(record.b)
-                step.wait_cpu_ns, step.wait_runnable_ns = _known(record.c), _known(record.d)
             if (record := devices.get((step.iterator, step.batch.number))) is not None:
                 step.device_idle_ns = _known(record.c)
         for record in self._records[Kind.COPY]:

@@ -35,7 +35,7 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """What hooks write to; the folder exists, and ``level`` is 0, 1 or 2.
+    """What hooks write to; the folder exists, and ``level`` is 1 or 2.
 
     Of a ``temporary`` folder nothing is said when it is gone: a worker may live longer than the recording.
     """

@@ -13,18 +13,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import TraceError
+from ..errors import ConfigError, TraceError
+from ..inject import put_first
 from .ring import Kind, Record, RingFile
 
 SETTINGS_FILE = "recording.json"
 """Written before the script starts: the command, and what was asked for."""
 
 
-def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
-    """Write the settings of a new recording: the command, the warm-up and others."""
+def empty_folder(path: Path, where: str) -> str:
+    """Make a folder for a recording, or use an empty one; return its full name. ``where``: how to name another one.
+
+    Raises:
+        ConfigError: it is not empty, or cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise ConfigError(f"{path} is not empty; name a folder that does not exist yet with {where}")
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename} cannot be made: {error.strerror}; name another folder with {where}"
+        ) from error
+    return str(path.resolve())
+
+
+def begin(
+    folder: str, *, level: int, stop_after: int | None = None, temporary: bool = False, **settings: Any
+) -> dict[str, str]:
+    """Write the settings of a new recording; return what its processes need in their environment.
+
+    Raises:
+        ConfigError: the folder cannot be written to.
+    """
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    whole = {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings}
-    Path(folder, SETTINGS_FILE).write_text(json.dumps(whole) + "\n", encoding="utf-8")
+    whole = {"recorded": now, "versions": {"python": sys.version.split()[0]}, "level": level, **settings}
+    try:
+        Path(folder, SETTINGS_FILE).write_text(json.dumps(whole) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
+    wanted = {"folder": folder, "level": level, "stop_after": stop_after, "temporary": temporary}
+    found = {"FASTLOAD_PROFILE": json.dumps(wanted), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    put_first(found)
+    return found
 
 
 def read_settings(folder: str) -> dict[str, Any]:

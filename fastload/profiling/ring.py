@@ -67,7 +67,7 @@ class Kind(IntEnum):
     EPOCH = 11
     """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
     LOOP = 12
-    """The main thread between two waits. a: CPU time; b: run-queue time; c, d: the same of the wait before it."""
+    """The main thread between two waits. a: CPU time; b: run-queue time."""
     PROBE = 13
     """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
     CARRIED = 14

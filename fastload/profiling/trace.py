@@ -118,9 +118,6 @@ class TracedStep:
     """From the wait's end to the next wait, or until the next iterator is made; None for the last step."""
     loop_cpu_ns: int | None = None
     loop_runnable_ns: int | None = None
-    wait_cpu_ns: int | None = None
-    """CPU time of the thread during the wait; None if unknown, as for the first of an epoch."""
-    wait_runnable_ns: int | None = None
     device_idle_ns: int | None = None
     """Idle time of the device around the wait; None without a device, or if its events were not read."""
     ending: Span | None = None

@@ -241,7 +241,9 @@ class _Judgement:
                 "with --steps"
             )
         if overhead is not None and overhead > _MOST_OVERHEAD:
-            return f"the recording itself took at least {percent(overhead)} of the time; record less with --level 0"
+            return (
+                f"the recording itself took at least {percent(overhead)} of the time: the batches are too small for it"
+            )
         return None
 
     def _not_input_bound(self) -> Verdict:

@@ -18,7 +18,7 @@ from fastload.profiling.page import page
 
 KINDS = all_kinds()
 GREEN, BLUE, RED = "#2e9149", "#3e7ccf", "#d64541"
-"""Computing, waiting for storage, and waiting for a core; in the timeline the loop, tasks and stalls."""
+"""Computing, waiting for storage, and waiting for a core."""
 
 
 def pictures_of(text: str) -> list[ElementTree.Element]:
@@ -85,22 +85,6 @@ def test_of_many_steps_the_slowest_share_bars_and_one_of_a_minute_is_cut_off():
     assert len(computed) == 300
     assert sorted(box["height"] for box in computed)[150] > 20
     assert any(title.startswith("step 450: waited 60000 ms") for title in titles(bars))
-
-
-def test_the_timeline_has_rows_of_the_loop_and_of_workers_after_the_warm_up():
-    (_, timeline) = pictures_of(page(analysis("read")))
-    assert [one.text for one in timeline.iter("text")][:-2] == [
-        "main",
-        "pin",
-        *(f"worker {number}" for number in range(8)),
-    ]
-    loops, stalls = boxes(timeline, GREEN), boxes(timeline, RED)
-    assert (len(loops), len(stalls)) == (24, 24)
-    assert stalls[0]["x"] + stalls[0]["width"] == pytest.approx(loops[0]["x"], abs=1)
-    assert loops[-1]["x"] + loops[-1]["width"] == pytest.approx(1000, abs=1)
-
-    tasks = boxes(timeline, BLUE)
-    assert {box["y"] for box in tasks} == {16.0 * row for row in range(2, 10)}
 
 
 def test_each_rank_has_its_part():

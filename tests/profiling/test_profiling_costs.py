@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import fastload
+from fastload.profiling import clocks
 from fastload.profiling import ring as ring_module
-from fastload.profiling.clocks import RunQueue, ThreadClocks
+from fastload.profiling.clocks import RunQueue
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.ring import Kind, Ring, RingFile
 
@@ -94,53 +95,56 @@ MS = 1_000_000
 
 
 class System:
-    """Stands for a thread and its clocks."""
+    """Stands for a thread and its clocks, and for a recorder."""
 
     def __init__(self, runnable: int = 0) -> None:
-        self.ready = runnable
+        self.thread, self.ready = 1, runnable
         self.asked = 0
-        self.is_told = True
 
-    def runnable(self) -> int:
+    def read(self) -> tuple[int, int]:
         self.asked += 1
-        return self.ready if self.is_told else -1
+        return self.thread, self.ready
+
+    def queue(self) -> RunQueue:
+        made: Any = RunQueue(self)  # type: ignore[arg-type]
+        made._read = self.read
+        return made
+
+    def missing(self, signal: str, why: str) -> None:
+        raise AssertionError(signal)
 
 
 def told(queue: RunQueue, system: System, *, cpu: int = 0, runnable: int = 0, blocked: int = 0) -> int:
     """Return what is told of a stretch in which some time passes."""
-    clocks: Any = lambda: system  # noqa: E731
-    queue.begin(clocks)
+    queue.begin()
     system.ready += runnable
-    return queue.end(clocks, cpu + runnable + blocked, cpu)
+    return queue.end(cpu + runnable + blocked, cpu)
 
 
 def test_stretches_on_the_cpu_ask_the_system_once() -> None:
-    queue, system = RunQueue(), System()
+    system = System()
+    queue = system.queue()
     assert [told(queue, system, cpu=MS) for _ in range(100)] == [0] * 100
     assert system.asked == 1
 
 
-def test_what_others_have_just_read_is_what_the_next_stretch_begins_with() -> None:
-    queue, system = RunQueue(), System()
-    told(queue, system, cpu=MS)
-    system.ready += 7 * MS
-    clocks: Any = system
-    queue.set(clocks, system.runnable())
-    assert told(queue, system, cpu=MS, blocked=9 * MS) == 0
-
-
 def test_the_run_queue_of_another_thread_is_no_part_of_a_stretch() -> None:
-    queue, system, other = RunQueue(), System(), System(runnable=10**12)
+    system = System()
+    queue = system.queue()
     told(queue, system, cpu=MS)
-    assert told(queue, other, cpu=MS, runnable=MS, blocked=MS) == -1
-    assert told(queue, other, cpu=MS, runnable=MS, blocked=MS) == MS
+    system.thread, system.ready = 2, 10**12
+    assert told(queue, system, cpu=MS, runnable=MS, blocked=MS) == -1
+    assert told(queue, system, cpu=MS, runnable=MS, blocked=MS) == MS
 
 
-def test_where_the_system_does_not_tell_it_is_unknown_and_not_zero() -> None:
-    queue, system = RunQueue(), System()
-    system.is_told = False
-    assert told(queue, system, cpu=MS) == -1
-    assert told(queue, system, cpu=MS, runnable=MS) == -1
+def test_where_the_system_does_not_tell_it_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "_FILE", "/there/is/no/such/file")
+    missing: list[str] = []
+    queue: Any = RunQueue(SimpleNamespace(missing=lambda signal, why: missing.append(signal)))  # type: ignore[arg-type]
+    for cpu, blocked in ((MS, 0), (MS, MS)):
+        queue.begin()
+        assert queue.end(cpu + blocked, cpu) == -1
+    assert set(missing) == {"run-queue time (schedstat)"}
 
 
 TIMES = st.integers(0, 20 * MS)
@@ -148,7 +152,8 @@ TIMES = st.integers(0, 20 * MS)
 
 @given(st.lists(st.tuples(TIMES, TIMES, TIMES, TIMES), max_size=30))
 def test_no_stretch_is_told_less_than_it_waited_or_more_than_it_was_off_the_cpu(tasks: list[tuple[int, ...]]) -> None:
-    queue, system, between = RunQueue(), System(), 0
+    system, between = System(), 0
+    queue = system.queue()
     for cpu, runnable, blocked, idle in tasks:
         found = told(queue, system, cpu=cpu, runnable=runnable, blocked=blocked)
         off = runnable + blocked
@@ -161,39 +166,11 @@ def test_no_stretch_is_told_less_than_it_waited_or_more_than_it_was_off_the_cpu(
         system.ready += idle
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_run_queue_time_of_a_thread_is_what_the_system_says() -> None:
     file = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-    clocks = ThreadClocks()
-    if clocks.is_missing:
+    if not file.exists():
         pytest.skip("this system tells nothing of threads in files")
     before = int(file.read_text().split()[1])
-    found = clocks.runnable()
+    thread, found = RunQueue(System())._read()  # type: ignore[arg-type]
+    assert thread == threading.get_native_id()
     assert before <= found <= int(file.read_text().split()[1])
-
-
-def test_clocks_close_their_own_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ignored: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
-    made = ThreadClocks()
-    own = made._own
-    if own is None:
-        pytest.skip("this system tells nothing of threads in files")
-    del made
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(own)
-
-    made = ThreadClocks()
-    assert made._own is not None
-    own = made._own
-    os.close(own)
-    (tmp_path / "mine").write_text("1 2 3")
-    mine = os.open(tmp_path / "mine", os.O_RDONLY)
-    if mine != own:  # somebody else was quicker
-        mine = os.dup2(mine, own)
-    del made
-    assert os.pread(mine, 5, 0) == b"1 2 3"
-    os.close(mine)
-    assert ignored == []

@@ -278,7 +278,7 @@ def test_a_folder_that_cannot_be_written_to_does_not_disturb_the_script(tmp_path
 
 def test_folders_that_are_made_in_the_same_second_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert len({command._folder(None) for _ in range(4)}) == 4
+    assert len({command._new_folder() for _ in range(4)}) == 4
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 2), (7, 7)])

@@ -36,7 +36,7 @@ class TaskRecorder:
         self._is_recorded = False
         """A task is running, and is not part of another one."""
         self._is_outermost = False
-        self._run_queue = RunQueue()
+        self._run_queue = RunQueue(session.recorder)
         self._spent_ns = 0
         self._hooks_ns = 0.0
         """What the tasks took, and recording their samples of it: at least, as the cost comes from a tight loop."""
@@ -56,7 +56,7 @@ class TaskRecorder:
         is_cheap = self._hooks_ns <= _MOST * self._recorder.level * self._spent_ns
         for samples in self._wrapped:
             samples.begin(ring if is_cheap else None)
-        self._run_queue.begin(self._session.clocks)
+        self._run_queue.begin()
         self._cpu = _cpu()
         self._begun = _now()
 
@@ -71,7 +71,7 @@ class TaskRecorder:
             self._session.thread.work, self._is_outermost = None, False
         ring = self._recorder.ring()
         cpu = _cpu() - self._cpu
-        runnable = self._run_queue.end(self._session.clocks, ended - begun, cpu)
+        runnable = self._run_queue.end(ended - begun, cpu)
         for samples in self._wrapped:
             samples.end()
         self._spent_ns += ended - begun
@@ -135,8 +135,6 @@ class TaskRecorder:
         return recorded
 
     def _wrap(self, kind: type[Samples], dataset: Any) -> Any:
-        if not self._recorder.level:
-            return dataset
         samples = kind(dataset, self._recorder, self._session.stages)
         self._wrapped.append(samples)
         return samples

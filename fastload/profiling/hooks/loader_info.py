@@ -114,10 +114,9 @@ def _lengths(loader: DataLoader[Any], dataset: Any) -> tuple[int | None, int | N
         return None, None
     batches: Any = getattr(loader, "batch_sampler", None)
     sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
-    asks = _is_known(sampler) and type(sampler).__name__ in _ASK_LENGTH
-    length = len(dataset) if asks or _is_known(dataset) else None
-    has_number = batches is not None and _is_known(batches) and _is_known(sampler)
-    return length, len(batches) if has_number else None
+    is_known = _is_known(sampler)
+    length = len(dataset) if _is_known(dataset) or (is_known and type(sampler).__name__ in _ASK_LENGTH) else None
+    return length, len(batches) if batches is not None and is_known and _is_known(batches) else None
 
 
 def _is_known(what: Any) -> bool:

@@ -15,7 +15,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ... import observe
-from ..clocks import ThreadClocks
 from ..recorder import Recorder, hook_ns, in_children
 from ..ring import Kind
 from .loader_info import describe_loader
@@ -44,7 +43,6 @@ class ThreadState(threading.local):
     worker: int = 0
     """Number of the worker; with torch's loader also of the batch."""
     batch: int = -1
-    clocks: ThreadClocks | None = None
 
 
 class Session:
@@ -66,15 +64,6 @@ class Session:
         """Number of a loader -> its noted description, and the last loader with that number."""
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._measured = False
-
-    def clocks(self) -> ThreadClocks:
-        """Return this thread's clocks."""
-        clocks = self.thread.clocks
-        if clocks is None:
-            clocks = self.thread.clocks = ThreadClocks()
-            if clocks.is_missing:
-                self.recorder.missing("run-queue time (schedstat)", "the system does not provide it")
-        return clocks
 
     def is_recorded(self, loader: DataLoader[Any]) -> bool:
         """Whether a loader is to be recorded."""

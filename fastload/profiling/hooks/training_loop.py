@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.at_exit import close_at_exit
 from ...base.worker_kinds import has_threads
-from ..clocks import RunQueue, ThreadClocks
+from ..clocks import RunQueue
 from ..recorder import Recorder, in_children
 from ..ring import Kind
 from .devices import CopyHooks, DeviceClock, used_accelerator
@@ -36,47 +36,33 @@ class LoopBody:
     """Measures the main thread between two waits."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
         self._recorder = session.recorder
         self._reset()
         in_children(self._reset)
 
     def _reset(self) -> None:
         self._probe: _GilProbe | None = None
-        self._clocks: ThreadClocks | None = None
-        """Of the thread whose loop body is running; None: none is."""
+        self._thread = 0
+        """The thread whose loop body is running; 0: none is."""
         self._begun = self._cpu = 0
-        self._run_queue = RunQueue()
-        self._previous: tuple[ThreadClocks, int, int] | None = None
-        """A thread's clocks, the end of its last body and its CPU time then, if only a wait came after it."""
-        self._waited = -1, -1
-        """CPU time and run-queue time of the wait before the running body."""
+        self._run_queue = RunQueue(self._recorder)
 
     def begin(self) -> int:
         """A wait is over; returns its end, at which the loop body begins."""
-        clocks = self._clocks = self._session.clocks()
-        self._waited = -1, -1
-        previous = self._previous
-        if previous is not None and previous[0] is clocks:
-            cpu = time.thread_time_ns() - previous[2]
-            self._waited = cpu, self._run_queue.end(lambda: clocks, _now() - previous[1], cpu)
-        else:
-            self._run_queue.set(clocks, clocks.runnable())
+        self._thread = threading.get_native_id()
+        self._run_queue.begin()
         self._cpu = time.thread_time_ns()
         self._begun = _now()
         return self._begun
 
     def end(self, now: int) -> None:
         """The loop body is over at ``now``: the next wait begins, or an iterator is made."""
-        clocks, self._previous = self._clocks, None
-        if clocks is None or clocks is not self._session.clocks():  # it is another thread's
+        if self._thread != threading.get_native_id():  # none is running, or it is another thread's
             return
-        self._clocks = None
-        cpu_now = time.thread_time_ns()
-        cpu, ns = cpu_now - self._cpu, now - self._begun
-        runnable = self._run_queue.end(lambda: clocks, ns, cpu)
-        self._previous = clocks, now, cpu_now
-        self._recorder.ring().write(Kind.LOOP, 0, 0, self._begun, now, cpu, runnable, *self._waited)
+        self._thread = 0
+        cpu = time.thread_time_ns() - self._cpu
+        runnable = self._run_queue.end(now - self._begun, cpu)
+        self._recorder.ring().write(Kind.LOOP, 0, 0, self._begun, now, cpu, runnable)
 
     def close(self) -> None:
         """Stop measuring."""
