@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .verification.plan import METHODS, Method
-from .verification.report import VerifyReport
+from .verification.report import NotDeterministic, VerifyReport
 from .verification.run import verify
 
 
@@ -52,5 +52,6 @@ def assert_deterministic(
         methods=methods,
         timeout=timeout,
     )
-    report.raise_for_difference()
+    if not report.ok:
+        raise NotDeterministic("\n" + report.to_text())
     return report

@@ -40,11 +40,10 @@ class Recorder:
     Of a ``temporary`` folder nothing is said when it is gone: a worker may live longer than the recording.
     """
 
-    def __init__(self, folder: str, level: int = 1, capacity: int = CAPACITY, *, temporary: bool = False) -> None:
+    def __init__(self, folder: str, level: int = 1, *, temporary: bool = False) -> None:
         self._temporary = temporary
         self.folder = folder
         self.level = level
-        self._capacity = capacity
         self._reset()
         in_children(self._reset)
 
@@ -73,7 +72,7 @@ class Recorder:
             with self._lock:
                 self._rings += 1  # the system reuses the number of a thread that has ended
                 path = f"{self._stem}-{thread}.{self._rings}.ring"
-            made: Any = Ring(path, self._capacity, is_main=main, full=self._fail)
+            made: Any = Ring(path, CAPACITY, is_main=main, full=self._fail)
         except OSError as error:
             self._fail(error)
             made = SimpleNamespace(write=lambda *_: None, count=0)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ..errors import TraceError
 
-VERSION = 5
+VERSION = 6
 MAGIC = b"FLTRACE\0"
 HEADER_BYTES = 4096
 HEADER = struct.Struct("<8sIIqqq")

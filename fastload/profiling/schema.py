@@ -50,12 +50,6 @@ class Verdict:
     sentence: str
     evidence: list[str]
 
-    def _repr_html_(self) -> str:
-        """Return the verdict for a notebook."""
-        from ..base.console import as_html, section
-
-        return as_html(section(self.sentence, [f"· {line}" for line in self.evidence]))
-
 
 @dataclass(slots=True, kw_only=True)
 class SlowSample:

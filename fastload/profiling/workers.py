@@ -25,8 +25,8 @@ _WAITS_COUNT = 0.05
 """Share of the time from which the waits decide which loader a recording is about."""
 LATE_NS = 1_000_000
 """A thread that gets the interpreter so late had to wait for another one that computes."""
-_PARALLEL, _TAKING_TURNS = 1.25, 0.8
-"""Cores that worker threads use together: more than they could if they computed in Python, and about one."""
+_PARALLEL = 1.25
+"""Cores that worker threads use together: more than they could if they computed in Python."""
 _NUM_SLOW = 20
 _FEWEST_TASKS = 12
 """Tasks (or samples, if recorded) of each worker that are needed to tell whether one is slow."""
@@ -92,10 +92,8 @@ def gil_share(rank: Rank, loader: int) -> float:
         return 0.0
     span = max(1, max(task.ended for task in known) - min(task.begun for task in known))
     computed = sum(task.cpu_ns or 0 for task in known) / span
-    if computed > _PARALLEL:
+    if computed > _PARALLEL or not rank.probe_ns:
         return 0.0
-    if not rank.probe_ns:
-        return float(computed >= _TAKING_TURNS)
     late = sum(ns > LATE_NS for ns in rank.probe_ns) / len(rank.probe_ns)
     return late * min(1.0, computed)
 

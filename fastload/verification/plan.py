@@ -82,18 +82,15 @@ class PlannedCheck:
     reference: Setting = REFERENCE
 
 
-_WITH_PROCESSES = (
+_WITH_WORKERS = (
     ("workers", Setting(num_workers=1, prefetch_factor=1)),
     ("workers", Setting(num_workers=3, chunk_size=1, prefetch_factor=4)),
+    ("next epoch", Setting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2)),
+)
+_WITH_PROCESSES = (
     ("workers", Setting(num_workers=3, chunk_size="batch", prefetch_factor=1)),
     ("workers", Setting(num_workers=2, worker_threads=4)),
-    ("next epoch", Setting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2)),
     ("next epoch", Setting(num_workers=1, prefetch_factor=4, num_epochs=2)),
-)
-_WITH_THREADS = (
-    ("workers", Setting(num_workers=1, prefetch_factor=1)),
-    ("workers", Setting(num_workers=3, chunk_size=1, prefetch_factor=4)),
-    ("next epoch", Setting(num_workers=3, chunk_size=3, prefetch_factor=1, persistent=True, num_epochs=2)),
 )
 _WITH_RAY = (
     ("workers", Setting(method="ray", num_workers=1, chunk_size=3)),
@@ -113,9 +110,9 @@ def plan_checks(
     process = _process_of(methods)
     made = [("again", Setting(num_epochs=2))]
     if process is not None:
-        made += [(name, replace(setting, method=process)) for name, setting in _WITH_PROCESSES]
+        made += [(name, replace(setting, method=process)) for name, setting in (*_WITH_WORKERS, *_WITH_PROCESSES)]
     if "thread" in methods:
-        made += [(name, replace(setting, method="thread")) for name, setting in _WITH_THREADS]
+        made += [(name, replace(setting, method="thread")) for name, setting in _WITH_WORKERS]
     method: Method = process or ("thread" if "thread" in methods else "inline")
     workers = 0 if method == "inline" else 1
     # Two ranks with workers, the others without: twelve processes would show nothing more.

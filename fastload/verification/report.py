@@ -205,15 +205,6 @@ class VerifyReport:
         told = {"version": 1, "ok": self.ok, "summary": self.summary(), "issue_line": self.issue_line()}
         return json.dumps(told | asdict(self), indent=2)
 
-    def raise_for_difference(self) -> None:
-        """Raise an error if ``ok`` is False.
-
-        Raises:
-            NotDeterministic: (an AssertionError) something differs, could not be run, or nothing was checked.
-        """
-        if not self.ok:
-            raise NotDeterministic("\n" + self.to_text())
-
     def to_text(self, width: int = 100) -> str:
         """Return the table as plain text, wrapped at ``width`` columns."""
         return as_text(self.table(), width=width)

@@ -42,7 +42,7 @@ def test_the_page_loads_nothing_runs_nothing_and_draws_within_its_pictures(kind)
     assert not re.search(r"<script|<img|https?://|javascript:", text)
     text.encode("utf-8")
     pictures = pictures_of(text)
-    assert len(pictures) == 2 * sum(bool(one.steps) for one in KINDS[kind].ranks)
+    assert len(pictures) == sum(bool(one.steps) for one in KINDS[kind].ranks)
     for picture in pictures:
         wide, high = map(float, picture.attrib["viewBox"].split()[2:])
         for one in picture.iter("rect"):
@@ -61,7 +61,7 @@ def test_text_from_outside_is_text():
 
 
 def test_a_bar_is_a_step_of_computing_and_of_its_stall():
-    (bars, _) = pictures_of(page(analysis("read")))
+    (bars,) = pictures_of(page(analysis("read")))
     step = KINDS["verdict read"].ranks[0].steps[30]
     computed, waited = (boxes(bars, colour)[30] for colour in (GREEN, BLUE))
     assert computed["x"] == waited["x"]
@@ -80,7 +80,7 @@ def test_of_many_steps_the_slowest_share_bars_and_one_of_a_minute_is_cut_off():
     one = rank("read", num_steps=900)
     one.steps[450].stall_ms = one.steps[450].wait_ms = 60_000.0
     one.steps[450].blame_ms = {"read": 60_000.0}
-    (bars, _) = pictures_of(page(analysis("read", ranks=[one])))
+    (bars,) = pictures_of(page(analysis("read", ranks=[one])))
     computed = boxes(bars, GREEN)
     assert len(computed) == 300
     assert sorted(box["height"] for box in computed)[150] > 20

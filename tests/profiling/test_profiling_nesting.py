@@ -147,7 +147,7 @@ def test_of_threads_that_load_at_the_same_time_one_is_told_and_the_others_are_mi
 def test_of_a_long_run_the_last_part_is_told_with_its_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
 ) -> None:
-    monkeypatch.setattr(recorder_module.Recorder.__init__, "__defaults__", (1, 64))
+    monkeypatch.setattr(recorder_module, "CAPACITY", 64)
     loader = DataLoader(TensorDataset(torch.arange(400)), 2, num_workers=num_workers)
     with fastload.profile(folder=tmp_path) as recorded:
         assert len(list(loader)) == 200

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from profiled import record_in_fork
+from test_blame import rank_of as one_rank
+from test_blame import ranks, step_of, task_of
 
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
@@ -159,18 +165,42 @@ def rank_of(number: int | None, waits_ms: list[int], loops_ms: list[int]) -> Ran
     return Rank(number, 100 + (number or 0), 8, {0: {"num_workers": 1}}, steps, [])
 
 
-def trace_of(*ranks: Rank) -> Trace:
-    return Trace(list(ranks), ["train.py"], {}, {"python": "3.13.0"}, 0)
+def trace_of(*of: Rank, warmup: int = 0) -> Trace:
+    return Trace(list(of), ["train.py"], {}, {"python": "3.13.0"}, warmup, hooks_ns=1e3)
 
 
-def test_the_rank_that_the_others_wait_for_is_named():
-    late = rank_of(1, [40] * 50, [10] * 50)
-    others = [rank_of(0, [1] * 50, [49] * 50), rank_of(2, [1] * 50, [49] * 50)]
-    found = analyze(trace_of(others[0], late, others[1]))
-    assert found.culprit == 1
-    assert [rank.verdict.cause for rank in found.ranks] == ["compute", "cpu", "compute"]
-    assert any("rank 1" in line for line in found.ranks[0].verdict.evidence)
-    assert not any("rank 1" in line for line in found.ranks[1].verdict.evidence)
+def later(rank: Rank, ms: int) -> Rank:
+    late = ms * MS
+    steps = [replace(one, wait=Span(one.wait.begun + late, one.wait.ended + late)) for one in rank.steps]
+    return replace(rank, steps=steps, process=rank.process + 1)
+
+
+def by_turns(number: int) -> Rank:
+    waits = [30 * ((place % 9 < 5) == (number == 0)) + 1 for place in range(60)]
+    return rank_of(number, waits, [60 - wait for wait in waits])
+
+
+QUICK, SLOW = rank_of(None, [1] * 60, [39] * 60), rank_of(None, [30] * 60, [10] * 60)
+RANKS: dict[str, tuple[list[Rank], str | None]] = {
+    "the one that is late": (
+        [rank_of(0, [1] * 50, [49] * 50), rank_of(1, [40] * 50, [10] * 50), rank_of(2, [1] * 50, [49] * 50)],
+        "rank 1",
+    ),
+    "none that are late together": ([rank_of(number, [40] * 50, [1] * 50) for number in (0, 1)], None),
+    "none that are late by turns, even one more often": ([by_turns(0), by_turns(1)], None),
+    "a process without a rank": ([QUICK, later(SLOW, 1)], "process 101"),
+    "no program that runs after another one": ([QUICK, later(SLOW, 2400)], None),
+    "no program at its own pace": ([rank_of(None, [1] * 60, [9] * 60), later(SLOW, 1)], None),
+}
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_of_several_ranks_one_that_the_others_wait_for_is_named(case):
+    traced, late = RANKS[case]
+    found = analyze(trace_of(*traced))
+    said = {line.partition(" gets its")[0] for rank in found.ranks for line in rank.verdict.evidence if "late" in line}
+    assert said == ({late} if late else set())
+    assert (found.culprit is None) == (not (late or "").startswith("rank"))
 
 
 def stalled(
@@ -259,9 +289,102 @@ def test_a_worker_that_is_slow_at_all_of_its_samples_is_named_and_one_with_strag
     assert not any(line.startswith("worker") for line in one.verdict.evidence)
 
 
-def test_ranks_that_are_late_together_have_no_culprit():
-    late = [rank_of(number, [40] * 50, [1] * 50) for number in (0, 1)]
-    assert analyze(trace_of(*late)).culprit is None
+# -- what is odd ------------------------------------------------------------------------------------------------------
+
+
+def unsound(value: Any, place: str = "") -> list[str]:
+    """Return which numbers in JSON are below zero, or none."""
+    if isinstance(value, dict):
+        return [found for key, one in value.items() for found in unsound(one, f"{place}.{key}")]
+    if isinstance(value, list):
+        return [found for one in value for found in unsound(one, place)]
+    is_sound = not isinstance(value, int | float) or value >= 0
+    return [] if is_sound and value != math.inf else [f"{place}: {value}"]
+
+
+@given(one=ranks(), other=ranks(), alone=st.booleans(), warmup=st.integers(0, 4))
+@settings(max_examples=30)
+def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one, other, alone, warmup):
+    found = analyze(trace_of(*([one] if alone else [one, other]), warmup=warmup))
+    assert unsound(json.loads(found.to_json())) == []
+    for rank in found.ranks:
+        lost = sum(rank.blame_ms.values())
+        assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, abs=1e-6) or lost > rank.step_ms.value
+        assert rank.stall.low <= rank.stall.value <= rank.stall.high <= 1.0
+
+
+def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
+    steps = []
+    for number in range(60):
+        begun = number * 20 * MS
+        task = task_of(begun, begun + 10 * MS, num_samples=16, samples=[Sample(begun, begun, 0, 0, 16)])
+        steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
+    tasks = [task for step in steps for task in step.batch.tasks]
+    assert sum(stages_of(tasks).values()) == pytest.approx(10 / 16)
+
+
+def test_a_stall_of_which_nothing_is_known_has_no_verdict():
+    steps = [step_of(number, number * 20 * MS, (number * 20 + 10) * MS, [], loop_ns=10 * MS) for number in range(60)]
+    (rank,) = analyze(trace_of(one_rank(steps))).ranks
+    assert rank.blame_ms == {"other": pytest.approx(10.0)}
+    assert rank.verdict.cause is None
+    assert rank.verdict.sentence.startswith("No verdict: the cause of 100 % of the stall is unknown")
+
+
+@pytest.mark.parametrize(("ends", "cause"), [(True, "startup"), (False, "compute")])
+def test_the_start_of_a_pass_whose_end_nobody_knows_is_no_share_of_it(ends, cause):
+    """A start of a second, and 60 steps of 10 ms; the loader has no length."""
+    begin = 1000 * MS
+    steps = [step_of(0, 0, begin, [], startup=[Span(-MS, 0)], first=True, loop_ns=10 * MS)]
+    for number in range(1, 80):
+        begun = begin + number * 10 * MS
+        steps.append(step_of(number, begun, begun, [task_of(begun - MS, begun)], loop_ns=10 * MS))
+    if ends:
+        steps[-1].ending = Span(begin + 10**10, begin + 10**10)
+    (rank,) = analyze(trace_of(one_rank(steps), warmup=5)).ranks
+    assert rank.verdict.cause == cause
+
+
+def with_validation(number: int, work_ms: float, loop_ms: float, every: int, wait_ms: float) -> Rank:
+    """Return a run with one worker where after every so many steps another loader is waited for, and 60 ms follow."""
+    steps: list[TracedStep] = []
+    at = made = 0
+    for place in range(number):
+        free, made = made, max(made, at - int(loop_ms * MS)) + int(work_ms * MS)
+        task = task_of(max(free, made - int(work_ms * MS)), made, cpu_ns=0)
+        begun, at = at, max(at, made)
+        steps.append(step_of(len(steps), begun, at, [task], loop_ns=int(loop_ms * MS)))
+        at += int(loop_ms * MS)
+        if place % every == every - 1:
+            begun, at = at, at + int(wait_ms * MS)
+            batch = TracedBatch(
+                number=0, drawn=None, sampler_ns=None, tasks=[task_of(begun, at)], iterator=99, loader=1
+            )
+            steps.append(TracedStep(len(steps), 1, 99, Span(begun, at), batch, [], True, 60 * MS))
+            at += 60 * MS
+    torchs = {"engine": "torch", "torchs": True, "num_workers": 1, "dataset": "a.Train", "length": 400}
+    return replace(one_rank(steps), loaders={0: torchs, 1: {"num_workers": 0, "dataset": "a.Val"}})
+
+
+def test_a_validation_within_a_pass_is_a_part_of_its_loop():
+    """After each 25th step 100 ms go into a validation. 30 ms of work and 10 of loop: two workers make 15."""
+    found = analyze(trace_of(with_validation(100, 30.0, 10.0, 25, 40.0), warmup=8))
+    assert found.costs is not None
+    number = found.ranks[0].num_steps
+    validations = number // 26 + 1
+    assert found.costs.loop_ms == pytest.approx(
+        ((number - validations) * 10.0 + validations * 100.0) / number, rel=0.02
+    )
+    assert found.costs.batch_ms == pytest.approx(30.0 * (number - validations) / number, rel=0.02)
+    (more,) = [fix for fix in found.fixes if fix.title.startswith("num_workers")]
+    assert more.change.splitlines()[1].endswith("  # of Train with 400 samples")
+
+
+def test_of_several_loaders_the_one_that_was_waited_for_is_named_and_changed():
+    rank = with_validation(100, 10.0, 20.0, 4, 150.0)
+    (found,) = analyze(trace_of(rank, warmup=5)).ranks
+    assert found.loader["dataset"] == "a.Val"
+    assert "100 % of the stall is waiting for the loader of Val" in found.verdict.evidence
 
 
 # -- real scripts -----------------------------------------------------------------------------------------------------
