@@ -6,7 +6,6 @@ or elsewhere, stays its own.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from ..clocks import RunQueue
 from ..recorder import hook_ns
 from ..ring import Kind
-from .samples import Batched, BatchedDataset, Samples
+from .samples import Batched, BatchedDataset, Samples, SubsetSamples
 from .session import Session
 
 _MOST = 0.005
@@ -32,7 +31,6 @@ class TaskRecorder:
         self._worker = worker
         self._recorder = session.recorder
         self._wrapped: list[Samples] = []
-        self._subsets: list[_Subset] = []
         self._is_recorded = False
         """A task is running, and is not part of another one."""
         self._is_outermost = False
@@ -43,8 +41,6 @@ class TaskRecorder:
 
     def begin(self) -> None:
         """A task begins; an earlier task that has not ended does not count."""
-        for subset in self._subsets:
-            subset.update()
         thread = self._session.thread
         if thread.nested:
             return
@@ -81,17 +77,12 @@ class TaskRecorder:
     # The methods below return a recorded replacement for their argument: see fastload.observe.Watch.
 
     def samples(self, dataset: Any) -> Any:
-        """Wrap a dataset."""
-        return self._wrap(BatchedDataset if callable(getattr(dataset, "__getitems__", None)) else Samples, dataset)
-
-    def wrap_dataset(self, dataset: Any) -> Any:
-        """Wrap the dataset of one of torch's fetchers; of a Subset, the dataset within."""
+        """Wrap a dataset; a Subset, of which each sample is asked for, if the dataset within has no other way."""
         from torch.utils.data import Subset
 
-        if type(dataset) is not Subset:
-            return self.samples(dataset)
-        self._subsets.append(_Subset(dataset, self))
-        return self._subsets[-1].copy
+        if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
+            return self._wrap(SubsetSamples, dataset)
+        return self._wrap(BatchedDataset if callable(getattr(dataset, "__getitems__", None)) else Samples, dataset)
 
     def batched(self, source: Any) -> Any:
         """Wrap what returns a task's samples at once."""
@@ -138,20 +129,3 @@ class TaskRecorder:
         samples = kind(dataset, self._recorder, self._session.stages)
         self._wrapped.append(samples)
         return samples
-
-
-class _Subset:
-    """Has a copy of one of torch's Subsets, with a wrapped dataset; the script may change its own between tasks."""
-
-    def __init__(self, subset: Any, task: TaskRecorder) -> None:
-        self._subset = subset
-        self._dataset = subset.dataset
-        self.copy = copy.copy(subset)
-        self.copy.dataset = task.wrap_dataset(subset.dataset)
-
-    def update(self) -> None:
-        """Copy what the script has changed; a new dataset is used, but not recorded."""
-        if self._subset.indices is not self.copy.indices:
-            self.copy.indices = self._subset.indices
-        if self._subset.dataset is not self._dataset:
-            self._dataset = self.copy.dataset = self._subset.dataset

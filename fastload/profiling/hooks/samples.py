@@ -83,8 +83,12 @@ class Samples:
                 slow.add(index)
         self._taken.clear()
         for index in slow:
-            if (path := file_of(self._dataset, index)) is not None:
+            if (path := file_of(self._listed(), index)) is not None:
                 self._recorder.note("file", index=index, path=path)
+
+    def _listed(self) -> Any:
+        """Return the dataset whose indices are recorded."""
+        return self._dataset
 
     def _recorded(self, get: Callable[..., Any], *arguments: Any, index: int = -1, number: int = 1) -> Any:
         """Return what ``get`` returns, and record it as a sample; ``number``: how many samples it is."""
@@ -101,6 +105,23 @@ class Samples:
                 stages.end()
         self._taken.append((begun, ended, index, _cpu() - cpu, number))
         return found
+
+
+class SubsetSamples(Samples):
+    """Wraps one of torch's Subsets, whose indices and dataset the script may change between tasks."""
+
+    def __getitem__(self, index: Any) -> Any:
+        subset = self._dataset
+        if self._ring is None or type(index) is not int:
+            return subset[index]
+        inner = subset.indices[index]
+        return self._recorded(operator.getitem, subset.dataset, inner, index=inner if type(inner) is int else -1)
+
+    def __getitems__(self, indices: Any) -> Any:
+        return [self[index] for index in indices]
+
+    def _listed(self) -> Any:
+        return self._dataset.dataset
 
 
 class Batched(Samples):

@@ -30,7 +30,8 @@ class TorchHooks:
         self._recorder = session.recorder
         self._patches = session.patches
         self._waits = waits
-        self._fetchers: dict[Any, Any] = {}
+        self._fetchers: set[Any] = set()
+        """Classes whose ``fetch`` is replaced."""
 
     # -- what is replaced ---------------------------------------------------------------------------------------------
 
@@ -157,9 +158,6 @@ class TorchHooks:
     @hook
     def _create_fetcher(self, function: Any, *arguments: Any, **named: Any) -> Any:
         fetcher, recorder = function(*arguments, **named), self._recorder
-        if not callable(getattr(type(fetcher), "fetch", None)):
-            recorder.missing("samples and collation", f"there is no {type(fetcher).__name__}.fetch")
-            return fetcher
         task = TaskRecorder(self._session, self._session.thread.worker)
         if hasattr(fetcher, "dataset_iter"):
             # torchdata looks for a state on the iterator itself, so one with a state is not wrapped.
@@ -169,33 +167,26 @@ class TorchHooks:
             else:
                 fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
         else:
-            fetcher.dataset = task.wrap_dataset(fetcher.dataset)
+            fetcher.dataset = task.samples(fetcher.dataset)
         if fetcher.auto_collation:
             fetcher.collate_fn = task.collate(fetcher.collate_fn)
         fetcher._fastload_task = task
-        fetcher.__class__ = self._recorded_kind(type(fetcher))
+        if (kind := type(fetcher)) not in self._fetchers:
+            self._fetchers.add(kind)
+            self._patches.replace(kind, "fetch", self._fetch, "samples and collation")
         return fetcher
 
-    def _recorded_kind(self, kind: Any) -> Any:
-        """Return a subclass of a fetcher class whose ``fetch`` is recorded.
-
-        As an attribute of the fetcher itself, ``fetch`` would be a reference cycle that keeps the dataset alive.
-        """
-        found = self._fetchers.get(kind)
-        if found is None:
-            fetch = kind.fetch
-
-            def timed_fetch(fetcher: Any, index: Any) -> Any:
-                task = fetcher._fastload_task
-                task.begin()
-                try:
-                    return fetch(fetcher, index)
-                finally:
-                    # The parent knows the epoch; in a forked child the thread is another one.
-                    task.end(-1, self._session.thread.batch, 0)
-
-            found = self._fetchers[kind] = type(kind.__name__, (kind,), {"fetch": timed_fetch})
-        return found
+    @hook
+    def _fetch(self, function: Any, fetcher: Any, index: Any) -> Any:
+        task = getattr(fetcher, "_fastload_task", None)
+        if task is None:
+            return function(fetcher, index)
+        task.begin()
+        try:
+            return function(fetcher, index)
+        finally:
+            # The parent knows the epoch; in a forked child the thread is another one.
+            task.end(-1, self._session.thread.batch, 0)
 
     @hook
     def _run_worker(self, function: Any, *arguments: Any) -> None:
