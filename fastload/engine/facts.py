@@ -96,7 +96,7 @@ def _images(arguments: FusingArguments) -> Iterator[str]:
         late = "JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
         yield late if reason is None else f"decoded at once: {reason}"
     if not sys.modules.keys().isdisjoint(overrides.MODULES):
-        yield from late_module("arrays").in_words(arguments.dataset)
+        yield from late_module("arrays").in_words()
         yield from overrides.in_words()
 
 
