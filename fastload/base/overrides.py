@@ -350,11 +350,17 @@ def in_words() -> Iterator[str]:
     if not ON:
         yield f"{VARIABLE}=0: no name of another library is replaced"
     for library in filter(is_imported, MODULES if ON else ()):
-        reasons = {one.path: reason for one in _of(library) if (reason := one.why_not()) is not None}
-        for reason in dict.fromkeys(reasons.values()):
-            paths = [path for path in reasons if reasons[path] == reason]
-            names = library if len(paths) == len(list(_of(library))) else ", ".join(paths)
-            yield f"{names} in worker processes is as it was: {reason}"
+        yield from told(library, _of(library))
+
+
+def told(library: str, some: Iterable[Override]) -> Iterator[str]:
+    """Yield which of some overrides are not installed, and why; all of them are called ``library``."""
+    some = list(some)
+    reasons = {one.path: reason for one in some if (reason := one.why_not()) is not None}
+    for reason in dict.fromkeys(reasons.values()):
+        paths = [path for path in reasons if reasons[path] == reason]
+        names = library if len(paths) == len(some) else ", ".join(paths)
+        yield f"{names} in {some[0].where} is as it was: {reason}"
 
 
 def is_imported(name: str) -> bool:

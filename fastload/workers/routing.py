@@ -34,8 +34,7 @@ from ..base import compat_features, overrides, reachable
 from ..base.overrides import Override
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
-from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
-from ..keys.library_transforms import copies_for_thread, warn_of_shared_transforms
+from ..keys.library_transforms import copies_for_thread, warn_of_what_threads_share
 from . import torch_routing
 from .samples import Job
 from .torch_routing import ActiveGenerator, TorchRouting
@@ -133,7 +132,7 @@ class NoSeeder:
 
 def job_of_thread(job: Job) -> Job:
     """Return a job for one thread: what libraries draw from is its own, as far as it can be copied."""
-    dataset, collate_fn = copies_for_thread(job.dataset, collate_fn_for_thread(job.collate_fn))
+    dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
     return dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
 
 
@@ -150,8 +149,7 @@ def check(job: Job) -> None:
             f"{overrides.VARIABLE}, or use worker processes of one thread each (worker_method='multiprocessing', "
             "worker_threads=1)"
         )
-    warn_of_shared_transforms(job.dataset, job.collate_fn)
-    warn_of_shared_collators(job.collate_fn)
+    warn_of_what_threads_share(job.dataset, job.collate_fn)
 
 
 def _deactivate() -> None:
