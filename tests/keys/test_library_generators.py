@@ -297,7 +297,7 @@ def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
         "albumentations",
         "monai",
         "transformers",
-    ):  # the last ones are there if another test has imported it
+    ):  # the last two: of other tests
         monkeypatch.delitem(sys.modules, name, raising=False)
     keys = []
     LibraryGenerators(dataset, then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
