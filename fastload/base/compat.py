@@ -120,7 +120,7 @@ def is_data_pipe(dataset: Any) -> bool:
 def collates_by_default(collate_fn: Any) -> bool:
     """Whether batches are made by torch's ``default_collate``, not extended by the user."""
     return collate_fn is default_collate and all(
-        _torch_collate_map.get(kind) is function or function is _private_tensor_collate
+        _torch_collate_map.get(kind) is function or function is collate_privately
         for kind, function in _collate_map.items()
     )
 
@@ -129,7 +129,7 @@ def worker_collate(samples: list[Any]) -> Any:
     """Collate as torch's ``default_collate`` does in a worker, but into private memory."""
     _thread.collates_privately, before = True, getattr(_thread, "collates_privately", False)
     try:
-        return _collate.collate(samples, collate_fn_map={**_collate_map, torch.Tensor: _private_tensor_collate})
+        return _collate.collate(samples, collate_fn_map={**_collate_map, torch.Tensor: collate_privately})
     finally:
         _thread.collates_privately = before
 
@@ -143,10 +143,11 @@ def collate_into_private_memory() -> None:
     """
     _thread.collates_privately = True
     if overrides.ON and _collate_map[torch.Tensor] is _torch_collate_map[torch.Tensor]:
-        _collate_map[torch.Tensor] = _private_tensor_collate
+        _collate_map[torch.Tensor] = collate_privately
 
 
-def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
+def collate_privately(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Stack tensors, in a worker's thread into private memory."""
     first = batch[0]
     plain = getattr(_thread, "collates_privately", False) and first.layout is torch.strided and not first.is_nested
     if not plain:

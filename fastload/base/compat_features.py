@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import pkgutil
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch.utils.data._utils import worker
 
 from . import compat
+from .overrides import Override
 
 _thread = threading.local()
 
@@ -27,21 +28,41 @@ def make_worker_rng(random_generator: Any, torch_generator: Any, numpy_generator
 
 
 def set_thread_worker_info(info: Any) -> None:
-    """Make the second of :data:`WORKER_INFO` return ``info`` in this thread, and what the first returns elsewhere."""
+    """Make ``get_worker_info()`` return ``info`` in this thread, while :func:`worker_info_override` is installed."""
     _thread.info = info
 
 
-_get_worker_info = worker.get_worker_info
+def worker_info_override(purpose: str, **options: Any) -> Override:
+    """Return the override of torch's ``get_worker_info``, with these further arguments."""
+
+    def info_of_thread(_: Override) -> Any:
+        return getattr(_thread, "info", None)
+
+    name = worker.__name__
+    return Override(name, name, "get_worker_info", purpose, info_of_thread, **options)
 
 
-@functools.wraps(_get_worker_info)
-def _get_worker_info_of_thread() -> Any:
-    info = getattr(_thread, "info", None)
-    return _get_worker_info() if info is None else info
+class _Collation(Override):
+    """What ``default_collate`` stacks tensors with: see :func:`fastload.base.compat.collate_into_private_memory`.
+
+    That one installs it by itself, so that a plain loader runs nothing of this module.
+    """
+
+    def place(self) -> tuple[Any, Any]:
+        """Return torch's map, and the class."""
+        return pkgutil.resolve_name(self.owner), torch.Tensor
+
+    def is_original(self, found: Any) -> bool:
+        """Whether it is torch's, or fastload's, which calls torch's outside of workers."""
+        return found is compat.collate_privately or super().is_original(found)
+
+    def stand_in(self, original: Any) -> Any:
+        """Return what stacks into private memory in workers."""
+        return compat.collate_privately
 
 
-WORKER_INFO = _get_worker_info, _get_worker_info_of_thread
-"""torch's ``get_worker_info``, and what takes its place for worker threads."""
+_MAP = "torch.utils.data._utils.collate:default_collate_fn_map"
+OVERRIDES = (_Collation("torch", _MAP, "torch.Tensor", "tensors are stacked into private memory"),)
 
 
 def draw_base_seed(generator: Any) -> int:

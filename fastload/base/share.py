@@ -3,8 +3,8 @@
 A forked worker that reads an object of Python's writes its reference count, and the kernel copies the page; here there
 are no objects to write to: values are made anew at each access.
 
-Numbers of one type lie as an array. Strings in UTF-8, bytes, or else pickles of the values lie one after the other,
-and behind them an array of the places where each ends.
+Numbers of one type lie as an array. Strings in UTF-8, or else pickles of the values, lie one after the other, and
+behind them an array of the places where each ends.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ import numpy.typing as npt
 from .memory import in_words
 
 T = TypeVar("T")
-Form: TypeAlias = tuple[type, np.dtype[Any], int, int]
-"""Of all values, or ``object`` for pickles; of the numbers or places; where the places begin; and the length of each
-value, where all have the same: then there are no places."""
+Form: TypeAlias = tuple[type, np.dtype[Any], int]
+"""Of all values, or ``object`` for pickles; of the numbers or places; and where the places begin."""
 _NUMBERS: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
-_utf8 = operator.methodcaller("encode", "utf-8", "surrogatepass")
-_AT_ONCE = 1024  # strings that are encoded at once
+_utf8: Callable[[Any], bytes] = operator.methodcaller("encode", "utf-8", "surrogatepass")
 _PROTOCOL = 3  # of pickles; later ones add nine bytes to each value
 
 
@@ -47,9 +45,9 @@ def share(values: Iterable[T], /) -> SharedSequence[T]:
         OSError: the system has no memory for them.
 
     Cost:
-        Each process that the sequence is given to by fork or spawn uses the same memory: the text in UTF-8, bytes or
-        pickles, with 4 to 8 bytes for each; 1 to 8 bytes for each of numbers of one type. Any other pickle of the
-        sequence holds its bytes. Nothing remains when the processes have ended, however they end.
+        Each process that the sequence is given to by fork or spawn uses the same memory: the text in UTF-8 or pickles,
+        with 4 to 8 bytes for each; 1 to 8 bytes for each of numbers of one type. Any other pickle of the sequence holds
+        its bytes. Nothing remains when the processes have ended, however they end.
     """
     if isinstance(values, SharedSequence):
         return values
@@ -161,13 +159,12 @@ def _write(file: int, values: list[Any]) -> Form:
         numbers = _numbers(kind, values)
         if numbers is not None:
             out.write(numbers.tobytes() + b"\0")  # no empty file can be mapped
-            return kind, numbers.dtype, 0, 0
-        kind = kind if kind in (str, bytes) else object
-        lengths = _write_runs(out, values, kind)
+            return kind, numbers.dtype, 0
+        encode = _utf8 if kind is str else _pickled
+        lengths = np.fromiter(map(out.write, map(encode, values)), np.int64, len(values))
         places = _narrowed(np.concatenate([[0], np.cumsum(lengths)]))
-        width = int(places[1]) if len(values) and (lengths == lengths[0]).all() else 0
-        out.write(b"" if width else places.tobytes())
-    return kind, places.dtype, int(places[-1]), width
+        out.write(places.tobytes())
+    return str if kind is str else object, places.dtype, int(places[-1])
 
 
 def _numbers(kind: type, values: list[Any]) -> npt.NDArray[Any] | None:
@@ -188,21 +185,6 @@ def _narrowed(numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     return numbers.astype(np.min_scalar_type(min(least, ~most)))
 
 
-def _write_runs(out: Any, values: list[Any], kind: type) -> npt.NDArray[np.int64]:
-    """Write strings, bytes or pickles one after the other, and return their lengths in bytes."""
-    lengths = np.empty(len(values), np.int64)
-    encode: Callable[[Any], bytes] = bytes if kind is bytes else _utf8 if kind is str else _pickled
-    for first in range(0, len(values), _AT_ONCE):
-        some = values[first : first + _AT_ONCE]
-        if kind is str and (text := "".join(some)).isascii():
-            out.write(text.encode())
-            written = map(len, some)
-        else:
-            written = map(out.write, map(encode, some))
-        lengths[first : first + len(some)] = np.fromiter(written, np.int64, len(some))
-    return lengths
-
-
 def _pickled(value: Any) -> bytes:
     try:
         return pickle.dumps(value, _PROTOCOL)
@@ -214,16 +196,13 @@ def _pickled(value: Any) -> bytes:
 
 def _reader(view: memoryview, length: int, form: Form) -> Callable[[int], Any]:
     """Return the function that makes the value of a place."""
-    kind, dtype, begin, width = form
+    kind, dtype, begin = form
     if issubclass(kind, np.generic):
         return np.frombuffer(view, dtype, length).__getitem__
     code: Any = dtype.char
     if kind in _NUMBERS:
         return view[: length * dtype.itemsize].cast(code).__getitem__
-    at: Any = range(0, (length + 1) * width, width or 1)
-    if not width:
-        at = view[begin : begin + (length + 1) * dtype.itemsize].cast(code)
+    at = view[begin : begin + (length + 1) * dtype.itemsize].cast(code)
     if kind is str:
         return lambda row: str(view[at[row] : at[row + 1]], "utf-8", "surrogatepass")
-    make: Callable[[Any], Any] = bytes if kind is bytes else pickle.loads
-    return lambda row: make(view[at[row] : at[row + 1]])
+    return lambda row: pickle.loads(view[at[row] : at[row + 1]])

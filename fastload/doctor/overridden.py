@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from ..base import overrides
-from ..base.overrides import Override
+from ..base.overrides import Bypass, Override
 from ..errors import one_line
 from .finding import Finding, State
-
-_OTHERS = (
-    ("routing", "while worker threads run", "threads draw from generators of their own", ""),
-    ("compat", "in workers", "tensors are stacked into private memory", "torch's default_collate_fn_map"),
-    ("generators", "with a seed", "states are written for each sample", "generators of random, numpy.random and torch"),
-    ("hugging_face", "in workers", "batches are read from Arrow's memory", "datasets.Dataset.__getitems__"),
-    ("installation", "by fastload run or install()", "loaders are fastload's", "torch.utils.data.DataLoader.__init__"),
-    ("adapters", "where they are imported", "loaders stay fastload's", "accelerate.data_loader, lightning's _FitLoop"),
-)
-"""What modules replace in ways of their own: the module, where, what for, and the names."""
 
 
 def overridden() -> Iterator[Finding]:
@@ -31,13 +22,12 @@ def overridden() -> Iterator[Finding]:
         groups.setdefault((module, purpose, state, words), []).append(one.path)
     for (module, purpose, state, words), names in groups.items():
         yield Finding(module.rpartition(".")[2], state, f"{purpose}: {', '.join(names)}: {words}")
-    from ..workers import routing
-
-    for module, where, purpose, others in _OTHERS:
-        yield Finding(module, "ok", f"{purpose} ({where}): {others or ', '.join(routing.exchanged())}")
 
 
 def _state_of(one: Override) -> tuple[State, str]:
+    takes_long = one.always or isinstance(one, Bypass)  # to import trainers and the like
+    if takes_long and find_spec(one.package) is not None and not overrides.is_imported(one.library):
+        return "ok", f"looked at once {one.library} is imported"
     try:
         importlib.import_module(one.library)
     except ModuleNotFoundError:
@@ -51,4 +41,4 @@ def _state_of(one: Override) -> tuple[State, str]:
     failed = [" ".join(map(str, case)) for case in cases if not one.agrees(*case)]
     if failed:
         return "costs", ": ".join(filter(None, ("it makes something else, so it is called", ", ".join(failed))))
-    return "ok", "they make the same" if cases else "compared where it is used"
+    return "ok", "they make the same" if cases else "it can be replaced"

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import WorkerArguments
-from ..base import compat
+from ..base import compat, overrides
 from ..base.worker_kinds import WORKER_KINDS
 from ..keys import seeding
 from ..sampling.epochs import Epoch, repeats_from
@@ -137,7 +137,8 @@ class Builder:
             fused, error_policy = extras_of(spec, kept, seed)
         late = spec.fuse is not False and fused is None
         dataset = spec.dataset
-        compared = warm_late_decoding(for_processes=bool(spec.num_workers) and not spec.has_threads) if late else {}
+        if late:
+            warm_late_decoding(for_processes=bool(spec.num_workers) and not spec.has_threads)
         if late and "datasets" in sys.modules:
             from .tables import table_of
 
@@ -166,7 +167,7 @@ class Builder:
             replicas=() if replicas is None else list(zip(replicas["states"], replicas["batches"], strict=True)),
             error_policy=error_policy,
             cache=kept.cache,
-            compared=compared,
+            compared=overrides.results,
             worker_threads=spec.worker_threads,
             names_unseeded=names_unseeded,
             streams=spec.assigned,

@@ -96,7 +96,7 @@ def _images(arguments: FusingArguments) -> Iterator[str]:
         late = "JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
         yield late if reason is None else f"decoded at once: {reason}"
     if not sys.modules.keys().isdisjoint(overrides.MODULES):
-        yield from late_module("arrays").in_words(arguments.dataset)
+        yield from late_module("arrays").in_words()
         yield from overrides.in_words()
 
 
@@ -132,6 +132,10 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
             words += f", started by {statistics.start_method}; batches come {way}"
         words += f"; dataset {statistics.dataset_pickled}"
     yield "workers", words
+    if spec.seeded and (spec.has_threads or spec.worker_threads > 1) and overrides.ON:
+        from ..workers import routing
+
+        yield from (("", words) for words in overrides.told("functions that draw", routing.OVERRIDES))
     if statistics.start_method == "forkserver":
         from ..workers.fork_server import why_each_imports_torch
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..base import overrides
 from ..spec import Spec
 from ..tables import as_it_is_now, is_table
 from ..tables.hugging_face import TableReader
@@ -21,7 +20,7 @@ def _reads_in_next(spec: Spec) -> bool:
     asked_for_more = spec.worker_init_fn is not None or spec.on_error != "raise"
     if asked_for_more or spec.whole_reason is not None or not isinstance(size, int):
         return False
-    if not spec.num_workers or spec.fuse is False or not overrides.ON or not is_table(spec.dataset):
+    if not spec.num_workers or spec.fuse is False or not is_table(spec.dataset):
         return False
     return TableReader(spec.dataset).reads_sooner_than_workers(size)
 
@@ -29,7 +28,7 @@ def _reads_in_next(spec: Spec) -> bool:
 def table_of(spec: Spec) -> tuple[Any, TableRows | None]:
     """Return a dataset, as workers would have it, and what loads its samples in its place; None: it is no table."""
     dataset = spec.dataset
-    if not overrides.ON or not is_table(dataset):
+    if not is_table(dataset):
         return dataset, None
     in_next = _reads_in_next(spec)
     return as_it_is_now(dataset) if in_next else dataset, TableRows(in_next)

@@ -1,4 +1,4 @@
-"""Replaces the constructor of torch's loader by fastload's.
+"""What takes the place of the constructor of torch's loader.
 
 Imported by ``sitecustomize.py`` as a top-level module, where fastload may not be importable, and by fastload as
 ``fastload.inject.fastload_replacement``. So it imports only the standard library.
@@ -14,19 +14,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def replace_init(loader_class: Any, find_initialize: Callable[[], Callable[..., None]]) -> None:
-    """Let the constructor of torch's DataLoader, and of its subclasses, make a loader with fastload's engine.
+def replacement(torch_init: Any, find_initialize: Callable[[], Callable[..., None]]) -> Any:
+    """Return a constructor of torch's DataLoader, and of its subclasses, that makes a loader with fastload's engine.
 
     Args:
-        loader_class: torch's.
+        torch_init: torch's constructor.
         find_initialize: returns :func:`fastload.run.installation.initialize`, which does it; called at each
             construction, so that a process that constructs no loader does not import fastload. Where fastload cannot be
             imported (another interpreter's environment), a warning says so and the loader is torch's.
     """
     import functools
     import inspect
-
-    torch_init = loader_class.__init__
 
     @functools.wraps(torch_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -48,4 +46,4 @@ def replace_init(loader_class: Any, find_initialize: Callable[[], Callable[..., 
     # inspect.getfullargspec() looks at nothing that is wrapped.
     init.__signature__ = inspect.signature(torch_init)  # type: ignore[attr-defined]
     init.fastload_replaces = torch_init  # type: ignore[attr-defined] # found by fastload.run.installation
-    loader_class.__init__ = init
+    return init

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 def _install() -> None:
     """Replace torch's DataLoader once it is imported."""
     from fastload_hook import after_import  # type: ignore[import-not-found] # on sys.path only now
-    from fastload_replacement import replace_init  # type: ignore[import-not-found]
+    from fastload_replacement import replacement  # type: ignore[import-not-found]
 
     def find_initialize() -> Any:
         from fastload.run.installation import initialize
 
         return initialize
 
-    after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader, find_initialize))
-    after_import(
-        "torchdata.stateful_dataloader.stateful_dataloader",
-        lambda module: replace_init(module.StatefulDataLoader, find_initialize),
-    )
+    def replace(loader_class: Any) -> None:
+        loader_class.__init__ = replacement(loader_class.__init__, find_initialize)
+
+    after_import("torch.utils.data.dataloader", lambda module: replace(module.DataLoader))
+    after_import("torchdata.stateful_dataloader.stateful_dataloader", lambda module: replace(module.StatefulDataLoader))
     if "FASTLOAD_SCRIPT_LOADERS" in os.environ:  # for fastload verify, explain and tune
 
         def observe(_: ModuleType) -> None:

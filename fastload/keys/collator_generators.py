@@ -6,12 +6,9 @@ the batch. Here they depend on its own ``seed`` and the batch's key. transformer
 
 from __future__ import annotations
 
-import copy
 import functools
 import hashlib
 import os
-import sys
-import warnings
 from typing import Any
 
 import numpy as np
@@ -24,7 +21,8 @@ _CHANGED = ("generator", "_generator_pid", "create_rng")
 """Attributes of a collator that are others while a batch is collated."""
 
 
-def _keeps_generator(thing: Any) -> bool:
+def keeps_generator(thing: Any) -> bool:
+    """Return whether an object is such a collator."""
     # By its attributes, since users derive classes of their own.
     try:
         held = vars(thing)
@@ -38,16 +36,12 @@ def _keeps_generator(thing: Any) -> bool:
     )
 
 
-def _found(collate_fn: Any) -> list[reachable.Found]:
-    """Return the collators; none as long as transformers, whose they are, has not been imported."""
-    return reachable.find(collate_fn, _keeps_generator, inside=False) if "transformers" in sys.modules else []
-
-
 class CollatorGenerators:
     """Seeds the collators' generators for one worker."""
 
     def __init__(self, collate_fn: Any) -> None:
-        self._collators = list({id(one.thing): one.thing for one in _found(collate_fn)}.values())
+        found = reachable.find(collate_fn, keeps_generator, inside=False)
+        self._collators = list({id(one.thing): one.thing for one in found}.values())
         self._before: list[tuple[Any, dict[str, Any]]] = []
 
     def seed(self, key: bytes) -> None:
@@ -81,23 +75,3 @@ def _use(collator: Any, digest: bytes, made: dict[bool, Any], return_tensors: st
             made[is_numpy] = torch.Generator().manual_seed(words(digest)[2])
     collator.generator = made[is_numpy]
     collator._generator_pid = os.getpid()  # else it would ask again
-
-
-def collate_fn_for_thread(collate_fn: Any) -> Any:
-    """Return a ``collate_fn`` with collators, and so generators, of its own; as it is, if it leads to none."""
-    found = [one for one in _found(collate_fn) if not one.shared]
-    copies = {id(one.thing): copy.copy(one.thing) for one in found}
-    return reachable.with_others(collate_fn, [(one, copies[id(one.thing)]) for one in found])
-
-
-def warn_of_shared_collators(collate_fn: Any) -> None:
-    """Warn of collators whose generators worker threads share."""
-    names = ", ".join(sorted({type(one.thing).__name__ for one in _found(collate_fn) if one.shared}))
-    if names:
-        warnings.warn(
-            f"worker threads share the generator of a collator with a seed ({names}) that collate_fn reaches by a "
-            "global variable or a class, so what it draws depends on their timing; make it an attribute of collate_fn, "
-            "of which each thread gets a copy, or use worker_method='multiprocessing'",
-            RuntimeWarning,
-            stacklevel=2,
-        )

@@ -1,9 +1,10 @@
 """Albumentations' and MONAI's transforms that a dataset reaches, and the generators that they keep.
 
 Their generators are seeded for each sample. A transform is stateful while it runs, so each worker thread gets copies of
-the transforms, and of the objects and functions that lead to them (what a dataset writes into its attributes in one
-thread, the others do not see). A transform that cannot be copied for each thread, such as one in a global variable,
-causes a warning. No library is imported here; of one that has not been imported, nothing is found.
+the transforms, of transformers' collators with a seed, and of the objects and functions that lead to them (what a
+dataset writes into its attributes in one thread, the others do not see). What cannot be copied for each thread, such as
+a transform in a global variable, causes a warning. No library is imported here; of one that has not been imported,
+nothing is found.
 
 Albumentations 2: each transform has a ``random_generator`` and a ``py_random``. All get one common pair; the ``seed``
 of a ``Compose`` then has no effect. MONAI: each ``Randomizable``, which a dataset may be too, has a ``RandomState`` in
@@ -24,8 +25,9 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from ..base import reachable
+from .collator_generators import keeps_generator
 
-_LIBRARIES = ("albumentations", "monai")
+_LIBRARIES = ("albumentations", "monai", "transformers")
 GENERATORS = ("random_generator", "py_random", "R")
 """The transforms' attributes that hold them."""
 
@@ -117,13 +119,14 @@ class TransformGenerators:
 
 
 def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
-    """Return copies of the roots with transforms of their own; roots without transforms are returned unchanged."""
+    """Return copies of the roots with transforms and collators of their own; roots that have none are unchanged."""
     copies: dict[int, Any] = {}
     found: list[reachable.Found] = []
     # A dataset is not copied with its data, though it may be a Randomizable too.
     for wanted, inside, copied in (
         (lambda thing: is_transform(thing) and not isinstance(thing, Dataset), False, copy.deepcopy),
         (lambda thing: is_transform(thing) and isinstance(thing, Dataset), True, reachable.shallow),
+        (keeps_generator, False, copy.copy),
     ):
         for one in _find(roots, wanted, inside=inside):
             if not one.shared:
@@ -134,22 +137,22 @@ def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
     return tuple(reachable.with_others(list(roots), [(one, copies[id(one.thing)]) for one in found]))
 
 
-def warn_of_shared_transforms(*roots: object) -> None:
-    """Warn of transforms that cannot be copied for each worker thread."""
-    names = shared_transforms(*roots)
-    if names:
+def warn_of_what_threads_share(*roots: object) -> None:
+    """Warn of transforms and collators that cannot be copied for each worker thread."""
+    kinds: dict[str, Callable[[Any], bool]] = {
+        "Albumentations transforms": _is_albumentations,
+        "MONAI transforms": _is_randomizable,
+        "collators with a seed": keeps_generator,
+    }
+    words = []
+    for kind, is_one in kinds.items():
+        names = sorted({type(one.thing).__name__ for one in _find(roots, is_one, inside=False) if one.shared})
+        words += [f"{kind} ({', '.join(names)})"] if names else []
+    if words:
         warnings.warn(
-            f"worker threads share {names} that the dataset reaches by a global variable or a class: they are "
-            "stateful, so their results depend on the threads' timing; make them attributes of the dataset, of which "
-            "each thread gets a copy, or use worker_method='multiprocessing'",
+            f"worker threads share {' and '.join(words)} that the dataset or collate_fn reaches by a global variable "
+            "or a class: they are stateful, so their results depend on the threads' timing; make them attributes of "
+            "it, of which each thread gets a copy, or use worker_method='multiprocessing'",
             RuntimeWarning,
             stacklevel=2,
         )
-
-
-def shared_transforms(*roots: object) -> str:
-    """Return words for the transforms that all copies of these objects would share; empty if there are none."""
-    shared = [found.thing for found in _find(roots, is_transform, inside=False) if found.shared]
-    kinds = {"Albumentations": _is_albumentations, "MONAI": _is_randomizable}
-    names = {kind: sorted({type(one).__name__ for one in shared if is_one(one)}) for kind, is_one in kinds.items()}
-    return " and ".join(f"{kind} transforms ({', '.join(found)})" for kind, found in names.items() if found)

@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
 
 from ..base import overrides
 from ..cache import records
@@ -74,6 +73,7 @@ class WholeImage(SampleOverride):
         purpose = "JPEG and PNG files are decoded by the native library, to the same pixels"
         needs = functools.partial(why_not, library)
         super().__init__(library, owner, name, purpose, WholeImage._decoded, _makes_the_same, needs=needs)
+        self.everywhere = library == "cv2"  # modules may have imported the function by its name
         self.title, self.decode, self.kinds = title, decode, kinds
 
     def _decoded(self, *arguments: Any, **named: Any) -> Any:
@@ -357,27 +357,13 @@ def _says_upright(segment: bytes) -> bool:
     return 0 < number == len(entries) and is_upright
 
 
-def imported_by_name(dataset: Any) -> Iterator[str]:
-    """Yield which functions of OpenCV the dataset's module has imported by their names, in words for ``explain()``."""
-    opencv = sys.modules.get("cv2")
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    where = type(dataset).__module__
-    for name in ("imread", "imdecode"):
-        imported = getattr(sys.modules.get(where), name, None)
-        if imported is not None and imported is getattr(opencv, name, None):
-            yield f"but not by {name} in {where}, which was imported by its name: call cv2.{name} there"
-
-
-def in_words(dataset: Any) -> Iterator[str]:
+def in_words() -> Iterator[str]:
     """Yield what worker processes decode in place of others, in words for ``explain()``."""
     libraries = [one for one in dict.fromkeys(one.library for one in OVERRIDES) if overrides.is_imported(one)]
     known = [library for library in libraries if overrides.ON and why_not(library) is None]
     if known:
         files = f"JPEG and PNG files that worker processes read by {', '.join(known)}"
         yield f"{files} are decoded by the native library, where its pixels are the same"
-    if "cv2" in known:
-        yield from imported_by_name(dataset)
 
 
 def _makes_the_same(override: WholeImage, kind: str, mode: int) -> bool:

@@ -10,7 +10,7 @@ import gc
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,6 @@ from .scope import Scope, making, thread
 
 if TYPE_CHECKING:
     from ..cache.records import Records
-
-Compared = Mapping[tuple[Any, ...], bool]
-"""See :data:`fastload.base.overrides.results`."""
 
 # Types that neither are images nor hold any.
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
@@ -43,7 +40,7 @@ def late_module(name: str) -> Any:
 class LateSamples(Scope):
     """A context that turns on late decoding for the calling thread. Each worker has one.
 
-    ``cache``: where records of files are kept; None: nowhere. ``compared``: what :meth:`warm` returned in the parent.
+    ``cache``: where records of files are kept; None: nowhere.
 
     How a worker uses it::
 
@@ -53,25 +50,27 @@ class LateSamples(Scope):
                 late.materialize(sample)
     """
 
-    def __init__(self, cache: Records | None = None, compared: Compared | None = None) -> None:
+    def __init__(self, cache: Records | None = None) -> None:
         super().__init__(cache)
-        self._compared = {} if compared is None else compared
         self.is_possible = False
         """Whether a sample can make late images."""
         self._outer: list[Scope | None] = []
 
     @staticmethod
-    def warm(*, for_processes: bool) -> Compared:
+    def warm(*, for_processes: bool) -> None:
         """Do before workers start what each of them would do: imports, and comparisons with what is imported.
 
         ``for_processes``: whether workers are processes, where functions are replaced.
-
-        Returns:
-            What workers that are not forked are to know.
         """
-        if "PIL.Image" in sys.modules:
-            late_module("opener").why_not()
-        return overrides.compare_usual() if for_processes and overrides.ON else {}
+        if "PIL.Image" in sys.modules and late_module("opener").why_not() is None and for_processes:
+            for one in late_module("opener").OVERRIDES:
+                one.agrees()
+            if overrides.is_imported("torchvision.transforms"):
+                late_module("containers")
+                for kind in late_module("draws").classes():
+                    late_module("draws").draw_of(kind)
+        if for_processes and overrides.ON:
+            overrides.compare_usual()
 
     def __enter__(self) -> LateSamples:
         if overrides.ON:
@@ -81,7 +80,7 @@ class LateSamples(Scope):
                 if self.is_possible and overrides.is_imported("torchvision.transforms"):
                     late_module("containers").prepare(is_worker)
             if is_worker:
-                overrides.install(self._compared)
+                overrides.install()
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True

@@ -27,12 +27,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
+from fastload.base.overrides import LOADERS, Override, install_all
 from fastload.base.users_line import warn_at_users_line
 from fastload.engine.state import one_ahead
 from fastload.errors import ConfigError, StateError
@@ -41,61 +43,48 @@ from fastload.sampling.epochs import Epoch, Sampling
 from fastload.sampling.samplers import EpochBatchSampler, EpochSampler, is_integer
 from fastload.spec import part, with_arguments_of
 
+_ACCELERATE = "accelerate.data_loader"
+_ours: Any = ()  # fastload.DataLoader
 # The loader that Accelerate is taking apart in this thread.
 _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
 
 
-def adapt(library: ModuleType, ours: type[Any]) -> None:
-    """Adapt an imported library, one of ``ADAPTED_LIBRARIES`` in loader.py; ``ours``: :class:`fastload.DataLoader`."""
-    if library.__name__ == "accelerate.data_loader":
-        _adapt_accelerate(library, ours)
-    else:
-        _adapt_lightning(library, ours)
+def adapt(library: ModuleType, ours: Any) -> None:
+    """Install the overrides of an imported library, one of ``ADAPTED_LIBRARIES`` in loader.py: all, or none.
 
-
-def own_arguments(loader: object, ours: type[Any]) -> dict[str, Any]:
-    """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
-    return {name: getattr(loader, name) for name in own_argument_names(ours)}
-
-
-def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
-    """Let Accelerate rebuild our loaders as ours, and ask for their state only when it is asked for it.
-
-    Two public functions of ``accelerate.data_loader`` are wrapped, also in modules that have imported them by name, so
-    that its ``DataLoader`` knows the loader that it is built from.
+    ``ours``: :class:`fastload.DataLoader`.
     """
-    try:
-        prepare, skip = data_loader.prepare_data_loader, data_loader.skip_first_batches
-        classes = [data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher]
-        torch_loader = data_loader.DataLoader
-        epoch_setters = [loader_class.set_epoch for loader_class in classes]
-        adapter = data_loader.DataLoaderAdapter
-        state, load_state, note_state = adapter.state_dict, adapter.load_state_dict, adapter._update_state_dict
-    except AttributeError as error:
-        warnings.warn(
-            f"fastload does not support this version of accelerate ({error}): prepare() turns fastload's DataLoader "
-            "into torch's; call fastload.install() to avoid that",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    global _ours
+    _ours = ours
+    entries = [one for one in OVERRIDES if one.library == library.__name__]
+    reasons = [reason for one in entries if (reason := one.why_not()) is not None]
+    if not reasons:
+        install_all(entries)
         return
-    replaced = {id(function): _taking_apart(function, ours) for function in (prepare, skip)}
-    for module in list(sys.modules.values()):
-        names = vars(module) if isinstance(module, ModuleType) else {}  # never a lazy attribute
-        for name, value in list(names.items()):
-            if id(value) in replaced:
-                names[name] = replaced[id(value)]
-    data_loader.DataLoader = _rebuilding(torch_loader, ours)  # type: ignore[attr-defined] # a name of the library's module
-    for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
-        loader_class.set_epoch = _for_ours(set_epoch, functools.partial(_set_epoch, set_epoch), ours)
-    fetching_ahead = tuple(classes)
-    adapter.state_dict = _for_ours(state, lambda prepared: _state_of(prepared, fetching_ahead), ours)
-    # Before each batch Accelerate asks for the loader's state, which may cost more than the batch.
-    adapter._update_state_dict = _for_ours(note_state, lambda _: None, ours)
-    adapter.load_state_dict = _for_ours(load_state, _load_state, ours)
+    name, means = _UNSUPPORTED[library.__name__ == _ACCELERATE]
+    warnings.warn(
+        f"fastload does not support this version of {name} ({reasons[0]}): {means}", RuntimeWarning, stacklevel=2
+    )
 
 
-def _taking_apart(function: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
+_UNSUPPORTED = {
+    True: (
+        "accelerate",
+        "prepare() turns fastload's DataLoader into torch's; call fastload.install() to avoid that",
+    ),
+    False: (
+        "Lightning",
+        "training that is resumed from a checkpoint may begin with other samples than it should, or not at all",
+    ),
+}
+
+
+def own_arguments(loader: object) -> dict[str, Any]:
+    """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
+    return {name: getattr(loader, name) for name in own_argument_names(_ours)}
+
+
+def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function of Accelerate that builds a new loader from its first argument."""
     signature = inspect.signature(function)
 
@@ -103,7 +92,7 @@ def _taking_apart(function: Callable[..., Any], ours: type[Any]) -> Callable[...
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         dataloader = given.args[0]
-        if "put_on_device" in signature.parameters and isinstance(dataloader, ours):
+        if "put_on_device" in signature.parameters and isinstance(dataloader, _ours):
             moved_to = given.arguments.get("device") if given.arguments.get("put_on_device") else None
             _check_device(
                 dataloader,
@@ -170,7 +159,7 @@ def _is_shared_out(loader: object, arguments: dict[str, Any]) -> bool:
     if isinstance(outer, EpochBatchSampler):
         num_processes = arguments.get("num_processes")
         if num_processes is None:
-            num_processes = sys.modules["accelerate.data_loader"].PartialState().num_processes
+            num_processes = sys.modules[_ACCELERATE].PartialState().num_processes
         if num_processes > 1:
             raise ConfigError(
                 "Accelerate would divide the batches of a DistributedBatchSampler among the processes again. Do not "
@@ -180,14 +169,14 @@ def _is_shared_out(loader: object, arguments: dict[str, Any]) -> bool:
     return True
 
 
-def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
+def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
     """Return the replacement of torch's class in Accelerate's module."""
 
     @functools.wraps(torch_loader, updated=())
     def build(*args: Any, **kwargs: Any) -> Any:
         source = _taken_apart.get()
-        if isinstance(source, ours):
-            rebuilt = ours(*args, **{**kwargs, **own_arguments(source, ours)})
+        if isinstance(source, _ours):
+            rebuilt = _ours(*args, **{**kwargs, **own_arguments(source)})
             rebuilt._kept.steps = source._kept.steps  # a callback counts on, in the rest of a resumed epoch too
             return rebuilt
         return torch_loader(*args, **kwargs)
@@ -195,14 +184,18 @@ def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[.
     return build
 
 
-def _for_ours(method: Callable[..., Any], instead: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
-    """Wrap a method of prepared loaders: those that have one of ours inside call ``instead``."""
+def _for_ours(instead: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what wraps a method of prepared loaders: ``instead(method, prepared, ...)`` serves those of ours."""
 
-    @functools.wraps(method)
-    def wrapper(prepared: Any, *args: Any) -> Any:
-        return (instead if isinstance(prepared.base_dataloader, ours) else method)(prepared, *args)
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def wrapper(prepared: Any, *args: Any) -> Any:
+            is_ours = isinstance(prepared.base_dataloader, _ours)
+            return instead(method, prepared, *args) if is_ours else method(prepared, *args)
 
-    return wrapper
+        return wrapper
+
+    return wrap
 
 
 def _set_epoch(set_epoch: Callable[[Any, int], None], prepared: Any, epoch: int) -> None:
@@ -210,13 +203,15 @@ def _set_epoch(set_epoch: Callable[[Any, int], None], prepared: Any, epoch: int)
     prepared.base_dataloader.set_epoch(epoch)
 
 
-def _state_of(prepared: Any, fetching_ahead: tuple[type[Any], ...]) -> Any:
-    """Return a prepared loader's state; classes ``fetching_ahead`` have a batch that is not given yet."""
-    with _without_one_ahead(isinstance(prepared, fetching_ahead)):
+def _state_of(_: Any, prepared: Any) -> Any:
+    """Return a prepared loader's state; but for those that skip batches, they have a batch that is not given yet."""
+    accelerate: Any = sys.modules[_ACCELERATE]
+    fetches_ahead = isinstance(prepared, accelerate.DataLoaderShard | accelerate.DataLoaderDispatcher)
+    with _without_one_ahead(fetches_ahead):
         return prepared.base_dataloader.state_dict()
 
 
-def _load_state(prepared: Any, state: Any) -> None:
+def _load_state(_: Any, prepared: Any, state: Any) -> None:
     loader = prepared.base_dataloader
     _restore(loader, state, "do not register the prepared loader for checkpoints, nor load its state")
     prepared.iteration = loader._epochs.next
@@ -262,56 +257,26 @@ def _warn_of_unrestored(reason: str, to_leave_it: str) -> None:
 
 # -- Lightning --------------------------------------------------------------------------------------------------------
 
-_OF_LOOPS = (
-    "setup_data",
-    "on_advance_start",
-    "on_save_checkpoint",
-    "_load_combined_loader_states",
-    "_iteration_based_training",
-)
-
-
-def _adapt_lightning(fit_loop: ModuleType, ours: type[Any]) -> None:
-    """Let Lightning's training tell our loaders its epochs, and restore those whose place it can restore."""
-    package = fit_loop.__name__.removesuffix(".loops.fit_loop")
-    names = ("utilities.combined_loader", "loops.training_epoch_loop")
-    modules: list[Any] = [sys.modules.get(f"{package}.{name}") for name in names]
-    loop: Any = getattr(fit_loop, "_FitLoop", None)
-    known = all(hasattr(loop, name) for name in _OF_LOOPS) and all(hasattr(module, "_Stateful") for module in modules)
-    if not known:
-        warnings.warn(
-            "fastload does not support this version of Lightning: training that is resumed from a checkpoint may "
-            "begin with other samples than it should, or not at all",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return
-    for module in modules:
-        module._Stateful = _Restored(module._Stateful, ours)
-    loop.on_advance_start = _telling_epochs(loop.on_advance_start, ours)
-    loop.on_save_checkpoint = _saving_what_was_trained(loop.on_save_checkpoint)
-    loop._load_combined_loader_states = _restoring(loop._load_combined_loader_states, modules[0], ours)
-
 
 class _Restored:
     """Lightning's protocol of what has a state, without those of our loaders that it is to take for torch's."""
 
-    def __init__(self, protocol: Any, ours: type[Any]) -> None:
-        self._protocol, self._ours = protocol, ours
+    def __init__(self, protocol: Any) -> None:
+        self._protocol = protocol
 
     def __instancecheck__(self, loader: object) -> bool:
-        if not isinstance(loader, self._ours):
+        if not isinstance(loader, _ours):
             return isinstance(loader, self._protocol)
-        return loader.load_state_dict is not None and _has_place(loader, self._ours)
+        return loader.load_state_dict is not None and _has_place(loader)
 
 
-def _has_place(loader: Any, ours: type[Any]) -> bool:
+def _has_place(loader: Any) -> bool:
     """Whether a loader of ours is to continue where it was in a trainer: by a seed, a sampler of ours or its class.
 
     The class is torchdata's, or the user's, with a state of its own.
     """
     names = ("state_dict", "load_state_dict")
-    if loader.seed is not None or any(getattr(type(loader), name) is not getattr(ours, name) for name in names):
+    if loader.seed is not None or any(getattr(type(loader), name) is not getattr(_ours, name) for name in names):
         return True
     samplers = part(with_arguments_of(loader), Sampling).samplers
     return any(isinstance(sampler, EpochSampler | EpochBatchSampler) for sampler in samplers)
@@ -331,19 +296,20 @@ def _saving_what_was_trained(on_save_checkpoint: Callable[[Any], Any]) -> Callab
 _LEAVE_LIGHTNING = "set load_state_dict = None on the loader or its class"
 
 
-def _restoring(load_states: Callable[[Any], None], combined_loader: Any, ours: type[Any]) -> Callable[[Any], None]:
+def _restoring(load_states: Callable[[Any], None]) -> Callable[[Any], None]:
     """Wrap what loads the loaders' states from a checkpoint, before they are iterated."""
 
     @functools.wraps(load_states)
     def wrapper(loop: Any) -> None:
         found, states = loop._combined_loader.flattened, loop._combined_loader_states_to_load
-        if not any(isinstance(loader, ours) for loader in found):
+        if not any(isinstance(loader, _ours) for loader in found):
             load_states(loop)
             return
         if not loop._iteration_based_training():
             for loader in found:
-                if isinstance(loader, ours) and _has_place(loader, ours):
+                if isinstance(loader, _ours) and _has_place(loader):
                     loader.set_epoch(loop.epoch_progress.current.processed)
+        combined_loader: Any = sys.modules[type(loop._combined_loader).__module__]
         loaders = [loader for loader in found if isinstance(loader, combined_loader._Stateful)]
         if not (loaders and loop.restarting and getattr(loop, "is_resuming", states)):
             return
@@ -355,7 +321,7 @@ def _restoring(load_states: Callable[[Any], None], combined_loader: Any, ours: t
             _warn_of_unrestored(reason, _LEAVE_LIGHTNING)
             return
         for loader, state in zip(loaders, states, strict=True):
-            if isinstance(loader, ours):
+            if isinstance(loader, _ours):
                 _restore(loader, state, _LEAVE_LIGHTNING)
             else:
                 loader.load_state_dict(state)
@@ -363,14 +329,14 @@ def _restoring(load_states: Callable[[Any], None], combined_loader: Any, ours: t
     return wrapper
 
 
-def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) -> Callable[[Any], None]:
+def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], None]:
     """Wrap what Lightning's training does before each epoch."""
 
     @functools.wraps(on_advance_start)
     def wrapper(loop: Any) -> None:
         loop.setup_data()  # as Lightning does next: reloads the loaders if asked to
         found = getattr(loop._combined_loader, "flattened", ())
-        loaders = [loader for loader in found if isinstance(loader, ours)]
+        loaders: list[Any] = [loader for loader in found if isinstance(loader, _ours)]
         for loader in loaders:
             moves = type(loop.trainer.lightning_module).transfer_batch_to_device
             is_own = moves.__module__.partition(".")[0] not in ("lightning", "pytorch_lightning")
@@ -381,7 +347,7 @@ def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) ->
                 "A transfer_batch_to_device of your own, which returns the batch, leaves batches where they are",
                 ahead=getattr(loop._data_fetcher, "length", 0) is None,
             )
-        loaders = [loader for loader in loaders if _has_place(loader, ours)]
+        loaders = [loader for loader in loaders if _has_place(loader)]
         epoch = loop.epoch_progress.current.processed
         resumes = getattr(loop, "is_resuming", False) or loop.epoch_loop.restarting
         will_begin = loop.trainer.current_epoch > 0 and not resumes
@@ -414,3 +380,49 @@ def _begins(last: Epoch, number: int) -> bool:
 def _fetches_ahead(loop: Any) -> bool:
     """Whether Lightning has a batch that it does not train on yet, as it does where it does not know the length."""
     return bool(getattr(loop._data_fetcher, "batches", ()))
+
+
+# -- What is replaced -------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Adapter(Override):
+    """A function or class of a library, around which fastload's is put."""
+
+    wrap: Callable[[Any], Any] = functools.partial
+
+    def stand_in(self, original: Any) -> Any:
+        """Return ours around it."""
+        return self.wrap(original)
+
+
+def _overrides() -> Iterator[Override]:
+    options: Any = {"where": LOADERS, "always": True}
+    wrap: Callable[[Any], Any]
+    purpose = "loaders stay fastload's"
+    for owner, name, wrap in (
+        ("", "DataLoader", _rebuilding),
+        (":DataLoaderShard", "set_epoch", _for_ours(_set_epoch)),
+        (":DataLoaderDispatcher", "set_epoch", _for_ours(_set_epoch)),
+        (":DataLoaderAdapter", "state_dict", _for_ours(_state_of)),
+        # Before each batch Accelerate asks for the loader's state, which may cost more than the batch.
+        (":DataLoaderAdapter", "_update_state_dict", _for_ours(lambda *_: None)),
+        (":DataLoaderAdapter", "load_state_dict", _for_ours(_load_state)),
+    ):
+        yield _Adapter(_ACCELERATE, _ACCELERATE + owner, name, purpose, wrap=wrap, **options)
+    for name in ("prepare_data_loader", "skip_first_batches"):
+        yield _Adapter(_ACCELERATE, _ACCELERATE, name, purpose, wrap=_taking_apart, everywhere=True, **options)
+    purpose = "training continues with the samples that come next"
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        library = f"{package}.loops.fit_loop"
+        for owner, name, wrap in (
+            (f"{package}.utilities.combined_loader", "_Stateful", _Restored),
+            (f"{package}.loops.training_epoch_loop", "_Stateful", _Restored),
+            (f"{library}:_FitLoop", "on_advance_start", _telling_epochs),
+            (f"{library}:_FitLoop", "on_save_checkpoint", _saving_what_was_trained),
+            (f"{library}:_FitLoop", "_load_combined_loader_states", _restoring),
+        ):
+            yield _Adapter(library, owner, name, purpose, wrap=wrap, **options)
+
+
+OVERRIDES = tuple(_overrides())

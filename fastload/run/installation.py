@@ -25,12 +25,39 @@ from typing import Any
 
 from torch.utils import data
 
-from fastload.inject.fastload_hook import after_import
-from fastload.inject.fastload_replacement import replace_init
-
-_TorchDataLoader: Any = data.DataLoader  # Any: assigning to a method is what this module is for
+from fastload.base.overrides import LOADERS, Override
+from fastload.inject.fastload_hook import after_import, imported
+from fastload.inject.fastload_replacement import replacement
 
 _TORCHDATA = "torchdata.stateful_dataloader.stateful_dataloader"
+
+
+class _Constructor(Override):
+    """The constructor of a loader's class, which ``sitecustomize`` may have replaced already."""
+
+    def stand_in(self, original: Any) -> Any:
+        """Return what makes a loader with fastload's engine."""
+        return original if _is_replaced(original) else replacement(original, lambda: initialize)
+
+    def undo(self) -> None:
+        """Put the original back. Where another library wraps ours (Lightning, for a time), ours stays, and calls it."""
+        init = self.found()
+        if _is_replaced(init) and getattr(init, "__wrapped__", None) is init.fastload_replaces:
+            self._before = init.fastload_replaces
+            self._put_back()
+        self.is_installed = False
+
+
+def _is_replaced(init: Any) -> bool:
+    """Return whether our constructor is among the wrappers of this one."""
+    return hasattr(init, "fastload_replaces")
+
+
+_PURPOSE = "by fastload run or fastload.install(), loaders are fastload's"
+OVERRIDES = tuple(
+    _Constructor(library, f"{library}:{name}", "__init__", _PURPOSE, where=LOADERS, always=True)
+    for library, name in (("torch.utils.data", "DataLoader"), (_TORCHDATA, "StatefulDataLoader"))
+)
 
 # Marks the classes made by _with_engine; its value is the user's class.
 _SOURCE = "_fastload_source"
@@ -61,17 +88,15 @@ def install(**defaults: Any) -> None:
 
     global _active
     argument_defaults().change(defaults)
-    if not _is_replaced(_TorchDataLoader):
-        replace_init(_TorchDataLoader, lambda: initialize)
-    after_import(_TORCHDATA, _replace_stateful)
+    for one in OVERRIDES:
+        after_import(one.library, functools.partial(_install, one))
     _adapt_libraries()
     _active = True
 
 
-def _replace_stateful(torchdata: types.ModuleType) -> None:
-    loader_class = torchdata.StatefulDataLoader
-    if not _is_replaced(loader_class):
-        replace_init(loader_class, lambda: initialize)
+def _install(override: Override, _: types.ModuleType) -> None:
+    override.is_installed = _is_replaced(override.found())
+    override.install()
 
 
 @functools.cache
@@ -93,18 +118,9 @@ def uninstall() -> None:
     global _active
     _active = False
     argument_defaults().read_environment()
-    for loader_class in (_TorchDataLoader, _stateful_class()):
-        init = getattr(loader_class, "__init__", None)
-        torch_init = getattr(init, "fastload_replaces", None)
-        # If another library has wrapped our constructor (Lightning does, for a time), our attribute is copied: ours
-        # stays, and calls torch's.
-        if torch_init is not None and getattr(init, "__wrapped__", None) is torch_init:
-            loader_class.__init__ = torch_init
-
-
-def _is_replaced(loader_class: Any) -> bool:
-    """Return whether our constructor is among the wrappers of this class's."""
-    return hasattr(loader_class.__init__, "fastload_replaces")
+    for one in OVERRIDES:
+        if imported(one.library) is not None:
+            one.undo()
 
 
 def _stateful_class() -> Any:
@@ -113,7 +129,7 @@ def _stateful_class() -> Any:
 
 
 # Under ``fastload run`` sitecustomize has replaced the constructor, and the first loader imports this module.
-_active = _is_replaced(_TorchDataLoader)
+_active = _is_replaced(data.DataLoader.__init__)
 
 
 def initialize(
@@ -191,7 +207,7 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
     """Return ``loader_class`` with fastload's loader directly before torch's among its base classes."""
     from fastload.loader import DataLoader
 
-    if loader_class is _TorchDataLoader:
+    if loader_class is data.DataLoader:
         return DataLoader
     # Python holds subclasses weakly, so a class lives as long as it is used. Two threads may make one each; both work.
     for subclass in loader_class.__subclasses__():

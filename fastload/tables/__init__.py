@@ -11,13 +11,18 @@ from typing import Any
 
 from torch.utils.data import Subset
 
+from ..base.overrides import Bypass
+
+_MODULE = "datasets.arrow_dataset"
+OVERRIDES = (Bypass(_MODULE, f"{_MODULE}:Dataset", "__getitems__", "batches are read from Arrow's memory"),)
+
 
 def is_table(dataset: Any) -> bool:
-    """Return whether this is a ``datasets.Dataset``, and no subclass, or exactly torch's Subset of one."""
+    """Return whether fastload reads it: a ``datasets.Dataset``, and no subclass, or exactly torch's Subset of one."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
-    module = sys.modules.get("datasets.arrow_dataset")
-    return module is not None and type(dataset) is module.Dataset
+    module = sys.modules.get(_MODULE)
+    return module is not None and type(dataset) is module.Dataset and OVERRIDES[0].why_not() is None
 
 
 def as_it_is_now(table: Any) -> Any:

@@ -17,11 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..base.overrides import Bypass
 from .hugging_face import Loaded
 
 _MODULE = "transformers.data.data_collator"
 _COLLATORS = ("DataCollatorWithPadding", "DataCollatorForLanguageModeling")
 _TOKENIZERS = "transformers.tokenization_utils_base"
+OVERRIDES = (
+    Bypass(_TOKENIZERS, f"{_TOKENIZERS}:PreTrainedTokenizerBase", "pad", "batches are padded from Arrow's memory"),
+)
 
 
 class Features(list[Any]):
@@ -110,7 +114,7 @@ def _state(tokenizer: Any) -> tuple[Any, ...]:
 
 def _inherits_pad(tokenizer: Any) -> bool:
     base = getattr(sys.modules.get(_TOKENIZERS), "PreTrainedTokenizerBase", None)
-    if base is None or not isinstance(tokenizer, base):
+    if base is None or not isinstance(tokenizer, base) or OVERRIDES[0].why_not() is not None:
         return False
     held = vars(tokenizer)
     # A pad that is there may be the one that another thread has put there.

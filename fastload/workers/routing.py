@@ -5,8 +5,8 @@ neither read nor written, so the main thread can draw from them meanwhile.
 
 NOTE [Routing]: ``random`` and ``numpy.random`` each have one hidden object, whose methods are their functions. While
 worker threads run, another object takes its place and its methods theirs, under all names by which modules hold them
-(see base/exchanged_names.py): they call the thread's generator in a worker thread, and the hidden object's method
-elsewhere, 0.2 µs slower. torch has a mode for each thread instead, and only its functions that seed are exchanged (see
+(:data:`OVERRIDES`): they call the thread's generator in a worker thread, and the hidden object's method elsewhere,
+0.2 µs slower. torch has a mode for each thread instead, and only its functions that seed are replaced (see
 torch_routing.py). When the last worker thread ends, all of this is undone. What a dataset holds in another way than by
 a module's name is found by :func:`_check`.
 
@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import os
 import random
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,11 +31,10 @@ import numpy as np
 import torch
 
 from ..base import compat_features, overrides, reachable
-from ..base.exchanged_names import ExchangedNames
+from ..base.overrides import Override
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
-from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
-from ..keys.library_transforms import copies_for_thread, warn_of_shared_transforms
+from ..keys.library_transforms import copies_for_thread, warn_of_what_threads_share
 from . import torch_routing
 from .samples import Job
 from .torch_routing import ActiveGenerator, TorchRouting
@@ -99,7 +100,7 @@ class ThreadGenerators:
 
     @contextmanager
     def active(self, *, scripted: bool = False) -> Iterator[None]:
-        """Let this thread draw from these generators, while :data:`names` are exchanged.
+        """Let this thread draw from these generators, while :data:`OVERRIDES` are installed.
 
         ``scripted``: the dataset calls TorchScript, whose draws are only seen as single operators.
         """
@@ -131,7 +132,7 @@ class NoSeeder:
 
 def job_of_thread(job: Job) -> Job:
     """Return a job for one thread: what libraries draw from is its own, as far as it can be copied."""
-    dataset, collate_fn = copies_for_thread(job.dataset, collate_fn_for_thread(job.collate_fn))
+    dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
     return dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
 
 
@@ -139,7 +140,7 @@ def check(job: Job) -> None:
     """Look at a job before threads that draw do it. Warns of what they would share though it is seeded for each sample.
 
     Raises:
-        ConfigError: nothing may be exchanged, so they would share the process's generators.
+        ConfigError: nothing may be replaced, so they would share the process's generators.
     """
     if not overrides.ON:
         raise ConfigError(
@@ -148,8 +149,7 @@ def check(job: Job) -> None:
             f"{overrides.VARIABLE}, or use worker processes of one thread each (worker_method='multiprocessing', "
             "worker_threads=1)"
         )
-    warn_of_shared_transforms(job.dataset, job.collate_fn)
-    warn_of_shared_collators(job.collate_fn)
+    warn_of_what_threads_share(job.dataset, job.collate_fn)
 
 
 def _deactivate() -> None:
@@ -194,17 +194,13 @@ class _RoutedRandomState(np.random.RandomState):
         return (_active_numpy.generator or _rand).__reduce__()
 
 
-def _pairs(hidden: Any, kind: Any, active: ActiveGenerator, *modules: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the hidden object of modules and what is bound to it there, each with what takes its place."""
+def _routed(hidden: Any, kind: Any, active: ActiveGenerator) -> Any:
+    """Return what takes the place of a hidden object."""
     for name in dir(kind):
         original = getattr(kind.__base__, name, None)
         if not name.startswith("_") and name not in vars(kind) and callable(original):
             setattr(kind, name, _routed_method(name, original, hidden, active))
-    other = kind.__new__(kind)  # its constructor would seed
-    yield hidden, other
-    for value in [value for module in modules for value in vars(module).values()]:
-        if value is not hidden and _owner_of(value) is hidden:
-            yield value, getattr(other, value.__name__)
+    return kind.__new__(kind)  # its constructor would seed
 
 
 def _owner_of(thing: Any) -> object:
@@ -212,17 +208,82 @@ def _owner_of(thing: Any) -> object:
     return thing.__self__ if type(thing) in (types.MethodType, types.BuiltinMethodType) else thing
 
 
-_of_random = list(_pairs(_inst, _RoutedRandom, _active_random, random))
-_of_numpy = list(_pairs(_rand, _RoutedRandomState, _active_numpy, np.random, np.random.mtrand))
-_routed_rand: Any = _of_numpy[0][1]
-names = ExchangedNames(
-    lambda: [*_of_random, *_of_numpy, *torch_routing.seeding_functions(), compat_features.WORKER_INFO]
+_routed_inst, _routed_rand = (
+    _routed(_inst, _RoutedRandom, _active_random),
+    _routed(_rand, _RoutedRandomState, _active_numpy),
 )
-"""Of all that is another in worker threads."""
+_PURPOSE = "worker threads draw from generators of their own"
+
+
+class _OfHidden(Override):
+    """A hidden object, or a function that is bound to it."""
+
+    def is_original(self, found: Any) -> bool:
+        """Whether it is."""
+        return _owner_of(found) is _inst or _owner_of(found) is _rand
+
+    def stand_in(self, original: Any) -> Any:
+        """Return the same of the object that takes the hidden one's place."""
+        other = _routed_inst if _owner_of(original) is _inst else _routed_rand
+        return getattr(other, self.name) if _owner_of(original) is not original else other
+
+
+def _overrides() -> Iterator[Override]:
+    options: Any = {"where": overrides.THREADS, "everywhere": True}
+    for module, hidden in ((random, _inst), (np.random, _rand), (np.random.mtrand, _rand)):
+        for name in [name for name, value in vars(module).items() if _owner_of(value) is hidden]:
+            if module is not np.random.mtrand or not hasattr(np.random, name):
+                yield _OfHidden(module.__name__, module.__name__, name, _PURPOSE, **options)
+    yield from torch_routing.seeding_overrides(_PURPOSE, **options)
+    yield compat_features.worker_info_override(_PURPOSE, **options)
+
+
+OVERRIDES = tuple(_overrides())
+
+
+class _Names:
+    """Counts the worker threads that need :data:`OVERRIDES`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._needed = 0
+
+    def install(self, number: int = 1) -> None:
+        """Install them, for ``number`` threads more, each of which needs one call of :meth:`uninstall`."""
+        with self._locked():
+            overrides.install_all(OVERRIDES)
+            self._needed += number
+
+    def uninstall(self, number: int = 1) -> None:
+        """Undo them, if nobody needs them any more."""
+        with self._locked():
+            self._needed -= number
+            if self._needed == 0:
+                for one in OVERRIDES:
+                    one.undo()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock, without garbage collections: one may close a pool, whose threads wait for the lock."""
+        with self._lock:
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                yield
+            finally:
+                if collects:
+                    gc.enable()
+
+    def after_fork(self) -> None:
+        """Make a new lock, since another thread may have held the old one."""
+        self._lock = threading.Lock()
+
+
+names = _Names()
 
 
 def install(number: int, **roots: object) -> bool:
-    """Exchange :data:`names` for worker threads, each of which is to call ``names.uninstall()`` at its end.
+    """Install :data:`OVERRIDES` for worker threads, each of which is to call ``names.uninstall()`` at its end.
 
     Args:
         number: of threads.
@@ -232,8 +293,8 @@ def install(number: int, **roots: object) -> bool:
         Whether TorchScript functions or modules can be reached from these objects.
 
     Raises:
-        ConfigError: they hold what is exchanged as a default argument, an attribute, or in another way than by a name.
-            Then nothing is exchanged.
+        ConfigError: they hold what is replaced as a default argument, an attribute, or in another way than by a name.
+            Then nothing is replaced.
     """
     names.install(number)
     try:
@@ -245,17 +306,19 @@ def install(number: int, **roots: object) -> bool:
 
 def _check(roots: dict[str, object]) -> bool:
     scripted = torch.jit.ScriptFunction, torch.jit.ScriptModule
+    replaced = {id(_owner_of(one.original)) for one in OVERRIDES if one.is_installed}
+    others = {id(_owner_of(one.own)) for one in OVERRIDES if one.is_installed}
 
     def is_found(thing: object) -> bool:
-        owner = _owner_of(thing)
+        owner = id(_owner_of(thing))
         # What is in another's place is found too, so that the search does not look into it.
-        return owner in names or names.is_other(owner) or isinstance(thing, scripted)
+        return owner in replaced or owner in others or isinstance(thing, scripted)
 
     found = [
         (one.path(root), one.thing) for root in roots for one in reachable.find(roots[root], is_found, inside=False)
     ]
     for path, thing in found:
-        if _owner_of(thing) in names:
+        if id(_owner_of(thing)) in replaced:
             name = _name_of(thing)
             raise ConfigError(
                 f"{path} holds {name}, which worker threads would share with the process; by the name {name} they have "
@@ -266,7 +329,7 @@ def _check(roots: dict[str, object]) -> bool:
 
 
 def _name_of(thing: Any) -> str:
-    """Return the public name of what is exchanged."""
+    """Return the public name of what is replaced."""
     if thing is _inst or thing is _rand:
         return "random" if thing is _inst else "numpy.random"
     owner = _owner_of(thing)
@@ -275,13 +338,9 @@ def _name_of(thing: Any) -> str:
     return f"{thing.__module__.partition('._')[0]}.{thing.__name__}"
 
 
-def exchanged() -> list[str]:
-    """Return the public names of all that is exchanged."""
-    return sorted({_name_of(first) for first, _ in [*_of_random, *_of_numpy, *torch_routing.seeding_functions()]})
-
-
 def _after_fork() -> None:
     """Let a child that a worker thread has forked draw from the process's generators, which are its own."""
+    names.after_fork()
     if _active_random.generator is not None:
         _deactivate()
 

@@ -141,7 +141,7 @@ class SampleThreads:
         self._all_taken = False
         self._counting = threading.Lock()
         self._ends: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        # Names stay exchanged for the life of the process.
+        # Names stay replaced for the life of the process.
         self._routed = job.seed is not None
         self._scripted = self._routed and routing.install(1, dataset=job.dataset, collate_fn=job.collate_fn)
 

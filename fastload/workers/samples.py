@@ -70,7 +70,7 @@ class Job:
     streams: bool = False
     """Whether samples have torch's random streams, so that each is made once, in its turn, also if nobody wants it."""
     compared: Mapping[Any, bool] = field(default_factory=dict)
-    """What :func:`warm_late_decoding` returned."""
+    """The comparisons that its process has made: :data:`fastload.base.overrides.results`."""
     rng_seed: int = 0
     """Seed of the keys of ``fastload.rng()``, also where samples have torch's random streams."""
     rng_stream: tuple[int, int] = (0, 0)
@@ -112,7 +112,7 @@ class SampleLoader:
         if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
             from ..late import LateSamples
 
-            self._late = LateSamples(self.job.cache, self.job.compared)
+            self._late = LateSamples(self.job.cache)
         return _NO_CONTEXT if self._late is None else self._late
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
@@ -253,13 +253,12 @@ class SampleLoader:
             self.seed_generators(keys_of(self.job.seed, epoch, SAMPLE).key(sample_id))
 
 
-def warm_late_decoding(*, for_processes: bool) -> Mapping[Any, bool]:
-    """Do before workers start what late decoding needs; return what those that are not forked need of it."""
-    if sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
-        return {}
-    from ..late import LateSamples
+def warm_late_decoding(*, for_processes: bool) -> None:
+    """Do before workers start what late decoding needs."""
+    if not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
+        from ..late import LateSamples
 
-    return LateSamples.warm(for_processes=for_processes)
+        LateSamples.warm(for_processes=for_processes)
 
 
 def stopped(dataset: object) -> DatasetError:

@@ -33,6 +33,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..base.overrides import Override, is_written_in
 from ..errors import DatasetError
 
 # How a function is called: as it is, with a generator, or under the dispatch mode.
@@ -261,22 +262,26 @@ _SEEDING: dict[str, Callable[..., Any]] = {
 }
 
 
-def seeding_functions() -> Iterator[tuple[Any, Any]]:
-    """Yield ``torch.manual_seed`` and related functions, each with what takes its place.
+class SeedingOverride(Override):
+    """``torch.manual_seed`` or a related function: it acts on the generator in :data:`active`, where there is one."""
 
-    It acts on the generator in :data:`active`, where there is one.
-    """
+    def is_original(self, found: Any) -> bool:
+        """Whether it is torch's, which makes one of them a context manager."""
+        return is_written_in(found, "torch", "contextlib")
+
+    def stand_in(self, original: Any) -> Any:
+        """Return what asks for the generator."""
+
+        @functools.wraps(original)
+        def seeding(*args: Any, **kwargs: Any) -> Any:
+            generator = active.generator
+            return original(*args, **kwargs) if generator is None else _SEEDING[self.name](generator, *args, **kwargs)
+
+        return seeding
+
+
+def seeding_overrides(*options: Any, **named: Any) -> Iterator[Override]:
+    """Yield the overrides of the functions that seed, with these further arguments."""
     for module in (torch.random, torch):  # torch's compiler puts a function of its own into torch
-        for name in vars(module).keys() & _SEEDING.keys():
-            original = getattr(module, name)
-            yield original, _seeding(name, original)
-
-
-@functools.cache
-def _seeding(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def seeding(*args: Any, **kwargs: Any) -> Any:
-        generator = active.generator
-        return original(*args, **kwargs) if generator is None else _SEEDING[name](generator, *args, **kwargs)
-
-    return seeding
+        for name in sorted(vars(module).keys() & _SEEDING.keys()):
+            yield SeedingOverride(module.__name__, module.__name__, name, *options, **named)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch._utils import ExceptionWrapper
 
-from ..base import compat
+from ..base import compat, overrides
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import Layout, WriteRows
 from ..buffers.packing import join, pack
@@ -186,6 +186,7 @@ def _live(
     where = f"in DataLoader worker process {worker_id}"
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
+        overrides.results.update(job.compared)
         control = None if memory is None else Control(memory, job.num_workers * job.worker_threads)
         if job.worker_threads > 1:
             become_worker(job, worker_id)

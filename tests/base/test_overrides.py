@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import random
 import subprocess
 import sys
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy.random
 import pytest
 import torch
 
+import fastload
 from fastload.base import overrides
-from fastload.base.overrides import Override
+from fastload.base.overrides import Bypass, Override
 
 LIBRARY = """
 import torch
@@ -134,12 +140,11 @@ def test_workers_take_what_their_parent_has_compared(library, monkeypatch):
     monkeypatch.setattr(library, "OVERRIDES", (override,), raising=False)
     monkeypatch.setattr(overrides, "MODULES", {"made_library": ("made_library",), "not_imported": ("none",)})
     monkeypatch.setattr(overrides, "_waiting", dict(overrides.MODULES))
-    known = dict(overrides.compare_usual())
-    assert known == {("made_library.doubled",): True}
-    monkeypatch.setattr(overrides, "results", {})
+    overrides.compare_usual()
+    assert overrides.results == {("made_library.doubled",): True}
     override.compare = None  # type: ignore[assignment]
     for _ in range(2):
-        overrides.install(known)
+        overrides.install()
         assert library.doubled(torch.ones(1)).item() == 2
     assert list(overrides._waiting) == ["not_imported"]
     assert list(overrides.in_words()) == []
@@ -149,8 +154,139 @@ def test_workers_take_what_their_parent_has_compared(library, monkeypatch):
 
 def test_every_entry_says_what_for_and_no_name_is_replaced_twice():
     found = [one for _, one in overrides.table()]
-    assert len({one.path for one in found}) == len(found) > 25
     assert all(one.purpose and one.path for one in found)
+    replaced = [one.path for one in found if not isinstance(one, Bypass)]
+    assert len(set(replaced)) == len(replaced) > 25
+
+
+def of_the_table(kind: str = "") -> list[Any]:
+    """Return the entries of all modules but late/, whose tests have their own; ``kind``: ":", those of classes."""
+    entries = [one for module, one in overrides.table() if ".late." not in module and kind in one.owner]
+    return [
+        pytest.param(one, id=one.path, marks=[] if one.library in sys.modules else pytest.mark.thorough)
+        for one in entries
+    ]
+
+
+each_entry = pytest.mark.parametrize("entry", of_the_table())
+
+
+def own(*arguments: Any, **named: Any) -> str:
+    return "own"
+
+
+@pytest.fixture
+def replace(entry: Override, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]:
+    """Puts something in the place of an entry's name; None: deletes it. Before, the library is imported."""
+    pytest.importorskip(entry.library)
+    was_installed = entry.is_installed
+    entry.undo()
+    owner, name = entry.place()
+
+    def put(value: Any) -> None:
+        if isinstance(owner, dict):
+            monkeypatch.delitem(owner, name) if value is None else monkeypatch.setitem(owner, name, value)
+        else:
+            monkeypatch.delattr(owner, name) if value is None else monkeypatch.setattr(owner, name, value)
+
+    try:
+        monkeypatch.setattr(owner, name, vars(owner)[name])
+    except (AttributeError, KeyError, TypeError):
+        if not isinstance(owner, dict):
+            pytest.skip("nobody can replace it")
+    yield put
+    monkeypatch.undo()
+    if was_installed:
+        overrides.install_all([entry])
+
+
+@each_entry
+def test_it_is_replaced_in_all_modules_and_undone(entry, replace, monkeypatch):
+    original, by_name = entry.found(), types.ModuleType("imports_by_name")
+    by_name.name = original
+    monkeypatch.setitem(sys.modules, "imports_by_name", by_name)
+    assert entry.why_not() is None
+    for _ in range(2):
+        overrides.install_all([entry])
+        overrides.install_all([entry])
+        assert entry.is_installed != isinstance(entry, Bypass)
+        assert (entry.found() is original) == isinstance(entry, Bypass)
+        assert (by_name.name is original) != entry.everywhere
+        entry.undo()
+        assert entry.found() is original
+        assert by_name.name is original
+
+
+@each_entry
+def test_what_a_user_has_put_there_before_stays_and_is_told(entry, replace):
+    given = functools.partial(own)  # in no module
+    replace(given)
+    overrides.install_all([entry])
+    if entry.always:  # ours is around it
+        assert entry.found() is not given
+        assert entry.original is given
+    else:
+        assert entry.found() is given
+        assert "it was replaced by" in entry.why_not()
+    entry.undo()
+    assert entry.found() is given
+
+
+@each_entry
+def test_what_a_user_puts_there_later_stays(entry, replace):
+    overrides.install_all([entry])
+    replace(own)
+    entry.undo()
+    assert entry.found() is own
+
+
+@each_entry
+def test_what_a_user_deletes_is_told_and_is_no_error(entry, replace):
+    owner, name = entry.place()
+    if isinstance(owner, type) and any(name in vars(base) for base in owner.__mro__[1:]):
+        pytest.skip("there is another behind it")
+    overrides.install_all([entry])
+    replace(None)
+    entry.undo()
+    overrides.install_all([entry])
+    assert not entry.is_installed
+    assert entry.why_not() == f"this version of {entry.package} has no {entry.path}"
+
+
+@pytest.mark.parametrize("entry", of_the_table(":"))
+def test_a_subclass_that_has_its_own_keeps_it(entry, replace):
+    owner, name = entry.place()
+    if not isinstance(owner, type):
+        pytest.skip("it is no method")
+    subclass: Any = type("Derived", (owner,), {name: own})
+    overrides.install_all([entry])
+    assert getattr(subclass, name) is own
+    entry.undo()
+
+
+class Replaced(torch.utils.data.Dataset[Any]):
+    """Each sample is what stands in a worker under a name that the user has replaced."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Any:
+        return random.random is own, numpy.random.rand is own, torch.manual_seed is own
+
+
+@pytest.mark.parametrize("options", [{}, {"worker_threads": 2}, {"worker_method": "thread"}], ids=str)
+def test_what_a_user_has_replaced_stays_in_workers(options, monkeypatch):
+    monkeypatch.setattr(random, "random", own)
+    monkeypatch.setattr(numpy.random, "rand", own)
+    monkeypatch.setattr(torch, "manual_seed", own)
+    collation = torch.utils.data._utils.collate.default_collate_fn_map
+    monkeypatch.setitem(collation, torch.Tensor, lambda batch, **_: f"{len(batch)} tensors")
+    loader = fastload.DataLoader(Replaced(), None, num_workers=1, seed=1, **options)
+    assert [[bool(one) for one in sample] for sample in loader] == [[True] * 3]
+    words = "random.random, numpy.random.rand, torch.manual_seed in worker threads is as it was: it was replaced by"
+    assert (words in " ".join(str(loader.explain()).split())) == bool(options)
+    loader = fastload.DataLoader([torch.ones(1)] * 2, 2, num_workers=1, **options)
+    assert list(loader) == ["2 tensors"]
 
 
 @pytest.mark.interpreter

@@ -254,7 +254,7 @@ def test_a_transform_in_a_global_variable_is_seeded_and_threads_warn_of_it(monke
     monkeypatch.setitem(globals(), "GLOBAL", pipeline())
     expected = batches(ByGlobal())
     assert batches(ByGlobal(), **WORKERS["processes"]) == expected
-    with pytest.warns(RuntimeWarning, match=r"share Albumentations transforms \(Compose\).*attributes of the dataset"):
+    with pytest.warns(RuntimeWarning, match=r"share Albumentations transforms \(Compose\).*attributes of it"):
         batches(ByGlobal(), num_workers=1, worker_method="thread")
 
 
@@ -292,7 +292,12 @@ def test_words_of_other_generators_are_not_used_again(monkeypatch):
 
 def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
     dataset = Augmented(pipeline())
-    for name in ("cv2", "albumentations", "monai"):  # the last one is there if another test has imported it
+    for name in (
+        "cv2",
+        "albumentations",
+        "monai",
+        "transformers",
+    ):  # the last two: of other tests
         monkeypatch.delitem(sys.modules, name, raising=False)
     keys = []
     LibraryGenerators(dataset, then=SimpleNamespace(seed=keys.append)).seed(bytes(16))

@@ -41,7 +41,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
 
     monkeypatch.setattr(box_crops, "_drawn", noted)
     put_back()
-    overrides.install({})
+    overrides.install()
     yield found
     put_back()
 

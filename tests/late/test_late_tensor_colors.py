@@ -97,7 +97,7 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         name = f"{one.name}, version 1" if one.library == tensor_colors._V1 else one.owner.partition(":")[2]
         monkeypatch.setattr(one, "make", noted(name, one.make))
     put_back()
-    overrides.install({})
+    overrides.install()
     yield made
     put_back()
 

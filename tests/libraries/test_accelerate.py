@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import accelerate
@@ -16,6 +16,7 @@ from kit.libraries import accelerator
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, TensorDataset
 
 import fastload
+from fastload.base import overrides
 from fastload.run import adapters
 from fastload.run.adapters import own_arguments
 
@@ -68,8 +69,8 @@ def test_a_training_loop_iterates_our_class(dataset: TensorDataset) -> None:
 def test_our_own_arguments_survive(dataset: TensorDataset, num_workers: int) -> None:
     loader = fastload.DataLoader(dataset, batch_size=4, num_workers=num_workers, timeout=0, **OWN)
     prepared = accelerator().prepare(loader)
-    assert own_arguments(loader, fastload.DataLoader) == OWN
-    assert own_arguments(prepared.base_dataloader, fastload.DataLoader) == OWN
+    assert own_arguments(loader) == OWN
+    assert own_arguments(prepared.base_dataloader) == OWN
     assert prepared.base_dataloader.prefetch_factor == loader.prefetch_factor
     assert torch.cat([labels for _, labels in prepared]).tolist() == [0, 1] * 12
 
@@ -94,7 +95,7 @@ def test_skipping_batches_keeps_our_class_and_arguments(dataset: TensorDataset) 
         inside = getattr(rest, "base_dataloader", rest)
         assert type(inside) is fastload.DataLoader
         assert inside.statistics().batches == 4
-        assert own_arguments(inside, fastload.DataLoader) == OWN
+        assert own_arguments(inside) == OWN
     assert type(running.skip_first_batches(prepared, 1).base_dataloader) is fastload.DataLoader
 
 
@@ -147,14 +148,21 @@ def test_torchs_loader_stays_torchs_unless_ours_is_installed(dataset: TensorData
         fastload.uninstall()
 
 
-def test_an_unknown_version_of_accelerate_is_told_and_left_alone() -> None:
-    unknown = ModuleType("accelerate.data_loader")
-    with pytest.warns(
-        RuntimeWarning,
-        match=r"does not support this version of accelerate .*prepare_data_loader.*fastload\.install\(\)",
-    ):
-        adapters._adapt_accelerate(unknown, fastload.DataLoader)
-    assert not hasattr(unknown, "DataLoader")
+def test_an_unknown_version_of_accelerate_is_told_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = sys.modules["accelerate.data_loader"]
+    entries = [one for one in adapters.OVERRIDES if one.library == module.__name__]
+    was_installed = [one for one in entries if one.is_installed]
+    for one in entries:
+        one.undo()
+    with monkeypatch.context() as patch:
+        patch.delattr(module, "prepare_data_loader")
+        with pytest.warns(
+            RuntimeWarning,
+            match=r"does not support this version of accelerate .*prepare_data_loader.*fastload\.install\(\)",
+        ):
+            adapters.adapt(module, fastload.DataLoader)
+        assert module.DataLoader is torch.utils.data.DataLoader
+    overrides.install_all(was_installed)
 
 
 _PREPARED = """

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from jpeg_files import SOURCES, compiler, use_level
 
 from fastload import native
+from fastload.base import overrides
 from fastload.keys import preserving, seeding
 from fastload.keys.seeding import BATCH, SAMPLE, Keys, words
 from fastload.native import generators
@@ -205,13 +206,16 @@ def test_generators_of_other_classes_are_refused(for_random, for_numpy):
 @pytest.fixture
 def unknown():
     """Forget what was found, before and after."""
-    found = generators._offsets, generators.why_not, seeding.slow_because
-    for function in found:
-        function.cache_clear()
+
+    def forget() -> None:
+        generators._offsets.cache_clear()
+        generators.why_not.cache_clear()
+        overrides.results.pop((seeding.OVERRIDES[0].path,), None)
+        seeding._known_states = None
+
+    forget()
     yield
-    for function in found:
-        function.cache_clear()
-    seeding._known_states = None
+    forget()
 
 
 @pytest.mark.parametrize("name", ["_random_offset", "_gauss_offset", "_torch_offset"])

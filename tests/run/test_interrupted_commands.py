@@ -173,31 +173,6 @@ def test_an_interrupt_raises_once_and_is_raised_again_where_it_was_lost() -> Non
     assert [signal.getsignal(number) for number in INTERRUPTS] == before
 
 
-def test_an_interrupt_is_not_lost_where_python_forgets_what_is_raised(capfd: pytest.CaptureFixture[str]) -> None:
-    from fastload.base.interrupts import Interrupted, signals_raised
-
-    class Finalized:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGTERM)
-
-    sending = [True]
-    os.register_at_fork(after_in_parent=lambda: sending and signal.raise_signal(sending.pop() and signal.SIGTERM))
-
-    children = []
-
-    def fork() -> None:
-        children.append(os.fork())
-        if not children[-1]:
-            os._exit(0)
-
-    for act in (fork, Finalized):
-        with signals_raised(), pytest.raises(Interrupted):
-            act()
-            time.sleep(SOON_S)
-    os.waitpid(children[0], 0)
-    assert capfd.readouterr().err == ""
-
-
 def test_a_result_file_lets_the_first_one_act_and_is_gone_with_its_owner() -> None:
     from fastload.run.result_file import has_begun, may_act, read_result, result_file, write_result
 
