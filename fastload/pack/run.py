@@ -7,16 +7,16 @@ import errno
 import json
 import os
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import PIL
 
 from ..base.terminal_bar import TerminalBar
-from ..cache.record_file import INDEX, OtherFormatError, RecordFile, open_files
+from ..cache.record_file import OtherFormatError, RecordFile, open_files
 from ..errors import ConfigError, PackError
 from ..native.jpeg import is_record
 from .description import FILE, NAMES, Description, PackOptions, read_description
@@ -24,6 +24,7 @@ from .encoding import encode
 from .listing import Listing, list_images, refuse_pipe
 
 _SHOWN = 20
+_AT_ONCE = 32  # images for each thread, in memory
 Failures = list[tuple[str, str]]
 """(name, reason) of files that cannot be packed."""
 
@@ -113,7 +114,7 @@ def pack(
                 if isinstance(made, str):
                     failures.append((listing.names[number], made))
                 else:
-                    files.append(plan.key(number), made)
+                    _append(files, plan.key(number), made)
                     stored[number] = is_record(made)
                 progress.advance()
         if failures and on_error == "raise":
@@ -161,16 +162,20 @@ def _begun(folder: str, plan: Description) -> RecordFile:
         raise PackError(f"{folder} is not empty, and not a pack: it has {min(names)!r}; pack to another folder")
     else:
         plan.write(folder)
-    files = open_files(folder, os.O_RDWR | os.O_CREAT)
     try:
-        files.begin()
-    except OtherFormatError:
-        files.close()
+        files = open_files(folder, create=True)
+    except OtherFormatError as error:
         raise PackError(
-            f"{os.path.join(folder, INDEX)} is damaged; remove {folder}, and pack the images again"
+            f"{os.path.join(folder, str(error))} is damaged; remove {folder}, and pack the images again"
         ) from None
     files.cut()
     return files
+
+
+def _append(files: RecordFile, key: tuple[int, int, int], data: bytes) -> None:
+    line = files.write(key, data)
+    assert line is not None  # without a limit there is always room
+    files.add(line)
 
 
 def _stored(files: RecordFile, plan: Description, progress: TerminalBar) -> dict[int, bool]:
@@ -205,17 +210,9 @@ def _made(
     if workers == 1:
         yield from map(make, left)
         return
-    executor = ThreadPoolExecutor(workers)  # nearly all of it is done without the interpreter's lock
-    under_way: deque[Future[bytes | str]] = deque()
-    try:
-        for number in left:
-            under_way.append(executor.submit(make, number))
-            if len(under_way) > 4 * workers:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    finally:
-        executor.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(workers) as executor:  # nearly all of it is done without the interpreter's lock
+        for first in range(0, len(left), _AT_ONCE * workers):
+            yield from executor.map(make, left[first : first + _AT_ONCE * workers])
 
 
 def _finished(
@@ -226,7 +223,7 @@ def _finished(
     names = json.dumps([listing.names[number] for number in numbers]).encode()
     _, *place = plan.places(files)[-1].tolist()
     if bytes(files.read(*place) or b"") != names:
-        files.append(plan.key(NAMES), names)
+        _append(files, plan.key(NAMES), names)
     files.flush()
     labels = Counter(listing.labels[number] for number in numbers)
     description = replace(

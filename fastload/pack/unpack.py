@@ -11,7 +11,7 @@ from ..base.terminal_bar import TerminalBar
 from ..errors import PackError
 from .dataset import PackedImages
 from .description import OLD_FORMAT, format_of
-from .old_format import OldPack
+from .old_format import read_old
 from .records import Data, file_of
 from .run import locked
 
@@ -49,9 +49,9 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     """
     source, destination = os.fspath(source), os.fspath(destination)
     stored: Iterator[tuple[str, str, Data]]
-    if format_of(source)[0] == OLD_FORMAT:
-        old = OldPack(source)
-        classes, total, raw, stored = old.classes, old.num_images, old.raw, old.stored()
+    kind, found = format_of(source)
+    if kind == OLD_FORMAT:
+        classes, total, raw, stored = read_old(source, found)
     else:
         images = PackedImages(source)
         classes, total, raw = images.classes, len(images), images.raw
