@@ -77,13 +77,7 @@ class Found(NamedTuple):
 
 
 class Records:
-    """The records in a store. It pickles as the store does.
-
-    Args:
-        store: where they are.
-        folder: of a store on a disk.
-        num_ranks: how many ranks of this machine share it, in memory.
-    """
+    """The records in a store, which may be in a folder. ``num_ranks``: how many of this machine share the memory."""
 
     def __init__(self, store: Store, folder: str | None = None, num_ranks: int = 1) -> None:
         self.store = store
@@ -103,9 +97,7 @@ class Records:
         return has_room
 
     def keep(self, key: Key, data: bytes, size: tuple[int, int], is_grey: bool, position: int) -> memoryview | None:
-        """Make the record of a JPEG file, and keep it; return it. None: it has none, or there is no room or memory.
-
-        That is noted then.
+        """Make the record of a JPEG file, and keep it; return it. None, and noted: it has none, or there is no room.
 
         Args:
             key: of the file, the same before and after it was read.
@@ -150,13 +142,7 @@ class Records:
         return key is not None and self.store.ask_for(key)
 
     def read(self, file: io.FileIO, key: Key) -> bytes | memoryview:
-        """Read an open file that was not kept, and keep its record if it has one; return that, or else the file.
-
-        ``key``: of the file, before it is read.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Read an open file of an unknown key, and keep its record if it has one; return that, or else the file."""
         data = file.readall()
         size = jpeg.read_size(data)
         if size.status is not Status.DONE:

@@ -78,16 +78,13 @@ def _check_here(asked: Asked) -> None:
 
 
 def checked(cache: Any, cache_size: Any, why_none: str | None, defaults: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the arguments that a loader goes on with.
+    """Return the arguments that a loader goes on with. Raises ConfigError: as :func:`check`; or it can have no cache.
 
     Args:
-        cache: as given to the loader, or by default.
-        cache_size: likewise.
+        cache: as given to the loader, or by default; so is ``cache_size``.
+        cache_size: see there.
         why_none: why the loader can have no cache; None: it can.
         defaults: those that were changed for a script. They are for the loaders that can have them.
-
-    Raises:
-        ConfigError: as :func:`check`; or the loader can have no cache.
     """
     if why_none is not None and cache is not None and cache is defaults.get("cache"):
         cache = None

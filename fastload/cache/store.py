@@ -7,6 +7,7 @@ key is not found there that another process may have added. Linux only.
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import hashlib
 import io
@@ -51,13 +52,9 @@ def call(name: str, result: Any, *arguments: Any) -> Any:
 
 
 def key_of_file(file: int) -> Key | None:
-    """Return the key of an open file: of device, inode, size and times of change.
+    """Return the key of an open file, by its descriptor: of device, inode, size and times of change.
 
-    Args:
-        file: its descriptor.
-
-    Returns:
-        None for what is no plain file, and for one that has changed within the last two seconds.
+    None for what is no plain file, and for one that has changed within the last two seconds.
     """
     key = _FileWords()
     made = call("key", _INT, _INT, ctypes.c_int64, _POINTER, _POINTER)
@@ -70,10 +67,7 @@ def device_of(key: Key) -> int | None:
 
 
 def key_of_bytes(data: Any, behind: bytes = b"") -> Key:
-    """Return the key of a file's bytes: their SHA-256, cut to 24 bytes.
-
-    ``behind``: what else is to be the same.
-    """
+    """Return the key of a file's bytes, and of what else is to be the same: their SHA-256, cut to 24 bytes."""
     hashed = hashlib.sha256(data)
     hashed.update(behind)
     key = _Three.from_buffer_copy(hashed.digest()[:24])
@@ -142,22 +136,16 @@ class Table:
     """
 
     def __init__(self, file: int) -> None:
-        import fcntl  # which Windows does not have
-
         self.file = file
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            os.ftruncate(file, _TABLE_BYTES)
-            self._map = mmap.mmap(file, _TABLE_BYTES)
-            self._map.madvise(NO_DUMP)
-            self._view = memoryview(self._map).toreadonly()
-            address = int(np.frombuffer(self._view, dtype=np.uint8).ctypes.data)
-            self.where = _Three(address, _TABLE_BYTES, file)
-            """For ``cache.c``: ``struct where``."""
-            if not call("begin", _INT, _POINTER)(self.where):
-                raise OSError("there is no memory")
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
+        os.ftruncate(file, _TABLE_BYTES)
+        self._map = mmap.mmap(file, _TABLE_BYTES)
+        self._map.madvise(NO_DUMP)
+        self._view = memoryview(self._map).toreadonly()
+        address = int(np.frombuffer(self._view, dtype=np.uint8).ctypes.data)
+        self.where = _Three(address, _TABLE_BYTES, file)
+        """For ``cache.c``: ``struct where``."""
+        if not call("begin", _INT, _POINTER)(self.where):
+            raise OSError(errno.ENOMEM, "the system has no memory for a table")
         self._find = call("find", _LONG, _POINTER, _POINTER)
 
     def __reduce__(self) -> Any:
@@ -172,10 +160,13 @@ class Table:
         at = self._find(self.where, key)
         return _VALUE.unpack_from(self._view, at) if at else None
 
-    def put(self, lines: Lines, all_count: bool) -> None:
-        """Put lines of an index in; those count that name records, and not files: all, or as their keys say."""
+    def put(self, lines: Lines, all_count: bool) -> bool:
+        """Put lines of an index in, and return whether there was room.
+
+        Those count that name records, and not files: all, or as their keys say.
+        """
         put = call("list", _LONG, _POINTER, _POINTER, _LONG, _INT)
-        put(self.where, lines.ctypes.data, len(lines), all_count)
+        return bool(put(self.where, lines.ctypes.data, len(lines), all_count) == len(lines))
 
     def note_full(self, is_short: bool) -> None:
         """Note that a record has found no room; ``is_short``: since the host, or its disk, has none."""
@@ -252,8 +243,7 @@ class Store:
         place = self._place_of(key)
         if place is None or not place[1]:
             return False
-        if not self.files.in_memory:
-            self.files.ask_for(*place[:2])
+        self.files.ask_for(*place[:2])
         return True
 
     def has_room(self, num_bytes: int) -> bool:
@@ -278,7 +268,8 @@ class Store:
             if line is None:
                 self.table.note_full(is_short=False)
                 return False
-            self.table.put(line, all_count=True)  # before others learn of it, who would not count it
+            if not self.table.put(line, all_count=True):  # before others learn of it, who would not count it
+                raise OSError(errno.ENOMEM, "the system has no memory for a table")
             self.files.add(line)
         except OSError:
             self.table.note_full(is_short=True)

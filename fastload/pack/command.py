@@ -69,15 +69,17 @@ def pack(options: argparse.Namespace) -> int:
         print(f"fastload pack: left out {name}: {reason}", file=sys.stderr)
     description = done.description
     before = f" ({done.num_before:,} were stored before)" if done.num_before else ""
-    if done.num_without_coefficients:
+    num_others = done.num_images - (description.num_records or 0)
+    if options.coefficients and num_others:
         print(
-            f"{done.num_without_coefficients:,} of {done.num_images:,} images are no baseline JPEG files of one scan: "
-            "they are stored as they are"
+            f"{num_others:,} of {done.num_images:,} images are no baseline JPEG files of one scan: they are stored as "
+            "they are"
         )
-    share = done.num_bytes / max(1, description.source["bytes"])
+    num_bytes = sum((description.files or {}).values())
+    share = num_bytes / max(1, description.source["bytes"])
     print(
         f"{done.num_images:,} images of {len(description.classes):,} classes in {_printable(options)}{before}, "
-        f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
+        f"{num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
     )
     return 0
 

@@ -6,12 +6,13 @@ import contextlib
 import errno
 import json
 import os
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from dataclasses import asdict, replace
+from typing import Literal, NamedTuple
 
 import PIL
 
@@ -23,14 +24,16 @@ from .description import FILE, NAMES, Description, PackOptions, read_description
 from .encoding import encode
 from .listing import Listing, list_images, refuse_pipe
 
+if sys.platform != "win32":
+    import fcntl
+
 _SHOWN = 20
 _AT_ONCE = 32  # images for each thread, in memory
 Failures = list[tuple[str, str]]
 """(name, reason) of files that cannot be packed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class Packed(NamedTuple):
     """The result of :func:`pack`."""
 
     description: Description
@@ -39,17 +42,6 @@ class Packed:
     num_before: int
     """How many of them were stored before."""
     skipped: Failures
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of all files."""
-        return sum((self.description.files or {}).values())
-
-    @property
-    def num_without_coefficients(self) -> int:
-        """How many images have no record, though coefficients were asked for."""
-        description = self.description
-        return self.num_images - (description.num_records or 0) if description.options["coefficients"] else 0
 
 
 def pack(
@@ -70,9 +62,6 @@ def pack(
         on_error: for files that cannot be decoded: ``"raise"`` an error that lists them, after all files were tried;
             ``"skip"`` them.
 
-    Returns:
-        What was done.
-
     Raises:
         PackError: ``source`` is not such a folder; ``destination`` is not empty, or another pack; files cannot be
             decoded; for coefficients the native library is not installed.
@@ -91,7 +80,7 @@ def pack(
     listing = list_images(source)
     plan = Description(
         options=asdict(options),
-        source={"images": len(listing.names), "bytes": listing.num_bytes, "digest": listing.digest},
+        source=listing.source,
         made_by={"Pillow": PIL.__version__},
         classes=listing.classes,
     )
@@ -125,14 +114,8 @@ def pack(
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Lock a folder that is written to, where the system has locks.
-
-    Raises:
-        PackError: another process has locked it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    """Lock a folder that is written to, where the system has locks. Raises PackError: another process has locked it."""
+    if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -150,11 +133,7 @@ def locked(folder: str) -> Iterator[None]:
 
 
 def _begun(folder: str, plan: Description) -> RecordFile:
-    """Return the files of a pack, which are made if it is new.
-
-    Raises:
-        PackError: the folder contains something else.
-    """
+    """Return the files of a pack, which are made if it is new. Raises PackError: the folder contains something else."""
     names = set(os.listdir(folder)) - {f"{FILE}.tmp"}  # left by a run that was killed
     if FILE in names:
         plan.check_same(read_description(folder), folder)

@@ -140,8 +140,7 @@ static uint64_t take(const struct where *where, uint64_t length)
     return place;
 }
 
-/* Begins a cache in memory that is all zero; one that has begun stays as it is. Returns whether there is room. For one
- * process at a time. */
+/* Begins a cache in memory that is all zero; one that has begun stays as it is. Returns whether there is room. */
 FASTLOAD_EXPORT int fastload_cache_begin(const struct where *where)
 {
     const uint64_t first = sizeof(struct cache), table = num_slots(0) * sizeof(struct slot);
@@ -149,11 +148,16 @@ FASTLOAD_EXPORT int fastload_cache_begin(const struct where *where)
     if (where->size < first + table || fallocate((int)where->file, 0, 0, (off_t)first))
         return 0;
 #endif
-    if (atomic_load(&cache_at(where)->tables[0]))
+    struct cache *cache = cache_at(where);
+    uint64_t none = 0; /* where another process is faster, its table is used, and this memory is lost */
+    atomic_compare_exchange_strong(&cache->next, &none, first);
+    if (atomic_load(&cache->tables[0]))
         return 1;
-    atomic_store(&cache_at(where)->next, first);
-    atomic_store(&cache_at(where)->tables[0], take(where, table));
-    return cache_at(where)->tables[0] != 0;
+    const uint64_t place = take(where, table);
+    none = 0;
+    if (place)
+        atomic_compare_exchange_strong(&cache->tables[0], &none, place);
+    return atomic_load(&cache->tables[0]) != 0;
 }
 
 /* The newest table, with room for another entry; -1: there is no memory for one. */
