@@ -1,4 +1,4 @@
-"""Records in a folder: a file of their bytes, and an index that says where they lie. Caches on a disk, and packs.
+"""Records in two files: one of their bytes, and an index that says where they lie. Caches and packs.
 
 ::
 
@@ -6,8 +6,8 @@
     index    header line line line ...        a line: key, place, length, checksum
 
 Both files only grow. A record is written before its line, and lines stand at multiples of their size; so a process that
-is killed loses the record that it was writing, and nothing else. Nothing that the files say is believed: a record is
-read into memory of the process, and is used if it is there and its checksum is right.
+is killed loses the record that it was writing, and nothing else. Nothing that files in a folder say is believed: a
+record is used if it is there and its checksum is right. Memory files have no path, so no other program changes them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import functools
 import mmap
 import os
 import stat
+import sys
 import threading
 import time
 import zlib
@@ -51,6 +52,8 @@ _BUFFER_STEP, _LARGEST_BUFFER = 1 << 16, 4 << 20
 _MOST_BUFFERS = 64
 _WAIT_S = 5.0  # for another process that adds to the files, which takes microseconds
 _RETRY_S = 0.0005
+NO_DUMP = 16
+"""Linux' MADV_DONTDUMP: a core file is none the better for it."""
 
 
 class OtherFormatError(Exception):
@@ -106,18 +109,23 @@ def line_of(key: Any, place: int, length: int, checksum: int) -> Lines:
 
 
 class RecordFile:
-    """The two files of a folder, as :func:`open_files` opens them.
+    """The two files. Threads and forked processes may share it; it pickles into a process that is being spawned.
 
-    Threads and forked processes may share it; it pickles into a process that is being spawned.
+    Args:
+        records: the descriptor of one; it belongs to this object then.
+        index: that of the other.
+        in_memory: they are memory files.
     """
 
-    def __init__(self, records: int, index: int) -> None:
+    def __init__(self, records: int, index: int, in_memory: bool = False) -> None:
         self._files = [records, index]
+        self.in_memory = in_memory
         self._size = 0
+        self._view = memoryview(b"")
         self._forget_lock()
 
     def __reduce__(self) -> Any:
-        return _duplicated, tuple(map(DupFd, self._files))
+        return _duplicated, (*map(DupFd, self._files), self.in_memory)
 
     def close(self, close: Callable[[int], None] = os.close) -> None:
         """Close the files."""
@@ -128,22 +136,10 @@ class RecordFile:
     __del__ = close
 
     def begin(self) -> None:
-        """Write the header, where it is not there or its writer was killed; and check it.
-
-        Raises:
-            OSError: it cannot be written.
-            OtherFormatError: it is of another format.
-        """
+        """Write the header, where it is not there or its writer was killed. Raises OSError: it cannot be written."""
         with self._locked():
             if os.fstat(self._files[1]).st_size < len(HEADER):
                 _write(self._files[1], HEADER, 0)
-                os.fsync(self._files[1])
-        self.check()
-
-    def check(self) -> None:
-        """Check the header. Raises OtherFormatError: it is of another format, or damaged."""
-        if _read(self._files[1], len(HEADER), 0) != HEADER:
-            raise OtherFormatError(INDEX)
 
     def room(self) -> os.statvfs_result:
         """Return how much room the disk has."""
@@ -158,7 +154,7 @@ class RecordFile:
         return sum(self.sizes().values())
 
     def read(self, place: int, length: int, checksum: int) -> memoryview | None:
-        """Return a record, in memory of the process; None where it is not there any more, or has changed.
+        """Return a record, in memory of its own; None where it is not there any more, or has changed.
 
         Raises:
             OSError: it cannot be read.
@@ -172,16 +168,25 @@ class RecordFile:
         is_whole = _read_into(self._files[0], data, place) == length and checksum_of(data) == checksum
         return data.toreadonly() if is_whole else None
 
-    def map(self) -> mmap.mmap:
-        """Return the records mapped, read-only, for files that nobody writes to.
+    def view(self, place: int, length: int) -> memoryview | None:
+        """Return a record, mapped, and not compared with its checksum; None where it is not there any more.
+
+        For files that nobody writes to or cuts there: that would change the view, or end the process with SIGBUS.
 
         Raises:
-            OSError: they cannot be mapped.
+            OSError: the file cannot be mapped.
         """
-        try:
-            return mmap.mmap(self._files[0], 0, access=mmap.ACCESS_READ)
-        except ValueError as error:
-            raise OSError(errno.EINVAL, f"{RECORDS} is empty") from error
+        view, end = self._view, place + length
+        if end > len(view) or not self.in_memory:
+            size = os.fstat(self._files[0]).st_size
+            if end > size:
+                return None
+            if end > len(view):  # views of an older map keep it
+                made = mmap.mmap(self._files[0], size, access=mmap.ACCESS_READ)
+                if self.in_memory:
+                    made.madvise(NO_DUMP)
+                view = self._view = memoryview(made)
+        return view[place:end]
 
     def ask_for(self, place: int, length: int) -> None:
         """Ask the system to read a record ahead, where it takes advice."""
@@ -194,17 +199,15 @@ class RecordFile:
         end = os.fstat(self._files[1]).st_size // LINE.itemsize - 1  # without the header
         while first < end:
             length = min(end - first, _LINES_A_READ) * LINE.itemsize
-            data = _read(self._files[1], length, (first + 1) * LINE.itemsize)
+            data = _pread(self._files[1], length, (first + 1) * LINE.itemsize)
             lines = np.frombuffer(data, LINE, len(data) // LINE.itemsize)
             if not len(lines):  # it is being cut
                 return
             first += len(lines)
             yield lines
 
-    def append(self, key: Any, data: bytes, most: int | None = None) -> Lines | None:
-        """Write a record and its line; return that. ``most``: bytes that both files may take.
-
-        None: that would be more.
+    def write(self, key: Any, data: bytes, most: int | None = None) -> Lines | None:
+        """Write a record; return the line to :meth:`add`. None: both files would take more than ``most`` bytes.
 
         Raises:
             OSError: it cannot be written.
@@ -223,9 +226,7 @@ class RecordFile:
                 if os.fstat(self._files[0]).st_size == place + len(data):
                     os.ftruncate(self._files[0], place)
             raise
-        line = line_of(key, place, len(data), checksum_of(data))
-        self.add(line)
-        return line
+        return line_of(key, place, len(data), checksum_of(data))
 
     def add(self, line: Lines) -> None:
         """Write a line. Raises OSError: it cannot be written."""
@@ -281,67 +282,69 @@ class RecordFile:
         self._lock, self._pid = threading.Lock(), os.getpid()
 
 
-def _duplicated(records: Any, index: Any) -> RecordFile:
-    return RecordFile(records.detach(), index.detach())
+def _duplicated(records: Any, index: Any, in_memory: bool) -> RecordFile:
+    return RecordFile(records.detach(), index.detach(), in_memory)
 
 
-def open_files(folder: str, how: int = os.O_RDONLY, is_private: bool = False) -> RecordFile:
+def open_files(folder: str, *, create: bool = False, is_private: bool = False) -> RecordFile:
     """Open the two files of a folder.
 
     Args:
         folder: where they are.
-        how: ``os.O_RDONLY``; or ``os.O_RDWR | os.O_CREAT``, which makes them: then :meth:`RecordFile.begin` is next.
+        create: they are to be written to, and are made where they are not there.
         is_private: they are their owner's alone, and no symbolic links.
 
     Raises:
         OSError: they cannot be opened.
+        OtherFormatError: they are of another format, or damaged.
     """
+    how = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
     how |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | (os.O_NOFOLLOW if is_private else 0)
-    mode = 0o600 if is_private else 0o666
-    opened: list[int] = []
-    try:
+    with contextlib.ExitStack() as opened:
+        files: list[int] = []
         for name in (RECORDS, INDEX):
-            opened.append(os.open(os.path.join(folder, name), how, mode))
-            if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
+            files.append(os.open(os.path.join(folder, name), how, 0o600 if is_private else 0o666))
+            opened.callback(os.close, files[-1])
+            if not stat.S_ISREG(os.fstat(files[-1]).st_mode):
                 raise OSError(errno.EINVAL, f"{name} is no plain file")
-    except BaseException:
-        for file in opened:
-            os.close(file)
-        raise
-    return RecordFile(*opened)
+        opened.pop_all()
+    records, index = files
+    found = RecordFile(records, index)
+    if create:
+        found.begin()
+    if _pread(index, len(HEADER), 0) != HEADER:
+        raise OtherFormatError(INDEX)
+    return found
 
 
-_seeking = threading.Lock()
+if sys.platform == "win32":
+    _seeking = threading.Lock()
 
+    def _pread(file: int, length: int, place: int) -> bytes:
+        with _seeking:
+            os.lseek(file, place, os.SEEK_SET)
+            return os.read(file, length)
 
-def _read_into(file: int, data: memoryview, place: int) -> int:
-    """Read as much as there is; return how many bytes these are."""
-    if hasattr(os, "preadv"):
+    def _read_into(file: int, data: memoryview, place: int) -> int:
+        found = _pread(file, len(data), place)
+        data[: len(found)] = found
+        return len(found)
+
+    def _pwrite(file: int, data: memoryview, place: int) -> int:
+        with _seeking:
+            os.lseek(file, place, os.SEEK_SET)
+            return os.write(file, data)
+
+else:
+    _pread, _pwrite = os.pread, os.pwrite
+
+    def _read_into(file: int, data: memoryview, place: int) -> int:
         return os.preadv(file, [data], place)
-    with _seeking:
-        os.lseek(file, place, os.SEEK_SET)
-        found = os.read(file, len(data))
-    data[: len(found)] = found
-    return len(found)
-
-
-def _read(file: int, length: int, place: int) -> bytes:
-    data = bytearray(length)
-    return bytes(data[: _read_into(file, memoryview(data), place)])
 
 
 def _write(file: int, data: bytes, place: int) -> None:
-    """Write all of the data.
-
-    Raises:
-        OSError: not all of it could be written.
-    """
+    """Write all of the data. Raises OSError: not all of it could be written."""
     view = memoryview(data)
     while view:
-        if hasattr(os, "pwrite"):
-            written = os.pwrite(file, view, place)
-        else:
-            with _seeking:
-                os.lseek(file, place, os.SEEK_SET)
-                written = os.write(file, view)
+        written = _pwrite(file, view, place)
         view, place = view[written:], place + written

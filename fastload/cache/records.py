@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 from ..base.file_systems import has_lasting_inodes
 from ..native import jpeg
 from ..native.rows import Status
-from .disk import FileStore
 from .store import Key, Store, device_of, key_of_bytes, key_of_file, same
 
 Made = TypeVar("Made")
@@ -78,15 +77,9 @@ class Found(NamedTuple):
 
 
 class Records:
-    """The records in a store. It pickles as the store does.
+    """The records in a store, which may be in a folder. ``num_ranks``: how many of this machine share the memory."""
 
-    Args:
-        store: where they are.
-        folder: of a store on a disk.
-        num_ranks: how many ranks of this machine share it, in memory.
-    """
-
-    def __init__(self, store: Store | FileStore, folder: str | None = None, num_ranks: int = 1) -> None:
+    def __init__(self, store: Store, folder: str | None = None, num_ranks: int = 1) -> None:
         self.store = store
         self.folder = folder
         self.num_ranks = num_ranks
@@ -94,12 +87,7 @@ class Records:
     def find(self, key: Key) -> Found | bool | None:
         """Return the record of a file; False: it is known to have none; None: it was not kept."""
         entry = self.store.find(key)
-        if entry is None:
-            return None
-        if not entry:
-            return False
-        position, width, height, is_grey, has_more = _BEHIND.unpack_from(entry, len(entry) - _BEHIND.size)
-        return Found(entry[: -_BEHIND.size], width, height, is_grey, has_more, position)
+        return None if entry is None else _found(entry)
 
     def has_room(self, data: bytes) -> bool:
         """Return whether the record of a file may be kept, which takes more bytes than the file; note it if not."""
@@ -109,9 +97,7 @@ class Records:
         return has_room
 
     def keep(self, key: Key, data: bytes, size: tuple[int, int], is_grey: bool, position: int) -> memoryview | None:
-        """Make the record of a JPEG file, and keep it; return it. None: it has none, or there is no room or memory.
-
-        That is noted then.
+        """Make the record of a JPEG file, and keep it; return it. None, and noted: it has none, or there is no room.
 
         Args:
             key: of the file, the same before and after it was read.
@@ -126,53 +112,37 @@ class Records:
                 if waiting.status is Status.DONE:
                     position = min(-(-waiting.end // BLOCK_BYTES) * BLOCK_BYTES, len(data))
                     data = data[: waiting.end]  # as Pillow's reading gives it
-            device = device_of(key)
-            names = self.store if isinstance(self.store, FileStore) and device is not None else None
+            device = None if self.store.files.in_memory else device_of(key)
             # The same bytes in a longer file are read further.
-            known = key if names is None else key_of_bytes(data, position.to_bytes(8, "little"))
+            known = key if device is None else key_of_bytes(data, position.to_bytes(8, "little"))
             found = self.find(known)  # another worker was faster, or another run has left it
             if found is None:
                 record = jpeg.record_of_jpeg(data)
-                if isinstance(record, Status):
-                    self.store.keep(known, b"")
-                elif self.store.find(known) is None:  # no other worker was faster
+                entry = b""
+                if not isinstance(record, Status):
                     has_more = b"MPF\0" in jpeg.header_of_record(record)
-                    self.store.keep(known, record, _BEHIND.pack(position, *size, is_grey, has_more))
-                found = self.find(known)
-            if names is not None and device is not None:
-                names.name(key, known, lasts=has_lasting_inodes(device))
+                    entry = record + _BEHIND.pack(position, *size, is_grey, has_more)
+                if self.store.find(known) is None and not self.store.keep(known, entry):  # no other worker was faster
+                    note(FULL)
+                    return None
+                found = _found(memoryview(entry))
+            if device is not None:
+                self.store.name(key, known, lasts=has_lasting_inodes(device))
         except (MemoryError, OSError):  # the sample can do without
             note(NOT_WRITTEN)
             return None
         if isinstance(found, Found):
             return found.record
-        if found is None:
-            note(FULL if self.store.contents().is_full else NOT_WRITTEN)
-        else:
-            note(NO_RECORD)
+        note(NO_RECORD)
         return None
 
     def ask_for(self, file: int) -> bool:
-        """Ask for the record of an open file, given its descriptor, to be read ahead; return whether it is there.
-
-        False where others see more of the file than its header.
-        """
+        """Ask for the record of an open file, given its descriptor, to be read ahead; return whether it is there."""
         key = key_of_file(file)
-        if key is None:
-            return False
-        if isinstance(self.store, FileStore):
-            return self.store.ask_for(key)
-        found = self.find(key)
-        return isinstance(found, Found) and not found.has_more
+        return key is not None and self.store.ask_for(key)
 
     def read(self, file: io.FileIO, key: Key) -> bytes | memoryview:
-        """Read an open file that was not kept, and keep its record if it has one; return that, or else the file.
-
-        ``key``: of the file, before it is read.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Read an open file of an unknown key, and keep its record if it has one; return that, or else the file."""
         data = file.readall()
         size = jpeg.read_size(data)
         if size.status is not Status.DONE:
@@ -186,3 +156,10 @@ class Records:
         self.keep(key, data, (size.width, size.height), size.components == 1, 0)
         found = self.find(key)
         return found.record if isinstance(found, Found) and not found.has_more else data
+
+
+def _found(entry: memoryview) -> Found | bool:
+    if not entry:
+        return False
+    position, width, height, is_grey, has_more = _BEHIND.unpack_from(entry, len(entry) - _BEHIND.size)
+    return Found(entry[: -_BEHIND.size], width, height, is_grey, has_more, position)

@@ -9,22 +9,21 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ..base.memory import free_on_host, in_words
+from ..base.memory import free_on_host
 from ..base.users_line import warn_at_users_line
 from ..errors import ConfigError
 from ..native import jpeg
 from . import disk, ranks
 from .asked import LEAST_BYTES, Asked, is_path, read
+from .record_file import INDEX, RECORDS, RecordFile
 from .records import Records
-from .store import Contents, Store, reserve_of_host
+from .store import Contents, Store, Table, reserve_of_host
 
 # Of "auto": half of what is free.
 _SHARE = 2
-_TABLE_BYTES = 4 << 30
-"""Of a run's memory of where records lie: 60 to 80 for each key, which it takes as it needs them."""
 
 
 class _Process:
@@ -35,8 +34,6 @@ class _Process:
         self.records: Records | None = None
         self.asked: Asked | None = None
         """What the first loader asks for."""
-        self.server: ranks.Server | None = None
-        """Hands the memory to the other ranks of this machine, if this is the first of them."""
         self.has_said = False
         """That a disk is full."""
         self.run = uuid.uuid4().hex
@@ -48,9 +45,6 @@ _process = _Process()
 
 def _begin_in_child() -> None:
     _process.lock = threading.Lock()  # a thread that the fork has not taken along may hold it
-    if _process.server is not None:
-        _process.server.close_in_child()
-        _process.server = None
 
 
 if hasattr(os, "register_at_fork"):
@@ -84,16 +78,13 @@ def _check_here(asked: Asked) -> None:
 
 
 def checked(cache: Any, cache_size: Any, why_none: str | None, defaults: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the arguments that a loader goes on with.
+    """Return the arguments that a loader goes on with. Raises ConfigError: as :func:`check`; or it can have no cache.
 
     Args:
-        cache: as given to the loader, or by default.
-        cache_size: likewise.
+        cache: as given to the loader, or by default; so is ``cache_size``.
+        cache_size: see there.
         why_none: why the loader can have no cache; None: it can.
         defaults: those that were changed for a script. They are for the loaders that can have them.
-
-    Raises:
-        ConfigError: as :func:`check`; or the loader can have no cache.
     """
     if why_none is not None and cache is not None and cache is defaults.get("cache"):
         cache = None
@@ -119,7 +110,7 @@ def records_of(cache: Any, cache_size: Any = None) -> Records:
     with _process.lock:
         asked = check(cache, cache_size)
         if _process.records is None:
-            _process.records = _new_records(asked)
+            _process.records = _new_records(asked, ranks.words_of_run())
         if asked.path is not None and not _process.has_said and _process.records.store.contents().is_short:
             _process.has_said = True
             warn_at_users_line(
@@ -135,19 +126,8 @@ class Ticket:
     Where it is unpickled it is the cache of that machine, which the worker that comes first makes, if there is none.
     """
 
-    def __init__(self) -> None:
-        with _process.lock:
-            records, asked = _process.records, _process.asked
-            assert records is not None
-            assert asked is not None
-            self._asked = asked
-            self._run = ranks.words_of_run() or [_process.run]
-            listener = None if _process.server is not None else ranks.listening(ranks.name_by(self._run))
-            if listener is not None:
-                _process.server = ranks.Server(listener, records.store.table, str(asked))
-
     def __reduce__(self) -> Any:
-        return _records_here, (self._asked, self._run)
+        return _records_here, (_process.asked, ranks.words_of_run() or [_process.run])
 
 
 def _records_here(asked: Asked, run: list[str]) -> Records:
@@ -159,60 +139,47 @@ def _records_here(asked: Asked, run: list[str]) -> Records:
         return _process.records
 
 
-def _new_records(asked: Asked, run: list[str] | None = None) -> Records:
-    """Make or open the cache; ``run``: see :class:`Ticket`; None: this process is no worker of Ray's."""
-    if asked.path is None:
-        store, num_ranks = _of_run(asked, lambda number: _in_memory(asked.size, number), run)
-        return Records(store, num_ranks=num_ranks)
-    assert asked.size is not None
-    files = disk.open_records(asked.path, asked.size)
-    table, num_ranks = _of_run(asked, lambda _: _in_memory(_TABLE_BYTES, 1), run)
-    return Records(disk.FileStore(asked.size, table, files), str(asked.path), num_ranks)
-
-
-def _of_run(asked: Asked, make: Callable[[int], Store], run: list[str] | None) -> tuple[Store, int]:
-    """Return new memory; or with several ranks on this machine, that which they share, and how many they are.
-
-    ``make``: makes memory, of which the machine is to have so many.
-    """
-    words, number = run or ranks.words_of_run(), 1 if run else ranks.count()
-    if words is None:
-        return make(number), 1
-    name = ranks.name_by(words)
-    # With a folder each rank would make the same, so the first that wants it makes it, and none waits for another.
-    listener = ranks.listening(name) if run or asked.path is not None or ranks.is_first() else None
-    if listener is not None:
-        try:
-            store = make(1)
-            _process.server = ranks.Server(listener, store, str(asked))
-        except BaseException:
-            listener.close()
-            raise
-        return store, number
-    handed = ranks.take(name, ranks.WAIT_S)
-    if isinstance(handed, str):
-        warn_at_users_line(
-            f"{asked}: this rank shares no memory with the others, since {handed}; that memory is made when the first "
-            "loader with a cache is iterated in local rank 0"
-        )
-        return make(number), 1
-    store, theirs = handed
-    if theirs != str(asked):
+def _new_records(asked: Asked, run: list[str] | None) -> Records:
+    """Make or open the cache; ``run``: the words of that whose processes on this machine share it; None: none do."""
+    on_disk = None
+    if asked.path is not None:
+        assert asked.size is not None
+        on_disk = disk.open_records(asked.path, asked.size)
+    parts = ["table"] if on_disk is not None else ["table", RECORDS, INDEX]
+    num_ranks = ranks.count()
+    made = ranks.make_or_open(run, parts, lambda: _size(asked, 1), str(asked)) if run else None
+    if made is None:
+        if run:
+            warn_at_users_line(
+                f"{asked}: this rank shares no memory with the others: the one that has made it is not to be seen in "
+                "/proc; each has its own"
+            )
+        made = ranks.make([_process.run], parts, _size(asked, num_ranks), str(asked))
+        num_ranks = 1
+    elif made.asked != ranks.shortened(str(asked)):
+        theirs = made.asked.partition(" ")[2]
         raise ConfigError(
             f"all ranks of a machine share one cache, and another has {theirs}, got {asked}; give them the same"
         )
-    return store, number
-
-
-def _in_memory(size: int | None, number: int) -> Store:
-    if size is None:
-        size = size_of_auto(number)
-        if size < LEAST_BYTES:
-            raise ConfigError("cache='auto' finds no free memory; leave it out, or give a size")
     try:
-        return Store(size)
+        table = Table(made.files[0])
+        files = on_disk
+        if files is None:
+            files = RecordFile(made.files[1], made.files[2], in_memory=True)
+            files.begin()
+        return Records(Store(made.size, files, table), None if asked.path is None else str(asked.path), num_ranks)
     except OSError as error:
-        raise ConfigError(f"cache: the system maps no {in_words(size)}: {error}") from error
+        raise ConfigError(f"cache: the system has no memory for it: {error}") from error
+
+
+def _size(asked: Asked, number: int) -> int:
+    """Return how many bytes each of so many caches of this machine may take."""
+    if asked.size is not None:
+        return asked.size
+    size = size_of_auto(number)
+    if size < LEAST_BYTES:
+        raise ConfigError("cache='auto' finds no free memory; leave it out, or give a size")
+    return size
 
 
 def size_of_auto(number: int = 1) -> int:
@@ -237,7 +204,7 @@ def forget() -> None:
     Its memory is given back once the loaders and workers that have it have ended.
     """
     with _process.lock:
-        if _process.server is not None:
-            _process.server.close()
-        _process.records = _process.asked = _process.server = None
+        _process.records = _process.asked = None
         _process.has_said = False
+        _process.run = uuid.uuid4().hex
+        ranks.forget()

@@ -1,17 +1,20 @@
-"""Memory that processes share, with entries that are found by a key; see ``native/src/cache.c`` for how it is laid out.
+"""A store of records by their keys, which processes share: their files, and memory that says where each record lies.
 
-Entries are never moved or removed. There are no locks: any number of threads and processes may find and keep at once,
-and one that is killed loses its own entry.
+The memory is a table (``native/src/cache.c``), which is filled from the index: when the store is opened, and whenever a
+key is not found there that another process may have added. Linux only.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import hashlib
 import io
 import mmap
 import os
+import struct
+import sys
 from collections.abc import Callable
 from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple, TypeAlias
@@ -20,25 +23,26 @@ import numpy as np
 
 from ..base.memory import free_on_host, limit_of_host
 from ..native import function
+from .record_file import LINE, NO_DUMP, RECORDS, Lines, RecordFile, line_of
 
 Key: TypeAlias = Any
 """Three integers of 64 bits, of bytes; a fourth one, of an open file, is its device."""
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
-_Words: Any = _LONG * 3
+_Three: Any = _LONG * 3
 _FileWords: Any = _LONG * 4
 _DEVICE_AT = 3 * ctypes.sizeof(_LONG)
-_Where: Any = _LONG * 3
-_Five: Any = _LONG * 5
+_VALUE = struct.Struct("<QII")
+"""Of a line, what follows its key: place, length and checksum."""
 
-# Linux' MADV_DONTDUMP: a core file is none the better for it.
-_NO_DUMP = 16
 SETTLED_NS = 2_000_000_000
 """File systems' clocks are coarse: a file that changed less than this ago may change again without another time."""
-# Entries between two looks at the room that is left, which cost 0.1 ms: of images, some 10 MB.
-_ENTRIES_A_LOOK = 64
+# Records between two looks at the room that is left, which cost 0.1 ms: of images, some 10 MB.
+_RECORDS_A_LOOK = 64
 LEAST_RESERVE = 256 << 20
-"""Bytes of the host's memory that are left free at least."""
+"""Bytes of the host's memory, or of a disk, that are left free at least."""
+_TABLE_BYTES = 4 << 30
+"""Of a table: it takes 60 for each key, as it needs them."""
 
 
 @functools.cache
@@ -48,13 +52,9 @@ def call(name: str, result: Any, *arguments: Any) -> Any:
 
 
 def key_of_file(file: int) -> Key | None:
-    """Return the key of an open file: of device, inode, size and times of change.
+    """Return the key of an open file, by its descriptor: of device, inode, size and times of change.
 
-    Args:
-        file: its descriptor.
-
-    Returns:
-        None for what is no plain file, and for one that has changed within the last two seconds.
+    None for what is no plain file, and for one that has changed within the last two seconds.
     """
     key = _FileWords()
     made = call("key", _INT, _INT, ctypes.c_int64, _POINTER, _POINTER)
@@ -67,13 +67,10 @@ def device_of(key: Key) -> int | None:
 
 
 def key_of_bytes(data: Any, behind: bytes = b"") -> Key:
-    """Return the key of a file's bytes: their SHA-256, cut to 24 bytes.
-
-    ``behind``: what else is to be the same.
-    """
+    """Return the key of a file's bytes, and of what else is to be the same: their SHA-256, cut to 24 bytes."""
     hashed = hashlib.sha256(data)
     hashed.update(behind)
-    key = _Words.from_buffer_copy(hashed.digest()[:24])
+    key = _Three.from_buffer_copy(hashed.digest()[:24])
     key[0] = key[0] or 1  # 0 stands for a free place in the table
     key[2] |= 1  # not set in keys of files
     return key
@@ -109,136 +106,192 @@ def same(key: Key | None, other: Key | None) -> bool:
     return key is not None and other is not None and bytes(key) == bytes(other)
 
 
-class Contents(NamedTuple):
-    """What a store holds."""
-
-    entries: int
-    entry_bytes: int
-    """Of the entries alone."""
-    taken_bytes: int
-    """Of the memory or the disk, with what finds the entries."""
-    is_full: bool
-    """Whether an entry has found no room, in it or in the memory of the host."""
-    is_short: bool
-    """Whether that was since the host had no memory, or its disk no room."""
-
-
 def reserve_of_host() -> int:
     """Return how many bytes of this host's memory, or of the control group's, a store leaves free: a sixteenth."""
     return max(LEAST_RESERVE, (limit_of_host() or 0) // 16)
 
 
-class Look:
-    """Looks from time to time whether there is room left where a store takes it.
+def room_on_host() -> tuple[int, int]:
+    """Return how many bytes of memory are free, and how many of them a store leaves free."""
+    free = free_on_host()
+    return sys.maxsize if free is None else free, reserve_of_host()
 
-    ``has_little_left``: looks.
+
+def room_on_disk(found: os.statvfs_result) -> tuple[int, int]:
+    """Return how many bytes of a disk are free, and how many of them a store leaves free: a 64th of all."""
+    return found.f_bavail * found.f_frsize, max(LEAST_RESERVE, found.f_blocks * found.f_frsize // 64)
+
+
+class Table:
+    """A memory file that says where the records of keys lie. It pickles into a process that is being spawned.
+
+    Any number of threads and processes may use it without locks, and one that is killed loses its own entry. Entries
+    are never moved or removed.
+
+    Args:
+        file: the descriptor of an empty memory file, or one of a table; it belongs to this object then.
+
+    Raises:
+        OSError: the system has no memory for it.
     """
 
-    def __init__(self, has_little_left: Callable[[], bool]) -> None:
-        self._has_little_left = has_little_left
-        self._to_look = 0
-        self.is_short = False
+    def __init__(self, file: int) -> None:
+        self.file = file
+        os.ftruncate(file, _TABLE_BYTES)
+        self._map = mmap.mmap(file, _TABLE_BYTES)
+        self._map.madvise(NO_DUMP)
+        self._view = memoryview(self._map).toreadonly()
+        address = int(np.frombuffer(self._view, dtype=np.uint8).ctypes.data)
+        self.where = _Three(address, _TABLE_BYTES, file)
+        """For ``cache.c``: ``struct where``."""
+        if not call("begin", _INT, _POINTER)(self.where):
+            raise OSError(errno.ENOMEM, "the system has no memory for a table")
+        self._find = call("find", _LONG, _POINTER, _POINTER)
 
-    def __call__(self) -> bool:
-        """Return whether there was room at the last look."""
-        if self._to_look <= 0:  # threads may count it down at once
-            self._to_look, self.is_short = _ENTRIES_A_LOOK, self._has_little_left()
-        self._to_look -= 1
-        return not self.is_short
+    def __reduce__(self) -> Any:
+        return _duplicated, (DupFd(self.file),)
 
-    def note_short(self) -> None:
-        """Say for a while that there is none: later there may be some again."""
-        self._to_look, self.is_short = _ENTRIES_A_LOOK, True
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # The function is bound here, since the module's names may be gone when an interpreter ends.
+        close(self.file)
+
+    def find(self, key: Key) -> tuple[int, int, int] | None:
+        """Return place, length and checksum of a key's record; None where there is none. Takes 1 to 2 µs."""
+        at = self._find(self.where, key)
+        return _VALUE.unpack_from(self._view, at) if at else None
+
+    def put(self, lines: Lines, all_count: bool) -> bool:
+        """Put lines of an index in, and return whether there was room.
+
+        Those count that name records, and not files: all, or as their keys say.
+        """
+        put = call("list", _LONG, _POINTER, _POINTER, _LONG, _INT)
+        return bool(put(self.where, lines.ctypes.data, len(lines), all_count) == len(lines))
+
+    def note_full(self, is_short: bool) -> None:
+        """Note that a record has found no room; ``is_short``: since the host, or its disk, has none."""
+        call("full", None, _POINTER, _INT)(self.where, is_short)
+
+    def look(self) -> list[int]:
+        """Return how many records it has, whether one has found no room, and whether the host had none for it."""
+        found = _Three()
+        call("look", None, _POINTER, _POINTER)(self.where, found)
+        return list(found)
+
+
+def _duplicated(file: Any) -> Table:
+    return Table(file.detach())
+
+
+class Contents(NamedTuple):
+    """What a store holds."""
+
+    entries: int
+    entry_bytes: int
+    """Of the records alone."""
+    taken_bytes: int
+    """Of the memory or the disk, without the table."""
+    is_full: bool
+    """Whether a record has found no room, in it or on the host."""
+    is_short: bool
+    """Whether that was since the host had no memory, or its disk no room."""
 
 
 class Store:
-    """A memory file with entries, which pickles into a process that is being spawned. Linux only.
+    """Records in files, found by a table that processes may share. It pickles into a process that is being spawned.
 
     Args:
-        size: in bytes, of which only those in use take memory.
-        file: the descriptor of one that has begun; it belongs to this object then. None: a new one.
-
-    Raises:
-        OSError: there are no memory files here, or the size is beyond what may be mapped.
-        ValueError: the size is too small.
+        size: bytes that the files may take.
+        files: where the records are.
+        table: where their places are.
     """
 
-    def __init__(self, size: int, file: int | None = None) -> None:
-        self.size = size
-        self.file = os.memfd_create("fastload-cache", os.MFD_CLOEXEC) if file is None else file
-        try:
-            if file is None:
-                os.ftruncate(self.file, size)
-            self._map = mmap.mmap(self.file, size, flags=mmap.MAP_SHARED)
-        except BaseException:
-            os.close(vars(self).pop("file"))
-            raise
-        self._map.madvise(_NO_DUMP)
-        self._view = memoryview(self._map).toreadonly()
-        address = int(np.frombuffer(self._view, dtype=np.uint8).ctypes.data)
-        self.where = _Where(address, size, self.file)
-        """For ``cache.c``: ``struct where``."""
-        self._lengths = self._view[: size & -8].cast("Q")
-        self._find = call("find", _LONG, _POINTER, _POINTER)
-        self._keep = call("keep", _LONG, _POINTER, _POINTER, ctypes.c_char_p, _LONG, ctypes.c_char_p, _LONG)
-        self._look = Look(_host_has_little_left)
-        if file is None and not call("begin", _INT, _POINTER)(self.where):
-            raise ValueError(f"a store of {size} bytes has no room for its table; 64 KiB are the least")
+    def __init__(self, size: int, files: RecordFile, table: Table) -> None:
+        self.size, self.files, self.table = size, files, table
+        self._to_look = 0
+        self._is_short = False
+        self._num_known = 0
+        self._learn()
 
     def __reduce__(self) -> Any:
-        return _opened, (self.size, DupFd(self.file))
+        return Store, (self.size, self.files, self.table)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        # The map stays for as long as anyone has a view of it. The function is bound here, since the module's names may
-        # be gone when an interpreter ends.
-        file = vars(self).get("file")
-        if file is not None:
-            close(file)
+    def _learn(self) -> bool:
+        """Put into the table what others have added to the index; return whether there was anything."""
+        before = self._num_known
+        for lines in self.files.lines(before):
+            self.table.put(lines, self.files.in_memory)
+            self._num_known += len(lines)  # threads that get it wrong put some in again
+        return self._num_known > before
 
-    @property
-    def table(self) -> Store:
-        """What processes hand to each other to have the same entries: all of it."""
-        return self
+    def _place_of(self, key: Key) -> tuple[int, int, int] | None:
+        found = self.table.find(key)
+        return self.table.find(key) if found is None and self._learn() else found
 
     def find(self, key: Key) -> memoryview | None:
-        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 to 2 µs."""
-        place = self._find(self.where, key)
-        return self._view[place : place + self._lengths[(place >> 3) - 3]] if place else None
+        """Return the record of a key; None where there is none that is whole."""
+        place = self._place_of(key)
+        if place is None:
+            return None
+        try:
+            return self.files.view(*place[:2]) if self.files.in_memory else self.files.read(*place)
+        except OSError:
+            return None
+
+    def ask_for(self, key: Key) -> bool:
+        """Ask the system to read the record of a key ahead; return whether there is one that is not empty."""
+        place = self._place_of(key)
+        if place is None or not place[1]:
+            return False
+        self.files.ask_for(*place[:2])
+        return True
 
     def has_room(self, num_bytes: int) -> bool:
-        """Return whether an entry of so many bytes may be kept: there is room, and the host has memory left."""
-        if self._look():
-            return bool(call("has_room", _INT, _POINTER, _LONG)(self.where, num_bytes))
-        self.note_full(is_short=True)
-        return False
+        """Return whether a record of so many bytes may be kept: there is room, and the host has some left."""
+        if self._to_look <= 0:  # threads may count it down at once
+            free, reserve = room_on_host() if self.files.in_memory else room_on_disk(self.files.room())
+            self._to_look, self._is_short = _RECORDS_A_LOOK, free < reserve
+        self._to_look -= 1
+        has_room = not self._is_short and self.files.size() + num_bytes + LINE.itemsize <= self.size
+        if not has_room:
+            self.table.note_full(self._is_short)
+        return has_room
 
-    def note_full(self, is_short: bool) -> None:
-        """Note that an entry has found no room; ``is_short``: since the host, or its disk, has none."""
-        call("full", None, _POINTER, _INT)(self.where, is_short)
+    def keep(self, key: Key, data: bytes) -> bool:
+        """Keep a record under a key; return whether there was room for it.
 
-    def keep(self, key: Key, data: bytes, behind: bytes = b"") -> memoryview | None:
-        """Keep bytes, and those behind them, under a key; return them as :meth:`find` does.
-
-        None: there is no room for them, or the system has no memory.
+        Raises:
+            OSError: it cannot be written.
         """
-        place = self._keep(self.where, key, data, len(data), behind, len(behind))
-        if not place:
-            if self.contents().is_short:
-                self._look.note_short()
-            return None
-        return self._view[place : place + len(data) + len(behind)]
+        try:
+            line = self.files.write(key, data, self.size)
+            if line is None:
+                self.table.note_full(is_short=False)
+                return False
+            if not self.table.put(line, all_count=True):  # before others learn of it, who would not count it
+                raise OSError(errno.ENOMEM, "the system has no memory for a table")
+            self.files.add(line)
+        except OSError:
+            self.table.note_full(is_short=True)
+            self._to_look, self._is_short = _RECORDS_A_LOOK, True  # later there may be room again
+            raise
+        return True
+
+    def name(self, key: Key, known: Key, lasts: bool) -> None:
+        """Have another key find a record too. ``lasts``: in later runs as well.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        place = self._place_of(known)
+        if place is not None:
+            line = line_of(key, *place)
+            if lasts:
+                self.files.add(line)
+            self.table.put(line, all_count=False)
 
     def contents(self) -> Contents:
         """Return what it holds now."""
-        found = _Five()
-        call("look", None, _POINTER, _POINTER)(self.where, found)
-        return Contents(*found[:3], *map(bool, found[3:]))
-
-
-def _host_has_little_left() -> bool:
-    free = free_on_host()
-    return free is not None and free < reserve_of_host()
-
-
-def _opened(size: int, duplicate: Any) -> Store:
-    return Store(size, duplicate.detach())
+        entries, is_full, is_short = self.table.look()
+        sizes = self.files.sizes()
+        return Contents(entries, sizes[RECORDS], sum(sizes.values()), bool(is_full), bool(is_short))

@@ -55,13 +55,7 @@ def pack(options: argparse.Namespace) -> int:
     """
     from .description import PackOptions
 
-    wanted = PackOptions(
-        max_side=options.max_side,
-        min_side=options.min_side,
-        quality=options.quality,
-        raw=options.raw,
-        coefficients=options.coefficients,
-    )
+    wanted = PackOptions(**{name: getattr(options, name) for name in PackOptions.__slots__})
     began = time.monotonic()
     try:
         from .run import pack as pack_folder
@@ -69,28 +63,23 @@ def pack(options: argparse.Namespace) -> int:
         done = pack_folder(
             options.source, options.destination, wanted, workers=options.workers, on_error=options.on_error
         )
-    except (PackError, OSError) as error:
-        where = ""
-        if isinstance(error, OSError) and error.filename is None:  # errors of the source name their file
-            where = f", while {options.destination} was written; once that is mended, the same command continues"
-        print(f"fastload pack: {error}{where}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("fastload pack: interrupted; the same command continues where this one stopped", file=sys.stderr)
-        return 130
+    except (PackError, OSError, KeyboardInterrupt) as error:
+        return _ended("pack", error, options.destination)
     for name, reason in done.skipped:
         print(f"fastload pack: left out {name}: {reason}", file=sys.stderr)
     description = done.description
     before = f" ({done.num_before:,} were stored before)" if done.num_before else ""
-    if done.num_without_coefficients:
+    num_others = done.num_images - (description.num_records or 0)
+    if options.coefficients and num_others:
         print(
-            f"{done.num_without_coefficients:,} of {done.num_images:,} images are no baseline JPEG files of one scan: "
-            "they are stored as they are"
+            f"{num_others:,} of {done.num_images:,} images are no baseline JPEG files of one scan: they are stored as "
+            "they are"
         )
-    share = done.num_bytes / max(1, description.source["bytes"])
+    num_bytes = sum((description.files or {}).values())
+    share = num_bytes / max(1, description.source["bytes"])
     print(
         f"{done.num_images:,} images of {len(description.classes):,} classes in {_printable(options)}{before}, "
-        f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
+        f"{num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
     )
     return 0
 
@@ -112,16 +101,24 @@ def unpack(options: argparse.Namespace) -> int:
         from .unpack import unpack as unpack_folder
 
         done = unpack_folder(options.source, options.destination)
-    except (PackError, OSError) as error:
-        print(f"fastload unpack: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("fastload unpack: interrupted; the same command continues where this one stopped", file=sys.stderr)
-        return 130
+    except (PackError, OSError, KeyboardInterrupt) as error:
+        return _ended("unpack", error, options.destination)
     before = f" ({done.num_before:,} were there before)" if done.num_before else ""
     size, taken = done.num_bytes / 1e6, time.monotonic() - began
     print(f"{done.num_images:,} files in {_printable(options)}{before}, {size:,.1f} MB, {taken:.1f} s")
     return 0
+
+
+def _ended(command: str, error: BaseException, destination: str) -> int:
+    """Print why a command ended early; return its status."""
+    if isinstance(error, KeyboardInterrupt):
+        print(f"fastload {command}: interrupted; the same command continues where this one stopped", file=sys.stderr)
+        return 130
+    where = ""
+    if isinstance(error, OSError) and error.filename is None:  # errors of the source name their file
+        where = f", while {destination} was written; once that is mended, the same command continues"
+    print(f"fastload {command}: {error}{where}", file=sys.stderr)
+    return 1
 
 
 def _printable(options: argparse.Namespace) -> str:

@@ -35,29 +35,22 @@ class _Records:
 
     def __init__(self, folder: str, description: Description) -> None:
         self._files = open_files(folder)
-        self._files.check()
         lines = np.delete(description.places(self._files), list((description.skipped or {}).values()))
         self._places = lines[["place", "length", "sum"]].copy()
-        self._map = self._files.map()
-        self._view = memoryview(self._map)
         self._is_checked = bytearray(len(lines))
 
     def read(self, number: int) -> memoryview | None:
         """Return a record, a view of the file; None: it is damaged."""
         place, length, checksum = self._places[number].item()
-        if not length or place + length > self._map.size():
-            return None
-        data = self._view[place : place + length]
-        if not self._is_checked[number]:
-            if len(data) < length or checksum_of(data) != checksum:
-                return None
-            self._is_checked[number] = True
+        data = self._files.view(place, length) if length else None
+        if data is not None and not self._is_checked[number]:
+            self._is_checked[number] = checksum_of(data) == checksum
+            return data if self._is_checked[number] else None
         return data
 
     def ask_for(self, number: int) -> None:
         """Ask the system to read a record ahead, if it can."""
-        place, length, _ = self._places[number].item()
-        self._files.ask_for(place, length)
+        self._files.ask_for(*self._places[number].item()[:2])
 
 
 class PackedImages(Dataset[tuple[Any, Any]]):
@@ -128,20 +121,12 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         return image, target
 
     @property
-    def coefficients(self) -> bool:
-        """True if JPEG files are stored as coefficients."""
-        return bool(self._description.num_records)
-
-    @property
     def stored_as(self) -> str:
         """What is stored, as text."""
         if self.raw:
             return "images, packed as pixels"
-        if not self.coefficients:
-            return "packed files"
-        if self._description.num_records == self._count:
-            return "images, packed as coefficients"
-        return f"packed images ({self._description.num_records:,} of {self._count:,} as coefficients)"
+        num_records = self._description.num_records
+        return f"packed images ({num_records:,} of {self._count:,} as coefficients)" if num_records else "packed files"
 
     @functools.cached_property
     def samples(self) -> list[tuple[str, int]]:

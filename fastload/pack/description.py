@@ -1,7 +1,6 @@
 """How a pack's images are stored, and ``pack.json``, which describes the pack.
 
-``pack.json`` is written twice: at the beginning, so that a later run can tell whether it continues this pack; and at
-the end, with the sizes of the files.
+It is written at the beginning, so that a later run can tell whether it continues this pack; and at the end, complete.
 """
 
 from __future__ import annotations
@@ -106,11 +105,7 @@ class Description:
         return found
 
     def check_same(self, begun: Description, folder: str) -> None:
-        """Check that the pack in a folder is this one.
-
-        Raises:
-            PackError: it is not.
-        """
+        """Check that the pack in a folder, which has ``begun``, is this one. Raises PackError: it is not."""
         ours, theirs = ({**one.options, **one.source, **one.made_by, "classes": one.classes} for one in (self, begun))
         for name, now in ours.items():
             if theirs.get(name) != now:
@@ -136,11 +131,7 @@ def _checksum(contents: dict[str, Any]) -> int:
 
 
 def format_of(folder: str) -> tuple[str, dict[str, Any]]:
-    """Return the format of a folder's pack, and what else its ``pack.json`` says, unchecked.
-
-    Raises:
-        PackError: there is none, or it cannot be read.
-    """
+    """Return the format of a folder's pack, and what else its ``pack.json`` says, unchecked. Raises PackError."""
     path = os.path.join(folder, FILE)
     try:
         with open(path, encoding="utf-8") as file:
@@ -153,11 +144,7 @@ def format_of(folder: str) -> tuple[str, dict[str, Any]]:
 
 
 def read_description(folder: str) -> Description:
-    """Return the description of a folder's pack.
-
-    Raises:
-        PackError: the folder is not a pack, or one of another format, or its description was changed.
-    """
+    """Return the description of a folder's pack. Raises PackError: it is none, or of another format, or was changed."""
     found, contents = format_of(folder)
     if found == OLD_FORMAT:
         raise PackError(

@@ -7,28 +7,26 @@ import errno
 import hashlib
 import os
 import stat
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
 from ..errors import PackError
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """The images of a folder."""
 
     root: str
     classes: list[str]
-    names: list[str] = field(repr=False)
+    names: list[str]
     """Paths below the root, with ``/``."""
-    labels: list[int] = field(repr=False)
+    labels: list[int]
     """The class number of each image."""
-    num_bytes: int
-    """Of all files."""
-    digest: str
-    """Of names, labels, sizes and modification times."""
+    source: dict[str, Any]
+    """What tells the folder from others: the number of ``images``, their ``bytes``, and a ``digest`` of names, labels,
+    sizes and modification times."""
 
 
 def list_images(root: str | os.PathLike[str]) -> Listing:
@@ -56,14 +54,11 @@ def list_images(root: str | os.PathLike[str]) -> Listing:
             size, changed = status.st_size, status.st_mtime_ns
         digest.update(f"{name!r} {label} {size} {changed}\n".encode())
         num_bytes += size
-    return Listing(root, classes, names, [label for _, label in found], num_bytes, digest.hexdigest())
+    source = {"images": len(names), "bytes": num_bytes, "digest": digest.hexdigest()}
+    return Listing(root, classes, names, [label for _, label in found], source)
 
 
 def refuse_pipe(path: str) -> None:
-    """Check that a path is not a named pipe: opening one may block forever.
-
-    Raises:
-        OSError: it is one, or there is no such file.
-    """
+    """Raise an OSError if a path is a named pipe, since opening one may block forever, or there is no such file."""
     if stat.S_ISFIFO(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "a named pipe is not an image, and reading it may block forever", path)

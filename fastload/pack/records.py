@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import PIL.Image
@@ -25,11 +25,7 @@ REMEDY = "install a C compiler (Debian: apt-get install gcc libc6-dev), then fas
 
 
 def check_can_pack() -> None:
-    """Check that records can be made here, and compared with what Pillow decodes.
-
-    Raises:
-        PackError: they cannot.
-    """
+    """Raise a PackError if records cannot be made here, or not compared with what Pillow decodes."""
     reason = jpeg.why_not_as_pillow()
     if reason is not None:
         raise PackError(
@@ -46,11 +42,8 @@ def record_of(data: bytes, image: PIL.Image.Image | None = None) -> bytes:
     made of it has the same coefficients. A file whose record fails that is returned, too.
 
     Args:
-        data: the file.
+        data: the file, which Pillow can decode.
         image: what Pillow decodes, in RGB or L, if the caller has it.
-
-    Raises:
-        Exception: of Pillow: it cannot be decoded.
     """
     made = jpeg.record_of_jpeg(data)
     if isinstance(made, Status):
@@ -72,56 +65,28 @@ def record_of(data: bytes, image: PIL.Image.Image | None = None) -> bytes:
 
 
 def file_of(data: Data) -> Data:
-    """Return the JPEG file of a record, which has the same header and coefficients; anything else as it is.
+    """Return the JPEG file of a record, with the same header and coefficients; anything else as it is.
 
     Raises:
         PackError: the record is damaged, or the native library cannot be used.
     """
-    return _of_record(data, jpeg.jpeg_of_record)
+    return jpeg.jpeg_of_record(data) if _can_read(data) else data
 
 
 def header_bytes(data: Data) -> Data:
     """Return the header of a record's file, for Pillow to read; anything else as it is. Raises as :func:`file_of`."""
-    return _of_record(data, jpeg.header_of_record)
+    return jpeg.header_of_record(data) if _can_read(data) else data
 
 
-def _of_record(data: Data, made: Callable[[Data], bytes]) -> Data:
-    if not jpeg.is_record(data):
-        return data
-    check_can_read()
-    return made(data)
-
-
-def check_can_read() -> None:
-    """Check that records can be read here.
-
-    Raises:
-        PackError: they cannot.
-    """
-    reason = why_not()
+def _can_read(data: Data) -> bool:
+    """Return whether these are a record. Raises PackError: they are, and the library that reads it cannot be used."""
+    reason = why_not() if jpeg.is_record(data) else None
     if reason is not None:
         raise PackError(
             f"it is packed as coefficients, which fastload's native library reads, and that cannot be used: {reason}; "
             f"{REMEDY}, or have fastload unpack make files elsewhere"
         )
-
-
-def info_of(data: Data) -> dict[Any, Any]:
-    """Return the ``info`` that Pillow reads from a JPEG file, or from the file of a record.
-
-    Raises:
-        PackError: it is a damaged record, or the native library cannot be used.
-        Exception: Pillow's, for a damaged file, or a size that it refuses.
-    """
-    try:
-        with PIL.Image.open(io.BytesIO(header_bytes(data))) as header:
-            return dict(header.info)
-    except (PackError, Warning, PIL.Image.DecompressionBombError):
-        raise
-    except Exception as error:
-        if jpeg.is_record(data):
-            raise jpeg.damaged_record() from error
-        raise
+    return jpeg.is_record(data)
 
 
 def image_of(data: memoryview, where: Callable[[], str]) -> PIL.Image.Image:
@@ -133,12 +98,19 @@ def image_of(data: memoryview, where: Callable[[], str]) -> PIL.Image.Image:
 
     Raises:
         PackError: the record is damaged, or the native library cannot be used.
+        Exception: of Pillow, which refuses the size.
     """
-    check_can_read()
-    if jpeg.why_not_as_pillow() is not None:  # Pillow is what ImageFolder has
-        with PIL.Image.open(io.BytesIO(file_of(data))) as image:
-            return image.convert("RGB")
-    info, size = info_of(data), jpeg.read_size(data)
+    try:
+        with PIL.Image.open(io.BytesIO(header_bytes(data))) as header:
+            info = dict(header.info)
+        if jpeg.why_not_as_pillow() is not None:  # Pillow is what ImageFolder has
+            with PIL.Image.open(io.BytesIO(file_of(data))) as image:
+                return image.convert("RGB")
+    except (PackError, Warning, PIL.Image.DecompressionBombError):
+        raise
+    except Exception as error:
+        raise jpeg.damaged_record() from error
+    size = jpeg.read_size(data)
     late: PIL.Image.Image | None = image_of_record(data, size, info, where)
     if late is not None:
         return late

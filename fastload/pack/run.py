@@ -6,30 +6,34 @@ import contextlib
 import errno
 import json
 import os
+import sys
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import Literal, NamedTuple
 
 import PIL
 
 from ..base.terminal_bar import TerminalBar
-from ..cache.record_file import INDEX, OtherFormatError, RecordFile, open_files
+from ..cache.record_file import OtherFormatError, RecordFile, open_files
 from ..errors import ConfigError, PackError
 from ..native.jpeg import is_record
 from .description import FILE, NAMES, Description, PackOptions, read_description
 from .encoding import encode
 from .listing import Listing, list_images, refuse_pipe
 
+if sys.platform != "win32":
+    import fcntl
+
 _SHOWN = 20
+_AT_ONCE = 32  # images for each thread, in memory
 Failures = list[tuple[str, str]]
 """(name, reason) of files that cannot be packed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class Packed(NamedTuple):
     """The result of :func:`pack`."""
 
     description: Description
@@ -38,17 +42,6 @@ class Packed:
     num_before: int
     """How many of them were stored before."""
     skipped: Failures
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of all files."""
-        return sum((self.description.files or {}).values())
-
-    @property
-    def num_without_coefficients(self) -> int:
-        """How many images have no record, though coefficients were asked for."""
-        description = self.description
-        return self.num_images - (description.num_records or 0) if description.options["coefficients"] else 0
 
 
 def pack(
@@ -69,9 +62,6 @@ def pack(
         on_error: for files that cannot be decoded: ``"raise"`` an error that lists them, after all files were tried;
             ``"skip"`` them.
 
-    Returns:
-        What was done.
-
     Raises:
         PackError: ``source`` is not such a folder; ``destination`` is not empty, or another pack; files cannot be
             decoded; for coefficients the native library is not installed.
@@ -90,7 +80,7 @@ def pack(
     listing = list_images(source)
     plan = Description(
         options=asdict(options),
-        source={"images": len(listing.names), "bytes": listing.num_bytes, "digest": listing.digest},
+        source=listing.source,
         made_by={"Pillow": PIL.__version__},
         classes=listing.classes,
     )
@@ -113,7 +103,7 @@ def pack(
                 if isinstance(made, str):
                     failures.append((listing.names[number], made))
                 else:
-                    files.append(plan.key(number), made)
+                    _append(files, plan.key(number), made)
                     stored[number] = is_record(made)
                 progress.advance()
         if failures and on_error == "raise":
@@ -124,14 +114,8 @@ def pack(
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Lock a folder that is written to, where the system has locks.
-
-    Raises:
-        PackError: another process has locked it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    """Lock a folder that is written to, where the system has locks. Raises PackError: another process has locked it."""
+    if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -149,11 +133,7 @@ def locked(folder: str) -> Iterator[None]:
 
 
 def _begun(folder: str, plan: Description) -> RecordFile:
-    """Return the files of a pack, which are made if it is new.
-
-    Raises:
-        PackError: the folder contains something else.
-    """
+    """Return the files of a pack, which are made if it is new. Raises PackError: the folder contains something else."""
     names = set(os.listdir(folder)) - {f"{FILE}.tmp"}  # left by a run that was killed
     if FILE in names:
         plan.check_same(read_description(folder), folder)
@@ -161,16 +141,20 @@ def _begun(folder: str, plan: Description) -> RecordFile:
         raise PackError(f"{folder} is not empty, and not a pack: it has {min(names)!r}; pack to another folder")
     else:
         plan.write(folder)
-    files = open_files(folder, os.O_RDWR | os.O_CREAT)
     try:
-        files.begin()
-    except OtherFormatError:
-        files.close()
+        files = open_files(folder, create=True)
+    except OtherFormatError as error:
         raise PackError(
-            f"{os.path.join(folder, INDEX)} is damaged; remove {folder}, and pack the images again"
+            f"{os.path.join(folder, str(error))} is damaged; remove {folder}, and pack the images again"
         ) from None
     files.cut()
     return files
+
+
+def _append(files: RecordFile, key: tuple[int, int, int], data: bytes) -> None:
+    line = files.write(key, data)
+    assert line is not None  # without a limit there is always room
+    files.add(line)
 
 
 def _stored(files: RecordFile, plan: Description, progress: TerminalBar) -> dict[int, bool]:
@@ -205,17 +189,9 @@ def _made(
     if workers == 1:
         yield from map(make, left)
         return
-    executor = ThreadPoolExecutor(workers)  # nearly all of it is done without the interpreter's lock
-    under_way: deque[Future[bytes | str]] = deque()
-    try:
-        for number in left:
-            under_way.append(executor.submit(make, number))
-            if len(under_way) > 4 * workers:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    finally:
-        executor.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(workers) as executor:  # nearly all of it is done without the interpreter's lock
+        for first in range(0, len(left), _AT_ONCE * workers):
+            yield from executor.map(make, left[first : first + _AT_ONCE * workers])
 
 
 def _finished(
@@ -226,7 +202,7 @@ def _finished(
     names = json.dumps([listing.names[number] for number in numbers]).encode()
     _, *place = plan.places(files)[-1].tolist()
     if bytes(files.read(*place) or b"") != names:
-        files.append(plan.key(NAMES), names)
+        _append(files, plan.key(NAMES), names)
     files.flush()
     labels = Counter(listing.labels[number] for number in numbers)
     description = replace(

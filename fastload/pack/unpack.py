@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from ..base.terminal_bar import TerminalBar
 from ..errors import PackError
 from .dataset import PackedImages
 from .description import OLD_FORMAT, format_of
-from .old_format import OldPack
+from .old_format import read_old
 from .records import Data, file_of
 from .run import locked
 
@@ -19,8 +19,7 @@ from .run import locked
 _TEMPORARY = ".fastload-unpack"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unpacked:
+class Unpacked(NamedTuple):
     """The result of :func:`unpack`."""
 
     num_images: int
@@ -39,9 +38,6 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
         source: the pack's folder; it may be of the old format.
         destination: a new folder, or one where an earlier run has stopped: its files are left as they are.
 
-    Returns:
-        What was done.
-
     Raises:
         PackError: ``source`` is no finished pack, or is damaged; ``destination`` has another file under a name that is
             to be written; for coefficients the native library, or for the old format pyarrow, is not installed.
@@ -49,9 +45,9 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     """
     source, destination = os.fspath(source), os.fspath(destination)
     stored: Iterator[tuple[str, str, Data]]
-    if format_of(source)[0] == OLD_FORMAT:
-        old = OldPack(source)
-        classes, total, raw, stored = old.classes, old.num_images, old.raw, old.stored()
+    kind, found = format_of(source)
+    if kind == OLD_FORMAT:
+        classes, total, raw, stored = read_old(source, found)
     else:
         images = PackedImages(source)
         classes, total, raw = images.classes, len(images), images.raw
@@ -75,11 +71,7 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
 
 
 def _path(destination: str, name: str, pack: str) -> str:
-    """Return where an image is written.
-
-    Raises:
-        PackError: that would be outside of the destination.
-    """
+    """Return where an image is written. Raises PackError: that would be outside of the destination."""
     parts = PurePosixPath(name).parts
     # On Windows a part may have a drive, or separators.
     strange = [part for part in parts if part == ".." or os.path.basename(part) != part or os.path.splitdrive(part)[0]]
@@ -89,11 +81,7 @@ def _path(destination: str, name: str, pack: str) -> str:
 
 
 def _write(path: str, data: Data) -> bool:
-    """Write a file; return False if it is there with these bytes.
-
-    Raises:
-        PackError: it is there with others.
-    """
+    """Write a file; return False if it is there with these bytes. Raises PackError: it is there with others."""
     if os.path.lexists(path):
         if os.path.isfile(path) and os.path.getsize(path) == len(data):
             with open(path, "rb") as file:

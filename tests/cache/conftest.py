@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from entries import opened
+from kit.stores import store_in_memory
 
 from fastload.cache import shared
-from fastload.cache.store import Store
 from fastload.late import opener
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
@@ -36,4 +36,4 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(params=["memory", "folder"])
 def new_store(request: pytest.FixtureRequest, folder: Path) -> Callable[[int], Any]:
     """What makes a store of so many bytes."""
-    return Store if request.param == "memory" else lambda size: opened(folder, size)
+    return store_in_memory if request.param == "memory" else lambda size: opened(folder, size)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastload.cache.disk import FileStore, open_records
-from fastload.cache.store import Store, key_of_bytes
+from fastload.cache.disk import open_records
+from fastload.cache.store import Store, Table, key_of_bytes
 
 
-def opened(folder: Path, size: int) -> FileStore:
+def opened(folder: Path, size: int) -> Store:
     """Return the store of a folder, as a run of its own has it."""
-    return FileStore(size, Store(64 << 20), open_records(folder, size))
+    return Store(size, open_records(folder, size), Table(os.memfd_create("table")))
 
 
 def named(number: int) -> Any:
@@ -22,20 +23,20 @@ def named(number: int) -> Any:
 
 
 def data_of(number: int) -> bytes:
-    """Return what is kept of it, but for the last piece."""
+    """Return what is kept of it."""
     return str(number).encode() * 50
 
 
-def keep(kept: Store | FileStore, numbers: range) -> None:
-    """Keep entries, each in two pieces."""
+def keep(kept: Store, numbers: range) -> None:
+    """Keep entries."""
     for number in numbers:
-        kept.keep(named(number), data_of(number), b"behind")
+        kept.keep(named(number), data_of(number))
 
 
-def found(kept: Store | FileStore, number: int) -> bool:
+def found(kept: Store, number: int) -> bool:
     """Return whether an entry is there; then it is what was kept."""
     entry = kept.find(named(number))
-    assert entry is None or bytes(entry) == data_of(number) + b"behind"
+    assert entry is None or bytes(entry) == data_of(number)
     return entry is not None
 
 

@@ -16,7 +16,7 @@ from kit.forks import is_true_in_a_child
 
 from fastload import ConfigError, native
 from fastload.base import file_systems
-from fastload.cache import asked, disk, record_file
+from fastload.cache import asked, disk, record_file, store
 from fastload.cache.disk import OLD_NAME, check
 from fastload.cache.record_file import HEADER, INDEX, LINE, RECORDS
 
@@ -75,7 +75,7 @@ def test_a_key_may_find_what_another_has_for_later_runs_or_for_this_one(folder):
     keep(kept, range(1))
     for number, lasts in ((100, True), (101, False)):
         kept.name(_words(number), named(0), lasts)
-        assert bytes(kept.find(_words(number)) or b"") == data_of(0) + b"behind"
+        assert bytes(kept.find(_words(number)) or b"") == data_of(0)
     later = opened(folder, SIZE)
     assert [later.find(_words(number)) is None for number in (100, 101)] == [False, True]
     assert later.contents().entries == 1
@@ -93,8 +93,8 @@ def test_an_entry_that_has_changed_is_not_used_and_kept_anew(folder):
     flip(folder / RECORDS, (folder / RECORDS).read_bytes().index(data_of(5)) + 20)
     assert [number for number in range(10) if not found(kept, number)] == [5]
     keep(kept, range(5, 6))
-    for store in (kept, opened(folder, SIZE)):
-        assert all(found(store, number) for number in range(10))
+    for one in (kept, opened(folder, SIZE)):
+        assert all(found(one, number) for number in range(10))
 
 
 def flip(path: Path, place: int, mask: int = 1) -> None:
@@ -200,7 +200,7 @@ def test_another_size_keeps_what_there_is_and_less_than_that_is_an_error(folder)
     assert found(small, 7)
     assert not small.has_room(1 << 20)
     number = 1000
-    while small.has_room(1000) and small.keep(named(number), bytes(1000)) is not None:
+    while small.has_room(1000) and small.keep(named(number), bytes(1000)):
         number += 1
     assert small.contents().is_full
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 1 << 20
@@ -222,14 +222,14 @@ def test_a_disk_that_is_full_is_no_error_of_the_store_and_is_asked_again_later(f
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         while not kept.has_room(1):
             pass
-        return kept.keep(named(1), bytes(2 << 20)) is not None and kept.find(named(1)) is not None
+        return kept.keep(named(1), bytes(2 << 20)) and kept.find(named(1)) is not None
 
     assert is_true_in_a_child(attempt)
 
 
 def test_nothing_is_kept_below_the_reserve_of_the_disk(folder, monkeypatch):
     kept, room = opened(folder, SIZE), [2, 1]
-    monkeypatch.setattr(disk, "_room", lambda _: tuple(room))
+    monkeypatch.setattr(store, "room_on_disk", lambda _: tuple(room))
     assert kept.has_room(1)
     room[0] = 0
     assert not all(kept.has_room(1) for _ in range(100))
@@ -242,7 +242,7 @@ def test_a_process_that_holds_the_lock_for_long_is_not_waited_for(folder, monkey
     held, ends = multiprocessing.Pipe()
 
     def hold() -> None:
-        with opened(folder, SIZE)._records._locked():
+        with opened(folder, SIZE).files._locked():
             held.send(None)
             held.recv()
 
@@ -260,7 +260,7 @@ def test_a_process_that_holds_the_lock_for_long_is_not_waited_for(folder, monkey
 
 
 def test_a_size_beyond_the_room_on_the_disk_is_an_error_but_not_for_those_who_have_it(folder, monkeypatch):
-    monkeypatch.setattr(disk, "_room", lambda _: (100 << 20, 50 << 20))
+    monkeypatch.setattr(disk, "room_on_disk", lambda _: (100 << 20, 50 << 20))
     check(folder, 50 << 20, has_begun=False)
     with pytest.raises(
         ConfigError, match=r"cache_size is 64.0 MiB, and at cache='.*' 50.0 MiB can be had: 100.0 MiB are"

@@ -130,7 +130,7 @@ def fails(*_: object) -> int:
         (store, "free_on_host", lambda: 0, records.FULL),
         (store, "SETTLED_NS", 1 << 60, records.CHANGED),
         (store.Store, "keep", fails, records.NOT_WRITTEN),
-        (store.Store, "keep", lambda *_: None, records.NOT_WRITTEN),
+        (store.Store, "keep", lambda *_: False, records.FULL),
     ],
 )
 def test_it_is_said_why_files_that_might_be_kept_are_not(folder, fuse, monkeypatch, what, name, instead, reason):

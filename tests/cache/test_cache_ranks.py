@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import socket
-import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,7 +12,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
-from kit.forks import is_true_in_a_child
 
 from fastload import ConfigError
 from fastload.cache import ranks, shared
@@ -72,7 +69,7 @@ class Rank:
 
 
 def name_of_run() -> str:
-    return ranks.name_by(ranks.words_of_run() or ())
+    return ranks._name(ranks.words_of_run() or ())
 
 
 def _live(rank: int, end: Connection) -> None:
@@ -92,15 +89,17 @@ def _records(folder: str | None = None) -> Any:
 
 def keep(number: int, folder: str | None = None) -> bool:
     """Keep an entry in the memory that ranks share."""
-    return _records(folder).store.table.keep(key_of_bytes(b"%d" % number), b"%d" % number) is not None
+    kept: bool = _records(folder).store.keep(key_of_bytes(b"%d" % number), b"%d" % number)
+    return kept
 
 
 def find(number: int, folder: str | None = None) -> bytes:
-    return bytes(_records(folder).store.table.find(key_of_bytes(b"%d" % number)) or b"none")
+    return bytes(_records(folder).store.find(key_of_bytes(b"%d" % number)) or b"none")
 
 
-def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name == "fastload-cache"]
+def name(number: int, other: int, folder: str) -> None:
+    """Have another key find an entry for this run."""
+    _records(folder).store.name(key_of_bytes(b"%d" % other), key_of_bytes(b"%d" % number), lasts=False)
 
 
 def opened(asked: Any, size: Any = None) -> tuple[int, list[str]]:
@@ -126,7 +125,7 @@ def started() -> Iterator[Callable[[int], Rank]]:
 
 def test_what_one_rank_keeps_the_others_find(started):
     first, second, third = (started(rank) for rank in (0, 1, 2))
-    second.begin(opened, SIZE)  # waits for the first
+    second.begin(opened, SIZE)  # at once: one of them makes it
     assert first.do(opened, SIZE) == (SIZE, [])
     assert second.done() == (SIZE, [])
     assert third.do(opened, SIZE) == (SIZE, [])
@@ -134,8 +133,6 @@ def test_what_one_rank_keeps_the_others_find(started):
     assert first.do(keep, 2)
     assert [rank.do(find, 1) for rank in (first, second, third)] == [b"1"] * 3
     assert [rank.do(find, 2) for rank in (first, second, third)] == [b"2"] * 3
-    assert first.do(threads) == ["fastload-cache"]
-    assert second.do(threads) == []
 
 
 def test_the_others_go_on_with_the_memory_of_a_rank_that_was_killed(started):
@@ -146,41 +143,12 @@ def test_the_others_go_on_with_the_memory_of_a_rank_that_was_killed(started):
     first.kill()
     assert second.do(find, 1) == b"1"
     assert second.do(keep, 2)
-    # Nothing is left of its name: the next one has it, and memory of its own.
+    # Who comes now has the memory of those that live; and memory of its own when none does.
     again = started(0)
-    again.do(opened, SIZE)
-    assert again.do(threads) == ["fastload-cache"]
-    assert again.do(find, 1) == b"none"
-
-
-def test_processes_that_the_first_rank_has_forked_do_not_keep_its_name(started, monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    shared.records_of(SIZE)
-
-    def works_alone() -> bool:
-        shared.forget()
-        return shared._process.server is None
-
-    assert is_true_in_a_child(works_alone)
-    name = name_of_run()
-    reading, writing = os.pipe()
-    begun, begins = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(writing)
-        os.write(begins, b".")
-        os.read(reading, 1)  # until the other end is closed
-        os._exit(0)
-    os.close(reading)
-    os.read(begun, 1)
-    os.close(begun)
-    os.close(begins)
-    shared.forget()
-    listener = ranks.listening(name)
-    os.close(writing)
-    os.waitpid(pid, 0)
-    assert listener is not None
-    listener.close()
+    assert again.do(find, 1) == b"1"
+    for one in (second, again):
+        one.kill()
+    assert started(1).do(find, 1) == b"none"
 
 
 def test_auto_is_not_divided_where_ranks_share_it(started, monkeypatch):
@@ -202,27 +170,28 @@ def test_ranks_with_other_sizes_are_an_error(started):
 def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_last(started, tmp_path):
     folder = str(tmp_path / "cache")
     first, second = started(0), started(1)
-    assert second.do(opened, folder, SIZE) == (SIZE, [])  # the first has none yet, and is not waited for
+    assert second.do(opened, folder, SIZE) == (SIZE, [])
     assert first.do(opened, folder, SIZE) == (SIZE, [])
     assert second.do(keep, 1, folder)
-    assert first.do(find, 1, folder) == b"1"
-    assert second.do(threads) == ["fastload-cache"]
-    assert first.do(threads) == []
+    second.do(name, 1, 2, folder)
+    assert [first.do(find, one, folder) for one in (1, 2)] == [b"1"] * 2
 
 
 def test_ranks_with_other_folders_or_sizes_are_an_error(started, tmp_path):
     folder = str(tmp_path / "cache")
     started(0).do(opened, folder, SIZE)
     for asked in ((folder, 2 * SIZE), (f"{folder}2", SIZE)):
-        with pytest.raises(ConfigError, match=f"another has cache='{folder}' with {SIZE} bytes, got cache='"):
+        with pytest.raises(ConfigError, match=rf"another has .* with {SIZE} bytes, got cache='"):
             started(1).do(opened, *asked)
 
 
-def test_a_rank_that_nobody_answers_says_so_and_has_a_share_of_its_own(monkeypatch):
+def test_a_rank_that_sees_nothing_of_the_others_says_so_and_has_a_share_of_its_own(started, monkeypatch):
+    started(0).do(opened, SIZE)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(ranks, "WAIT_S", 0.1)
+    monkeypatch.setattr(ranks, "_found", lambda *_: None)  # as without /proc
     monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
-    with pytest.warns(UserWarning, match=r"this rank shares no memory with the others, since local rank 0 has handed"):
+    with pytest.warns(UserWarning, match=r"this rank shares no memory with the others: the one that has made it"):
         assert shared.records_of("auto").store.size == 16 << 20
 
 
@@ -239,28 +208,21 @@ def test_a_restarted_run_and_another_run_have_other_names(monkeypatch):
     assert ranks.words_of_run() is None
 
 
-def test_another_users_process_is_handed_nothing(monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    shared.records_of(SIZE)
-    name = name_of_run()
-    assert isinstance(ranks.take(name, 60.0), tuple)
-    asking = threading.current_thread()
-    original = ranks.user_of
-
-    def seen_by_the_server(connection: socket.socket) -> int:
-        return original(connection) + (threading.current_thread() is not asking)
-
-    monkeypatch.setattr(ranks, "user_of", seen_by_the_server)
-    assert "has handed over none" in ranks.take(name, 0.0)
+def test_memory_of_another_user_is_not_taken(started, monkeypatch):
+    started(0).do(opened, SIZE)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    name, parts = name_of_run(), ["table", "records", "index"]
+    found = ranks._found(name, parts)
+    assert found is not None
+    for file in found.files:
+        os.close(file)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert ranks._found(name, parts) is None
 
 
-def test_nothing_is_taken_of_another_users_process(monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    name = name_of_run()
-    stranger = ranks.listening(name)
-    assert stranger is not None
-    stranger.listen()
-    original = ranks.user_of
-    monkeypatch.setattr(ranks, "user_of", lambda connection: original(connection) + 1)
-    with stranger, pytest.warns(UserWarning, match="another user's process has the name of this run's socket"):
-        assert shared.records_of(SIZE).store.size == SIZE
+def test_nothing_stays_open_of_a_process_that_has_a_part_alone(started):
+    ours = ranks.make(ranks.words_of_run() or (), ["table"], SIZE, "something")
+    before = os.listdir("/proc/self/fd")
+    assert ranks._found(name_of_run(), ["table", "records"]) is None
+    assert os.listdir("/proc/self/fd") == before
+    os.close(ours.files[0])

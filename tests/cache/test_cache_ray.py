@@ -10,7 +10,7 @@ from kit.forks import is_true_in_a_child
 from ray_clusters import Images, digest
 
 from fastload import DataLoader
-from fastload.cache import ranks, shared
+from fastload.cache import shared
 from fastload.cache.asked import read
 from fastload.cache.store import key_of_bytes
 
@@ -58,4 +58,3 @@ def test_a_worker_that_comes_first_on_its_machine_makes_the_cache_and_others_get
         return found is not None and bytes(found) == b"abc"
 
     assert is_true_in_a_child(finds)
-    assert ranks.name_by(run) != ranks.name_by(["another"])

@@ -2,60 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from entries import found, in_another_process, keep, named
+from entries import data_of, found, in_another_process, keep, named
 from hypothesis import given
+from kit.stores import store_in_memory
 
+from fastload.cache import record_file
 from fastload.cache import store as store_module
-from fastload.cache.disk import FileStore
-from fastload.cache.store import Contents, Store, key_of, key_of_file, reserve_of_host, same
+from fastload.cache.record_file import HEADER
+from fastload.cache.store import Contents, Table, key_of, key_of_file, reserve_of_host, same
 
 SIZE = 8 << 20
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.binary(max_size=300)), max_size=80))
-def test_what_was_kept_first_under_a_key_is_found_and_nothing_else(entries):
-    store, first = Store(SIZE), {}
+def test_what_was_kept_last_under_a_key_is_found_and_nothing_else(entries):
+    store, last = store_in_memory(SIZE), {}
     for number, data in entries:
-        kept = store.keep(named(number), data)
-        assert kept is not None
-        assert bytes(kept) == data
-        first.setdefault(number, set()).add(data)
+        assert store.keep(named(number), data)
+        last[number] = data
     for number in range(51):
         found = store.find(named(number))
-        assert (found is None) == (number not in first)
-        assert found is None or bytes(found) in first[number]
-    assert store.contents().entries == len(entries)
+        assert (None if found is None else bytes(found)) == last.get(number)
+    assert store.contents().entries == len(last)
 
 
-def test_the_index_takes_at_most_64_bytes_an_entry():
-    store, least = Store(64 << 20), []
+def test_the_table_takes_at_most_80_bytes_a_record():
+    store = store_in_memory(64 << 20)
     for number in range(40_000):
         store.keep(named(number), b"8 bytes.")
-        contents = store.contents()
-        if number > 5_000:
-            least.append((contents.taken_bytes - contents.entry_bytes) / contents.entries)
-    # 24 bytes before each entry, up to 8 behind it, and the tables, which have most room after one was begun.
-    assert max(least) < 24 + 8 + 2 * 16 / 0.75
-    assert least[-1] <= 64
+    assert os.fstat(store.table.file).st_blocks * 512 <= (8 << 20) + 80 * 40_000  # it is allocated in steps
 
 
 def test_a_full_store_says_so_and_keeps_what_it_has():
-    store, kept = Store(1 << 20), 0
+    store, kept = store_in_memory(1 << 20), 0
     assert store.has_room(1000)
     assert not store.has_room(2 << 20)
-    assert store.keep(named(-1), bytes(2 << 20)) is None
+    assert not store.keep(named(-1), bytes(2 << 20))
     assert store.has_room(1000)
-    while store.keep(named(kept), bytes(1000)) is not None:
+    while store.keep(named(kept), bytes(1000)):
         kept += 1
     assert kept > 900
     assert store.contents().is_full
@@ -64,59 +59,40 @@ def test_a_full_store_says_so_and_keeps_what_it_has():
     assert store.find(named(kept)) is None
 
 
-def test_memory_is_allocated_in_steps_before_it_is_given_out():
-    kept, steps = Store(100 << 20), set()
-    for number in range(40):
-        kept.keep(named(number), bytes(1 << 20))
-        allocated = os.fstat(kept.file).st_blocks * 512
-        assert allocated >= kept.contents().taken_bytes
-        steps.add(allocated >> 20)
-    assert len(steps) <= 7
-
-
-def without_memory(kept: Store) -> Callable[[], None]:
-    """Have the system refuse memory; return what undoes that."""
-    refusing = os.open(os.devnull, os.O_RDONLY)
-    kept.where[2] = refusing
-
-    def undo() -> None:
-        kept.where[2] = kept.file
-        os.close(refusing)
-
-    return undo
-
-
-def test_a_store_for_which_the_system_has_no_memory_is_full_and_asks_again_later():
-    kept, number = Store(64 << 20), 0
-    kept.keep(named(-1), b"")
-    undo = without_memory(kept)
-    while kept.contents().taken_bytes < 7 << 20:
-        kept.where[2] = kept.file
-        assert kept.keep(named(number), bytes(1 << 20)) is not None
-        number += 1
-    undo()
-    undo = without_memory(kept)
-    assert kept.keep(named(number), bytes(2 << 20)) is None
-    assert not kept.has_room(1)
-    contents = kept.contents()
-    assert contents.is_full
-    assert contents.is_short
-    assert all(bytes(kept.find(named(one))) == bytes(1 << 20) for one in range(number))
-    undo()
+@pytest.mark.parametrize("what", ["table", "records"])
+def test_a_store_for_which_the_system_has_no_memory_is_full_and_asks_again_later(what, monkeypatch):
+    kept = store_in_memory(64 << 20)
+    keep(kept, range(10))
+    with monkeypatch.context() as patch:
+        if what == "records":
+            patch.setattr(record_file, "_pwrite", refused)
+        else:
+            kept.table.where[2] = os.open(os.devnull, os.O_RDONLY)
+        with contextlib.suppress(OSError):
+            for number in range(10, 1_000_000):
+                kept.keep(named(number), data_of(number))
+                if kept.contents().is_short:
+                    break
+        assert kept.contents().is_full
+        assert kept.contents().is_short
+        assert all(found(kept, one) for one in range(10))
+    if what == "table":
+        os.close(kept.table.where[2])
+        kept.table.where[2] = kept.table.file
     while not kept.has_room(1 << 20):
         pass
-    assert kept.keep(named(number), bytes(1 << 20)) is not None
+    keep(kept, range(10, 20))
+    assert all(found(kept, one) for one in range(20))
 
 
-def test_a_store_without_room_for_its_table_is_an_error():
-    with pytest.raises(ValueError, match="no room for its table"):
-        Store(4096)
+def refused(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_nothing_is_kept_where_the_host_has_little_memory_left(monkeypatch):
     free = [2 * reserve_of_host()]
     monkeypatch.setattr(store_module, "free_on_host", lambda: free[0])
-    store = Store(SIZE)
+    store = store_in_memory(SIZE)
     assert store.has_room(1)
     free[0] = reserve_of_host() - 1
     asked = [store.has_room(1) for _ in range(100)]
@@ -131,7 +107,7 @@ def test_threads_and_processes_keep_side_by_side(new_store):
     fork = multiprocessing.get_context("fork")
     writers = [fork.Process(target=keep, args=(kept, range(3_000 * one, 3_000 * one + 6_000))) for one in range(2)]
     # A store in a folder may be opened several times.
-    other = new_store(64 << 20) if isinstance(kept, FileStore) else kept
+    other = kept if kept.files.in_memory else new_store(64 << 20)
     writers += [threading.Thread(target=keep, args=(other, range(3_000 * one, 3_000 * one + 6_000))) for one in (2, 3)]
     for writer in writers:
         writer.start()
@@ -139,8 +115,7 @@ def test_threads_and_processes_keep_side_by_side(new_store):
         writer.join()
     assert all(found(kept, number) for number in range(15_000))
     assert not found(kept, 15_000)
-    entries = kept.contents().entries
-    assert entries == 4 * 6_000 if isinstance(kept, Store) else 15_000 <= entries <= 4 * 6_000
+    assert 15_000 <= kept.contents().entries <= 4 * 6_000
 
 
 @pytest.mark.slow
@@ -166,7 +141,7 @@ def test_a_writer_that_is_killed_loses_its_own_entry_alone(new_store, times):
         os.kill(writer.pid, signal.SIGKILL)
         writer.join()
         writer.close()
-        if isinstance(kept, FileStore):
+        if not kept.files.in_memory:
             del kept  # as when the whole run is killed
             kept = new_store(size)
         number = first
@@ -178,8 +153,9 @@ def test_a_writer_that_is_killed_loses_its_own_entry_alone(new_store, times):
 
 
 def test_the_memory_is_given_back_when_the_last_view_is_gone():
-    store = Store(64 << 20)
-    view = store.keep(named(0), bytes(1000))
+    store = store_in_memory(64 << 20)
+    store.keep(named(0), bytes(1000))
+    view = store.find(named(0))
     before = len(os.listdir("/proc/self/fd"))
     del store
     assert len(os.listdir("/proc/self/fd")) < before
@@ -247,14 +223,11 @@ def test_what_has_changed_lately_and_what_is_no_file_has_no_key(tmp_path):
 
 
 def test_contents_are_those_of_an_empty_store():
-    contents = Store(SIZE).contents()
-    assert contents == Contents(0, 0, contents.taken_bytes, False, False)
-    assert contents.taken_bytes < 1 << 16
+    assert store_in_memory(SIZE).contents() == Contents(0, 0, len(HEADER), False, False)
 
 
-@pytest.mark.parametrize("new_store", ["memory"], indirect=True)
-def test_a_store_that_outlives_its_modules_names_closes_its_file(new_store, monkeypatch):
-    kept = new_store(1 << 20)
+def test_a_table_that_outlives_its_modules_names_closes_its_file(monkeypatch):
+    kept = Table(os.memfd_create("table"))
     file = kept.file
     monkeypatch.setattr(store_module, "os", None)  # as when an interpreter ends
     del kept

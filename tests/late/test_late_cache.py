@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from comparing import as_sample, jpeg, outcome
 from damaged_files import mutants
+from kit.stores import store_in_memory
 from PIL import Image, ImageFile
 from test_late_files import kinds, used
 
 from fastload.cache import store
 from fastload.cache.records import Found, Records, take_not_kept
-from fastload.cache.store import Store, key_of_bytes
+from fastload.cache.store import key_of_bytes
 from fastload.late import LateSamples
 
 
@@ -27,7 +28,7 @@ from fastload.late import LateSamples
 def cache() -> Iterator[Records]:
     if not hasattr(os, "memfd_create"):
         pytest.skip("the system has no memory files")
-    made = Records(Store(32 << 20))
+    made = Records(store_in_memory(32 << 20))
     yield made
     vars(made).clear()  # pytest holds it for longer than its memory may stay
 
@@ -173,7 +174,7 @@ def test_with_other_blocks_than_pillows_the_file_is_read(cache, tmp_path, monkey
 def test_a_full_cache_keeps_no_more_and_images_stay_the_same():
     if not hasattr(os, "memfd_create"):
         pytest.skip("the system has no memory files")
-    cache = Records(Store(1 << 20))
+    cache = Records(store_in_memory(1 << 20))
     files = [jpeg(300, 200, seed=seed) for seed in range(80)]
     for _ in range(2):
         for data in files:

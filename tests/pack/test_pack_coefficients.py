@@ -119,7 +119,7 @@ def test_a_record_of_other_pixels_or_whose_file_has_other_coefficients_is_not_st
 ):
     monkeypatch.setattr(jpeg, name, wrong)
     done = pack(source, tmp_path / "pack", OPTIONS, workers=1)
-    assert (done.description.num_records, done.num_without_coefficients) == (0, 13)
+    assert (done.description.num_records, done.num_images) == (0, 13)
 
 
 def test_the_command_packs_and_unpacks_and_says_what_has_no_coefficients(source, tmp_path, capsys):

@@ -4,17 +4,16 @@
  * entry is written before its place is published, and a place that is published does not change. A process that is
  * killed on the way loses the entry that it was writing, and nothing else.
  *
- * The memory is that of a memory file, which has no name, so nobody else writes to it or shortens it. It is zero before
+ * The memory is that of a memory file, which has no path, so nobody else writes to it or shortens it. It is zero before
  * fastload_cache_begin, and holds, one after the other, as they come: the beginning (struct cache), tables of places, and
  * entries (struct entry), all at multiples of 16 bytes. What is given out was allocated in the file before, in steps, so
  * there is no page that the system could not have when it is written to.
  *
- * An entry is what is kept; or, for what is kept in a file on a disk, the end of a line of its index, which says where
- * (fastload/cache/record_file.py).
+ * The value of an entry is the end of a line of an index, which says where a record lies (fastload/cache/record_file.py).
  *
  * Table k has FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is
  * begun, and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
-#define _GNU_SOURCE /* fstat with nanoseconds; fallocate; pwritev */
+#define _GNU_SOURCE /* fstat with nanoseconds; fallocate */
 #include "fastload.h"
 
 #include <errno.h>
@@ -24,7 +23,6 @@
 #ifdef __linux__ /* there is no cache elsewhere */
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 #endif
@@ -51,8 +49,8 @@ struct slot {
     _Atomic uint64_t place; /* of the entry; 0: it is not published yet, or its writer was killed */
 };
 
+/* Before a value. */
 struct entry {
-    uint64_t length;  /* of what follows, in bytes */
     uint64_t rest[2]; /* of the key: its other words */
 };
 
@@ -60,8 +58,7 @@ struct cache {
     _Atomic uint64_t allocated; /* up to where the file has memory */
     _Atomic uint64_t next;      /* the first byte that was not given out */
     _Atomic uint64_t num_entries;
-    _Atomic uint64_t num_bytes; /* of the entries, without what finds them */
-    _Atomic uint64_t is_full;  /* whether an entry found no room */
+    _Atomic uint64_t is_full;  /* whether a record found no room */
     _Atomic uint64_t is_short; /* whether that was since the system had none */
     _Atomic uint64_t tables[MOST_TABLES]; /* where they begin; 0: not made yet */
     _Atomic uint64_t used[MOST_TABLES];   /* slots of each that are taken */
@@ -90,7 +87,7 @@ static struct slot *table_at(const struct where *where, int table)
     return (struct slot *)(void *)(where->memory + place);
 }
 
-/* Notes that an entry has found no room, and whether that is since the system has none. */
+/* Notes that a record has found no room, and whether that is since the system has none. */
 FASTLOAD_EXPORT void fastload_cache_full(const struct where *where, int is_short)
 {
     if (is_short)
@@ -143,7 +140,7 @@ static uint64_t take(const struct where *where, uint64_t length)
     return place;
 }
 
-/* Begins a cache in memory that is all zero. Returns whether there is room. */
+/* Begins a cache in memory that is all zero; one that has begun stays as it is. Returns whether there is room. */
 FASTLOAD_EXPORT int fastload_cache_begin(const struct where *where)
 {
     const uint64_t first = sizeof(struct cache), table = num_slots(0) * sizeof(struct slot);
@@ -151,9 +148,16 @@ FASTLOAD_EXPORT int fastload_cache_begin(const struct where *where)
     if (where->size < first + table || fallocate((int)where->file, 0, 0, (off_t)first))
         return 0;
 #endif
-    atomic_store(&cache_at(where)->next, first);
-    atomic_store(&cache_at(where)->tables[0], take(where, table));
-    return cache_at(where)->tables[0] != 0;
+    struct cache *cache = cache_at(where);
+    uint64_t none = 0; /* where another process is faster, its table is used, and this memory is lost */
+    atomic_compare_exchange_strong(&cache->next, &none, first);
+    if (atomic_load(&cache->tables[0]))
+        return 1;
+    const uint64_t place = take(where, table);
+    none = 0;
+    if (place)
+        atomic_compare_exchange_strong(&cache->tables[0], &none, place);
+    return atomic_load(&cache->tables[0]) != 0;
 }
 
 /* The newest table, with room for another entry; -1: there is no memory for one. */
@@ -176,8 +180,7 @@ static int newest(const struct where *where)
     return table;
 }
 
-/* Returns where the entry of a key begins, from the beginning of the memory; 0: there is none. Its length stands 24 bytes
- * before. */
+/* Returns where the value of a key begins, from the beginning of the memory; 0: there is none. */
 FASTLOAD_EXPORT uint64_t fastload_cache_find(const struct where *where, const struct key *key)
 {
     struct cache *cache = cache_at(where);
@@ -197,16 +200,15 @@ FASTLOAD_EXPORT uint64_t fastload_cache_find(const struct where *where, const st
             if (!here)
                 break;
             const uint64_t place = here == tag ? atomic_load_explicit(&slots[at].place, memory_order_acquire) : 0;
-            if (place && !memcmp(where->memory + place + sizeof(uint64_t), key->words + 1, 16))
+            if (place && !memcmp(where->memory + place, key->words + 1, 16))
                 return place + sizeof(struct entry);
         }
     }
     return 0;
 }
 
-/* Publishes an entry of so many bytes that was written, and counts it if it is to count. Returns whether there was room
- * for its place. */
-static int enter(const struct where *where, const struct key *key, uint64_t place, uint64_t length, int counts)
+/* Publishes an entry that was written, and counts it if it is to count. Returns whether there was room for its place. */
+static int enter(const struct where *where, const struct key *key, uint64_t place, int counts)
 {
     struct cache *cache = cache_at(where);
     for (;;) {
@@ -223,7 +225,6 @@ static int enter(const struct where *where, const struct key *key, uint64_t plac
             atomic_fetch_add_explicit(&cache->used[table], 1, memory_order_relaxed);
             atomic_store_explicit(&slots[at].place, place, memory_order_release);
             atomic_fetch_add_explicit(&cache->num_entries, counts != 0, memory_order_relaxed);
-            atomic_fetch_add_explicit(&cache->num_bytes, length, memory_order_relaxed);
             return 1;
         }
         /* Writers killed between two steps have filled it without counting: count them, and go on to the next. */
@@ -231,30 +232,9 @@ static int enter(const struct where *where, const struct key *key, uint64_t plac
     }
 }
 
-/* Keeps bytes, and those behind them, under a key; returns as fastload_cache_find. 0: there is no room, or no memory. */
-FASTLOAD_EXPORT uint64_t fastload_cache_keep(const struct where *where, const struct key *key, const void *bytes,
-                                             uint64_t length, const void *behind, uint64_t length_behind)
-{
-#ifdef __linux__
-    struct entry head = {length + length_behind, {key->words[1], key->words[2]}};
-    const uint64_t place = take(where, sizeof head + head.length);
-    if (!place)
-        return 0;
-    /* Not through the map, where each page would be filled with zeros first. */
-    const struct iovec parts[3] = {
-        {&head, sizeof head}, {(void *)(uintptr_t)bytes, length}, {(void *)(uintptr_t)behind, length_behind}};
-    if (pwritev((int)where->file, parts, 3, (off_t)place) != (ssize_t)(sizeof head + head.length))
-        return 0;
-    return enter(where, key, place, head.length, 1) ? place + sizeof head : 0;
-#else
-    (void)where, (void)key, (void)bytes, (void)length, (void)behind, (void)length_behind;
-    return 0;
-#endif
-}
-
-/* Keeps the values of so many lines under their keys, in place of those that are kept. Keys count whose last bit is set.
- * Returns for how many there was room. */
-FASTLOAD_EXPORT uint64_t fastload_cache_list(const struct where *where, const struct line *lines, uint64_t num)
+/* Keeps the values of so many lines under their keys, in place of those that are kept. All count, or keys whose last bit is
+ * set. Returns for how many there was room. */
+FASTLOAD_EXPORT uint64_t fastload_cache_list(const struct where *where, const struct line *lines, uint64_t num, int all)
 {
     for (uint64_t i = 0; i < num; i++) {
         const struct line *line = lines + i;
@@ -266,39 +246,25 @@ FASTLOAD_EXPORT uint64_t fastload_cache_list(const struct where *where, const st
                 memcpy(where->memory + place, line->value, sizeof line->value);
             continue;
         }
-        const struct entry head = {sizeof line->value, {line->key.words[1], line->key.words[2]}};
+        const struct entry head = {{line->key.words[1], line->key.words[2]}};
         place = take(where, sizeof head + sizeof line->value);
         if (!place)
             return i;
         memcpy(where->memory + place, &head, sizeof head);
         memcpy(where->memory + place + sizeof head, line->value, sizeof line->value);
-        if (!enter(where, &line->key, place, sizeof line->value, line->key.words[2] & 1))
+        if (!enter(where, &line->key, place, all || line->key.words[2] & 1))
             return i;
     }
     return num;
 }
 
-/* Returns whether there is room for an entry of so many bytes; notes it if there is not. */
-FASTLOAD_EXPORT int fastload_cache_has_room(const struct where *where, uint64_t length)
-{
-    struct cache *cache = cache_at(where);
-    const uint64_t left = where->size - atomic_load_explicit(&cache->next, memory_order_relaxed);
-    const int has_room = length <= left && left - length >= sizeof(struct entry) + ALIGN;
-    if (!has_room)
-        fastload_cache_full(where, 0);
-    return has_room;
-}
-
-/* Writes what the cache holds: entries that count, the bytes of all, bytes taken of the memory, whether an entry found no
- * room, and whether the system had none for it. */
-FASTLOAD_EXPORT void fastload_cache_look(const struct where *where, uint64_t found[5])
+/* Writes how many entries count, whether a record found no room, and whether the system had none for it. */
+FASTLOAD_EXPORT void fastload_cache_look(const struct where *where, uint64_t found[3])
 {
     struct cache *cache = cache_at(where);
     found[0] = atomic_load(&cache->num_entries);
-    found[1] = atomic_load(&cache->num_bytes);
-    found[2] = atomic_load(&cache->next);
-    found[3] = atomic_load(&cache->is_full);
-    found[4] = atomic_load(&cache->is_short);
+    found[1] = atomic_load(&cache->is_full);
+    found[2] = atomic_load(&cache->is_short);
 }
 
 /* Returns the checksum of bytes: CRC-32. */
