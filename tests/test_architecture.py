@@ -20,7 +20,7 @@ PACKAGE = Path(fastload.__file__).parent
 # Data meets the packages, and the modules beside them, in this order; each imports only from itself and those before.
 # fmt: off
 ORDER = [
-    "inject", "errors", "base", "observe", "work", "stages", "native", "keys", "sampling", "arguments", "buffers",
+    "inject", "errors", "base", "observe", "work", "stages", "native", "keys", "sampling", "options", "buffers",
     "cache", "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run",
     "loader", "images.dali", "profiling", "callbacks", "verification", "tune", "explain", "doctor", "testing", "cli",
     "__main__",

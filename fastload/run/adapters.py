@@ -33,13 +33,14 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
+from fastload.base.checks import is_integer
 from fastload.base.users_line import warn_at_users_line
 from fastload.engine.state import one_ahead
 from fastload.errors import ConfigError, StateError
-from fastload.run.defaults import own_argument_names
+from fastload.options import OPTIONS
 from fastload.sampling.epochs import Epoch, Sampling
-from fastload.sampling.samplers import EpochBatchSampler, EpochSampler, is_integer
-from fastload.spec import part, with_arguments_of
+from fastload.sampling.samplers import EpochBatchSampler, EpochSampler
+from fastload.spec import spec_of
 
 # The loader that Accelerate is taking apart in this thread.
 _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
@@ -53,9 +54,9 @@ def adapt(library: ModuleType, ours: type[Any]) -> None:
         _adapt_lightning(library, ours)
 
 
-def own_arguments(loader: object, ours: type[Any]) -> dict[str, Any]:
+def own_arguments(loader: object) -> dict[str, Any]:
     """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
-    return {name: getattr(loader, name) for name in own_argument_names(ours)}
+    return {name: getattr(loader, name) for name in OPTIONS}
 
 
 def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
@@ -187,7 +188,7 @@ def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[.
     def build(*args: Any, **kwargs: Any) -> Any:
         source = _taken_apart.get()
         if isinstance(source, ours):
-            rebuilt = ours(*args, **{**kwargs, **own_arguments(source, ours)})
+            rebuilt = ours(*args, **{**kwargs, **own_arguments(source)})
             rebuilt._kept.steps = source._kept.steps  # a callback counts on, in the rest of a resumed epoch too
             return rebuilt
         return torch_loader(*args, **kwargs)
@@ -313,7 +314,7 @@ def _has_place(loader: Any, ours: type[Any]) -> bool:
     names = ("state_dict", "load_state_dict")
     if loader.seed is not None or any(getattr(type(loader), name) is not getattr(ours, name) for name in names):
         return True
-    samplers = part(with_arguments_of(loader), Sampling).samplers
+    samplers = spec_of(loader).sampling.samplers
     return any(isinstance(sampler, EpochSampler | EpochBatchSampler) for sampler in samplers)
 
 

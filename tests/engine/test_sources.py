@@ -20,7 +20,7 @@ from fastload import ConfigError, DataLoader, replay
 from fastload.engine.build import Builder
 from fastload.engine.kept import Kept
 from fastload.sampling.epochs import Epoch
-from fastload.spec import spec_of
+from fastload.spec import decisions_of
 from fastload.stages import EpochWork, Source
 from fastload.work import Shard
 
@@ -74,7 +74,7 @@ def opened(name: str, dataset: Numbers) -> Iterator[Source]:
         data = kind(address, LENGTH)
     loader = DataLoader(data, SIZE, **SOURCES[name])
     epoch = Epoch(number=0, known=None, shard=Shard(length=LENGTH), base_seed=1)
-    source = Builder(spec_of(loader), Kept()).build(epoch).source
+    source = Builder(decisions_of(loader), Kept()).build(epoch).source
     try:
         yield source
     finally:

@@ -78,12 +78,9 @@ def seeding_of(loader: Any) -> str | None:
     """
     if not _is_fastloads(loader):
         return None
-    from ...sampling.epochs import Sampling, seed_of
-    from ...spec import keyed_by_of, part, with_arguments_of
+    from ...spec import decisions_of
 
-    spec = with_arguments_of(loader)
-    is_stream = isinstance(loader.dataset, sys.modules["torch.utils.data"].IterableDataset)
-    return "torch" if is_stream or keyed_by_of(spec, seed_of(part(spec, Sampling))) is None else "sample"
+    return "torch" if decisions_of(loader).keyed_by is None else "sample"
 
 
 def _is_fastloads(loader: Any) -> bool:
