@@ -8,7 +8,7 @@ takes time, since the command line reads it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -127,136 +127,98 @@ def is_folder(cache: Any) -> bool:
     return isinstance(cache, os.PathLike) or (isinstance(cache, str) and os.sep in cache)
 
 
-class Refusal(NamedTuple):
-    """What an argument cannot be combined with."""
-
-    name: str
-    applies: Callable[[Any], bool]
-    """Asked where the argument does not have its default; gets all, a :class:`fastload.spec.Spec`."""
-    words: str
-    """Why, and what to do; they follow ``name=value``. A format string, in which ``a`` has all arguments."""
+def _lacks_ray(asked: Any) -> bool:
+    return asked.worker_method == "ray" and find_spec("ray") is None
 
 
-_NEEDS_DEVICE = "needs a device, got device=None; add device=... or leave it out"
-_NEEDS_INDICES = "needs a dataset with indices, got {a.dataset.__class__.__name__}, an IterableDataset"
-_BRINGS_SOURCE = "{a.dataset.__class__.__name__}.fastload_source gives whole batches"
-_SEVERAL = "loads several samples at a time in a worker process, and "
+Refusal = tuple[str, Callable[[Any], bool], str]
+"""An argument; when it is refused; and why, and what to do.
 
-REFUSALS = (
-    Refusal(
+The function is asked where the argument does not have its default, and gets all, a :class:`fastload.spec.Spec`. The
+words follow ``name=value``; they are a format string, in which ``a`` has all arguments.
+"""
+
+_NO_INDICES = "needs a dataset with indices, got an IterableDataset ({a.dataset.__class__.__name__})"
+_NO_SAMPLES = "needs samples that the loader loads, and {a.dataset.__class__.__name__}.fastload_source gives batches"
+_NO_DEVICE = "needs a device, got device=None; add device=... or leave it out"
+_SEVERAL = "loads several samples at a time in a worker process, and"
+
+REFUSALS: Sequence[Refusal] = (
+    (
         "worker_method",
         lambda a: a.multiprocessing_context is not None,
-        "starts no processes: multiprocessing_context={a.multiprocessing_context!r} has no meaning with it; leave one out",
+        "starts no processes, so multiprocessing_context={a.multiprocessing_context!r} has no meaning; leave one out",
     ),
-    Refusal(
-        "worker_method",
-        lambda a: a.worker_method == "ray" and find_spec("ray") is None,
-        "needs Ray, which is not installed: pip install ray",
-    ),
-    Refusal(
-        "ray_options",
-        lambda a: a.worker_method != "ray",
-        "is for Ray's workers, and there are none; add worker_method='ray', or leave it out",
-    ),
-    Refusal(
+    ("worker_method", _lacks_ray, "needs Ray, which is not installed: pip install ray"),
+    ("ray_options", lambda a: a.worker_method != "ray", "is for worker_method='ray'; add that, or leave it out"),
+    (
         "seeding",
         lambda a: a.seeding == "torch" and a.seed is not None,
-        "uses torch's random streams, so it cannot be combined with seed={a.seed!r}; leave seed out, or use "
-        "seeding='sample'",
+        "uses torch's random streams, so it cannot be combined with seed={a.seed!r}; leave one of the two out",
     ),
-    Refusal(
+    (
         "seeding",
         lambda a: a.seeding == "torch" and a.chunk_size not in (None, "batch"),
         "keeps whole batches on one worker; leave chunk_size={a.chunk_size!r} out",
     ),
-    Refusal("keep_on_host", lambda a: a.device is None and bool(a.keep_on_host), _NEEDS_DEVICE),
-    Refusal("channels_last", lambda a: a.device is None, _NEEDS_DEVICE),
-    Refusal("fixed_buffers", lambda a: a.device is None, _NEEDS_DEVICE),
-    Refusal("resident", lambda a: a.iterable, _NEEDS_INDICES),
-    Refusal(
-        "resident",
-        lambda a: not a.auto_collation,
-        "makes batches of samples, but with batch_size=None the dataset makes them; give a batch_size",
-    ),
-    Refusal(
+    ("keep_on_host", lambda a: a.device is None and bool(a.keep_on_host), _NO_DEVICE),
+    ("channels_last", lambda a: a.device is None, _NO_DEVICE),
+    ("fixed_buffers", lambda a: a.device is None, _NO_DEVICE),
+    ("resident", lambda a: a.iterable, _NO_INDICES),
+    ("resident", lambda a: not a.auto_collation, "makes batches of samples, got batch_size=None; give a batch_size"),
+    (
         "resident",
         lambda a: not a.collates_by_default,
-        "makes batches as torch's default collation does, got collate_fn={a.collate_fn!r}; leave collate_fn out, and "
-        "do what it does in batch_transform",
+        "collates as torch does by default, got collate_fn={a.collate_fn!r}; do what it does in batch_transform",
     ),
-    Refusal(
+    (
         "resident",
         lambda a: a.resident == "device" and a.device is None,
         "needs a device, got device=None; add device='cuda', or use resident='host'",
     ),
-    Refusal(
+    (
         "fuse",
         lambda a: a.fuse is True and a.seeding == "torch",
         "draws parameters from each sample's key, and seeding='torch' from torch's streams; leave one out",
     ),
-    Refusal("on_error", lambda a: a.iterable, f"{_NEEDS_INDICES}; catch the error in its __iter__"),
-    Refusal(
-        "on_error",
-        lambda a: a.brings_source,
-        f"needs samples that the loader loads, and {_BRINGS_SOURCE}; leave on_error out",
-    ),
-    Refusal(
-        "on_error",
-        lambda a: not a.auto_collation,
-        "needs batches that are made of samples, got batch_size=None; give a batch_size",
-    ),
-    Refusal(
+    ("on_error", lambda a: a.iterable, f"{_NO_INDICES}; catch the error in its __iter__"),
+    ("on_error", lambda a: a.brings_source, f"{_NO_SAMPLES}; leave on_error out"),
+    ("on_error", lambda a: not a.auto_collation, "needs batches of samples, got batch_size=None; give a batch_size"),
+    (
         "on_error",
         lambda a: a.resident is not None,
         "is decided in each epoch, and resident={a.resident!r} reads the samples once; leave one out",
     ),
-    Refusal(
+    (
         "on_error",
         lambda a: a.on_error == "skip" and a.fixed_buffers,
-        "makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
-        "on_error='replace'",
+        "makes batches shorter, and fixed_buffers=True needs one shape; leave one out, or use on_error='replace'",
     ),
-    Refusal(
+    (
         "on_error",
         lambda a: a.on_error != "skip" and a.seeding == "torch",
         "needs a key for each sample, and seeding='torch' has none; leave one out, or use on_error='skip'",
     ),
-    Refusal(
+    (
         "cache",
         lambda a: a.fuse is False,
         "keeps what fastload decodes, and fuse=False decodes files by their own libraries; leave one out",
     ),
-    Refusal(
+    ("cache", lambda a: a.brings_source, f"{_NO_SAMPLES}; leave cache out"),
+    (
         "cache",
         lambda a: a.worker_method == "ray" and not a.persistent_workers and a.cache_size is None,
-        "keeps what Ray's workers decode, and they end with the epoch, and other machines' memory with them; add "
-        "persistent_workers=True, or give a folder",
+        "ends with Ray's workers, after an epoch; add persistent_workers=True, or give a folder",
     ),
-    Refusal("cache", lambda a: a.brings_source, f"keeps what fastload decodes, and {_BRINGS_SOURCE}; leave cache out"),
-    Refusal(
+    (
         "cache_size",
         lambda a: not is_folder(a.cache),
-        "goes with a folder, which has a slash in it, as cache='./photos', got cache={a.cache!r}; a cache in memory "
-        "has its size in cache",
+        "goes with a folder, which has a slash in it, as cache='./photos', got cache={a.cache!r}; leave it out",
     ),
-    Refusal(
-        "worker_threads",
-        lambda a: a.seeding == "torch",
-        f"{_SEVERAL}seeding='torch' has one random stream for each worker: use seeding='sample'",
-    ),
-    Refusal(
-        "worker_threads", lambda a: a.iterable, f"{_SEVERAL}an IterableDataset gives its samples one after the other"
-    ),
-    Refusal(
-        "worker_threads",
-        lambda a: a.worker_method == "thread",
-        f"{_SEVERAL}with worker_method='thread' workers are threads: add to num_workers",
-    ),
-    Refusal(
-        "worker_threads",
-        lambda a: a.worker_method == "ray",
-        f"{_SEVERAL}Ray's workers load one: give more of them",
-    ),
+    ("worker_threads", lambda a: a.seeding == "torch", f"{_SEVERAL} seeding='torch' draws one after the other"),
+    ("worker_threads", lambda a: a.iterable, f"{_SEVERAL} an IterableDataset gives one after the other"),
+    ("worker_threads", lambda a: a.worker_method == "thread", f"{_SEVERAL} there are none: add to num_workers"),
+    ("worker_threads", lambda a: a.worker_method == "ray", f"{_SEVERAL} Ray's load one: add to num_workers"),
 )
 
 Asked = TypeVar("Asked", bound=Options)
@@ -275,11 +237,11 @@ def checked(asked: Asked, script_wide: Mapping[str, Any]) -> Asked:
         if not option.is_given(given):
             continue
         value = option.check(name, given)
-        refusal = next((one for one in REFUSALS if one.name == name and one.applies(asked)), None)
-        if refusal is not None and option.where_possible and given is script_wide.get(name):
+        why = next((words for refused, applies, words in REFUSALS if refused == name and applies(asked)), None)
+        if why is not None and option.where_possible and given is script_wide.get(name):
             value = option.default
-        elif refusal is not None:
-            raise ConfigError(f"{name}={given!r} {refusal.words.format(a=asked)}")
+        elif why is not None:
+            raise ConfigError(f"{name}={given!r} {why.format(a=asked)}")
         if value is not given:
             asked = replace(asked, **{name: value})
     return asked

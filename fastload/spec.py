@@ -13,7 +13,7 @@ from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
 from .options import OPTIONS, Options
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
-from .work import brings_source, slots_in_flight
+from .work import slots_in_flight
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -59,8 +59,11 @@ class Spec(Options):
 
     @property
     def brings_source(self) -> bool:
-        """Whether the dataset gives whole batches by a ``fastload_source``."""
-        return brings_source(self.dataset)
+        """Whether the dataset has a method ``fastload_source(job, counts)``, which returns a ``stages.Source``.
+
+        What a wrapper passes on does not count: the wrapper may give other samples.
+        """
+        return getattr(type(self.dataset), "fastload_source", None) is not None
 
     @property
     def has_features(self) -> bool:

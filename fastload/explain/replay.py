@@ -24,7 +24,7 @@ from ..sampling.epochs import Epoch, KnownBatches
 from ..spec import decisions_of
 from ..transforms.base import Transform
 from ..transforms.batches import images_of, on_batches
-from ..work import Batch, Shard, brings_source
+from ..work import Batch, Shard
 from ..workers.fetch import Fetcher
 
 # Positions that are searched at once.
@@ -74,7 +74,7 @@ def replay(
             "replay needs a map-style dataset, and samples that are seeded from an integer: give the DataLoader "
             f"seed=..., got seed={asked.seed!r}, seeding={asked.seeding!r}, a {type(asked.dataset).__name__}"
         )
-    if brings_source(asked.dataset):
+    if asked.brings_source:
         raise ConfigError(
             f"replay loads one sample, and {type(asked.dataset).__name__}.fastload_source gives whole batches; take "
             "the sample from its batch"

@@ -228,7 +228,5 @@ def test_an_iteration_over_a_source_that_is_closed_in_the_middle_ends() -> None:
 
 def test_what_needs_single_samples_is_refused_for_a_dataset_with_a_source() -> None:
     dataset = OnServer("nowhere", LENGTH)
-    with pytest.raises(ConfigError, match=r"on_error='skip' needs samples that the loader loads, and OnServer"):
-        DataLoader(dataset, SIZE, on_error="skip")
     with pytest.raises(ConfigError, match="replay loads one sample, and OnServer"):
         replay(DataLoader(dataset, SIZE, seed=1), 0, 3)

@@ -21,12 +21,15 @@ def with_ray(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"ray_options": {}}, "ray_options={} is for Ray's workers, and there are none"),
+        ({"ray_options": {}}, "ray_options={} is for worker_method='ray'"),
         ({"worker_method": "ray", "ray_options": [1]}, "ray_options must be a dict"),
         ({"worker_method": "ray", "ray_options": {"max_restarts": 3}}, "ray_options has 'max_restarts'"),
         ({"worker_method": "ray", "ray_options": {"placement_timeout": 0}}, "must be a number of seconds above 0"),
         ({"worker_method": "ray", "ray_options": {"share_memory": 1}}, "must be True or False, got 1"),
-        ({"worker_method": "ray", "num_workers": 1, "multiprocessing_context": "fork"}, "has no meaning with"),
+        (
+            {"worker_method": "ray", "num_workers": 1, "multiprocessing_context": "fork"},
+            "has no meaning; leave one out",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(arguments, words):
