@@ -221,10 +221,10 @@ REFUSALS: Sequence[Refusal] = (
     ("worker_threads", lambda a: a.worker_method == "ray", f"{_SEVERAL} Ray's load one: add to num_workers"),
 )
 
-Asked = TypeVar("Asked", bound=Options)
+Given = TypeVar("Given", bound=Options)
 
 
-def checked(asked: Asked, script_wide: Mapping[str, Any]) -> Asked:
+def checked(asked: Given, script_wide: Mapping[str, Any]) -> Given:
     """Check the arguments of a loader, a :class:`fastload.spec.Spec`; return those to go on with.
 
     ``script_wide`` has the defaults that were changed for a whole script.

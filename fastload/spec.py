@@ -80,6 +80,28 @@ class Spec(Options):
         """What the order comes from, without what follows from it."""
         return Sampling(dataset=self.dataset, sampler=self.sampler, batch_sampler=self.batch_sampler, seed=self.seed)
 
+    def keyed_by(self, order_seed: int | None) -> str | None:
+        """Return what asks for a key for each sample; None: the samples have torch's random streams.
+
+        ``order_seed``: see :func:`~fastload.sampling.epochs.seed_of`.
+        """
+        if self.iterable or self.seeding is not None:
+            return "seeding='sample'" if self.seeding == "sample" and not self.iterable else None
+        if order_seed is not None:
+            return f"seed={order_seed}" if self.seed is not None else f"the sampler's seed={order_seed}"
+        for asks, name in (
+            (self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads, "worker_method='thread'"),
+            (self.worker_threads > 1, "worker_threads"),
+            (self.worker_method == "ray", "Ray's workers"),
+            (self.fuse is True, "fuse=True"),
+            (isinstance(self.chunk_size, int), "chunk_size"),
+            (self.on_error not in ("raise", "skip"), "on_error"),
+            (self.resident is not None, "resident"),
+        ):
+            if asks:
+                return name
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
@@ -182,27 +204,9 @@ def served_as(asked: Spec, **changes: Any) -> Decisions:
     alone = asked.worker_threads > 1 and not asked.num_workers
     worker_method = "thread" if alone else asked.worker_method
     num_workers = asked.worker_threads if alone else asked.num_workers
-    known, seed = known_batches(asked.sampling), seed_of(asked.sampling)
-    keyed_by: str | None = None
-    if asked.iterable or asked.seeding == "torch":
-        pass
-    elif asked.seeding == "sample":
-        keyed_by = "seeding='sample'"
-    elif seed is not None:
-        keyed_by = f"seed={seed}" if asked.seed is not None else f"the sampler's seed={seed}"
-    else:
-        for asks, name in (
-            (asked.num_workers > 0 and WORKER_KINDS[asked.worker_method].threads, "worker_method='thread'"),
-            (asked.worker_threads > 1, "worker_threads"),
-            (asked.worker_method == "ray", "Ray's workers"),
-            (asked.fuse is True, "fuse=True"),
-            (isinstance(asked.chunk_size, int), "chunk_size"),
-            (asked.on_error not in ("raise", "skip"), "on_error"),
-            (asked.resident is not None, "resident"),
-        ):
-            if asks:
-                keyed_by = name
-                break
+    sampling = asked.sampling
+    known, seed = known_batches(sampling), seed_of(sampling)
+    keyed_by = asked.keyed_by(seed)
     draws = not (seeding.draws_nothing(asked.dataset) and asked.collates_by_default)
     streams = keyed_by is None and (draws or asked.iterable)
     whole: str | None = None

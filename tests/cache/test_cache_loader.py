@@ -277,7 +277,7 @@ def test_two_sizes_in_a_process_are_an_error(folder):
         ({"fuse": False}, "fuse=False decodes files by their own libraries"),
         pytest.param(
             {"worker_method": "ray", "num_workers": 1},
-            "Ray's workers decode, and they end with the epoch",
+            "ends with Ray's workers, after an epoch",
             marks=pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
         ),
     ],

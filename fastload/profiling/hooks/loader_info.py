@@ -78,9 +78,11 @@ def seeding_of(loader: Any) -> str | None:
     """
     if not _is_fastloads(loader):
         return None
-    from ...spec import decisions_of
+    from ...sampling.epochs import seed_of
+    from ...spec import spec_of
 
-    return "torch" if decisions_of(loader).keyed_by is None else "sample"
+    asked = spec_of(loader)  # not what is decided, which takes the dataset's length
+    return "torch" if asked.keyed_by(seed_of(asked.sampling)) is None else "sample"
 
 
 def _is_fastloads(loader: Any) -> bool:
