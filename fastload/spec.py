@@ -250,11 +250,11 @@ def served_as(asked: Spec, **changes: Any) -> Decisions:
     )
 
 
-def part(decisions: Decisions, kind: type[Part]) -> Part:
-    """Return what one stage reads: a record of some decisions and arguments, under the same names."""
+def part(decisions: Decisions, kind: type[Part], **more: Any) -> Part:
+    """Return what one stage reads: a record of decisions and arguments under the same names, and of ``more``."""
     asked = decisions.asked
-    names = kind.__dataclass_fields__
-    return kind(**{name: getattr(decisions if name in _DECIDED else asked, name) for name in names})
+    names = kind.__dataclass_fields__.keys() - more.keys()
+    return kind(**{name: getattr(decisions if name in _DECIDED else asked, name) for name in names}, **more)
 
 
 _DECIDED = {one.name for one in fields(Decisions)}

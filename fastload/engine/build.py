@@ -184,18 +184,14 @@ class Builder:
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
         replicas = epoch.resume.workers if epoch.resume is not None else None
-        return Job(
+        return part(
+            decisions,
+            Job,
             dataset=dataset,
-            collate_fn=asked.collate_fn,
-            auto_collation=asked.auto_collation,
-            drop_last=asked.drop_last,
-            iterable=asked.iterable,
             seed=seed if decisions.seeded else None,
-            ids_are_indices=decisions.ids_are_indices,
             stride=epoch.shard.stride,
             length=repeats_from(epoch.shard),
             base_seed=epoch.base_seed or 0,
-            num_workers=num_workers,
             shared_seed=epoch.shared_seed,
             worker_init_fn=init_fn,
             fused=fused,
@@ -204,7 +200,6 @@ class Builder:
             error_policy=error_policy,
             cache=kept.cache,
             compared=compared,
-            worker_threads=decisions.worker_threads,
             names_unseeded=names_unseeded,
             streams=decisions.assigned,
             rng_seed=seed if decisions.order_seed is None else decisions.order_seed,
@@ -224,21 +219,15 @@ class Builder:
 
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
-        decisions, asked, num_batches = self._decisions, self._asked, self._decisions.batches_ahead
-        chunk_size: Any = asked.chunk_size  # no text here: "batch" is an uncut_reason
+        decisions, num_batches = self._decisions, self._decisions.batches_ahead
         if decisions.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
         workers = module_of(decisions.worker_method)
-        window = Window(
+        window = part(
+            decisions,
+            Window,
             batches=num_batches,
-            num_workers=decisions.num_workers,
-            chunk_size=sys.maxsize if decisions.uncut_reason else chunk_size,
-            whole_reason=decisions.whole_reason,
-            iterable=asked.iterable,
-            auto_collation=asked.auto_collation,
-            assigned=decisions.assigned,
-            in_order=asked.in_order,
-            timeout=asked.timeout,
+            chunk_size=sys.maxsize if decisions.uncut_reason else self._asked.chunk_size,
             where=f"in DataLoader worker {'thread' if decisions.has_threads else 'process'} 0",  # as torch words it
         )
         arguments = part(decisions, WorkerArguments)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base import compat
-from ..base.checks import as_integer, check_epoch
+from ..base.checks import as_integer, check_epoch, check_number
 from ..engine.build import Builder
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
@@ -79,9 +79,7 @@ def replay(
             f"replay loads one sample, and {type(asked.dataset).__name__}.fastload_source gives whole batches; take "
             "the sample from its batch"
         )
-    epoch, position = check_epoch(epoch), as_integer(position)
-    if position is not None and (isinstance(position, bool) or not isinstance(position, int) or position < 0):
-        raise ConfigError(f"position must be an integer of at least 0, got {position=}")
+    epoch, position = check_epoch(epoch), None if position is None else check_number("position", position)
     known = decisions.known and decisions.known.from_position(0)
     by_batch = compat.batch_getter(asked.dataset) is not None
     index, position = _found(known, epoch, index, position, needs_position=by_batch)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.utils.data import Dataset
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
-from ..base.checks import as_integer, check_count, check_seed
+from ..base.checks import as_integer, check_count, check_seed, one_of
 from ..errors import ConfigError
 from ..work import Shard, Tail
 from .distributed_orders import AsTorch, Blocks, Buckets, Weighted
@@ -178,8 +178,7 @@ class DistributedBatchSampler(EpochBatchSampler):
                     f"weights={'None' if weights is None else '...'}, {order=}"
                 )
             check_count("bucket_window", bucket_window)
-        if tail not in ("drop", "short", "pad"):
-            raise ConfigError(f"tail must be 'drop', 'short' or 'pad', got {tail=}")
+        one_of("drop", "short", "pad")("tail", tail)
         inner = DistributedSampler(
             dataset,
             world_size,
@@ -232,8 +231,7 @@ def _make_order(
     weights: Sequence[float] | torch.Tensor | None,
     num_draws: int | None,
 ) -> Order:
-    if order not in ("keyed", "torch", "block"):
-        raise ConfigError(f"order must be 'keyed', 'torch' or 'block', got {order=}")
+    one_of("keyed", "torch", "block")("order", order)
     check_seed("seed", seed, bits=64 if order == "torch" else 128)
     check_count("block_size", block_size)
     if num_draws is not None:
