@@ -179,7 +179,7 @@ class DataLoader(_Base[T]):
         own = {name: given[name] for name in OPTIONS}
         _begin_report()
         adapt_imported()
-        vars(self).update(own)
+        vars(self).update(own)  # attributes of the same names
         self._kept, self._epochs = Kept(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
             vars(self)["check_worker_number_rationality"] = bool
