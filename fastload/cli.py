@@ -160,15 +160,17 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    from .run.defaults import FLAGS, OPTIONS, VARIABLE
+    from .options import OPTIONS
+    from .run.defaults import VARIABLE
 
     group = parser.add_argument_group(
         "arguments of fastload's DataLoader, for all loaders that the script constructs without them",
         f"{VARIABLE}=fuse=true,seed=1 in the environment does the same, for launchers; options come before it.",
     )
-    for name, words in OPTIONS.items():
-        optional: dict[str, Any] = {"nargs": "?", "const": "true"} if name in FLAGS else {}
-        group.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=words, **optional)
+    for name, option in OPTIONS.items():
+        if option.help is not None:
+            optional: dict[str, Any] = {"nargs": "?", "const": "true"} if option.is_flag else {}
+            group.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=option.help, **optional)
     parser.add_argument(
         "--report",
         action="store_true",
@@ -206,11 +208,12 @@ def run(options: argparse.Namespace) -> int:
     (unless they ignore PYTHONPATH, as python -I does). If no DataLoader was iterated in any of them, one line says so
     at the end of the script, unless an exception has ended it.
     """
-    from .run.defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
+    from .options import OPTIONS
+    from .run.defaults import VARIABLE, as_text, read_text, values_of
 
     environment = {**os.environ, "FASTLOAD_INSTALL": "1"}
     put_first(environment)
-    given = {name: word for name in OPTIONS if (word := getattr(options, name)) is not None}
+    given = {name: word for name in OPTIONS if (word := getattr(options, name, None)) is not None}
     _check_default_arguments()
     if given:
         from .loader import argument_defaults  # takes time: torch; the loader checks its arguments itself

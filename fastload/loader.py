@@ -1,4 +1,4 @@
-"""``DataLoader``: checks the arguments and composes the stages. The only file that knows them all."""
+"""torch's ``DataLoader`` with fastload's engine: stores and checks the arguments, and begins iterations."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import torch
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import observe
-from .arguments import OnError, Resident, Seeding, WorkerArguments, by_seed, check_arguments
 from .base import compat
+from .base.checks import as_integer, check_epoch
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
 from .engine.kept import Kept
 from .errors import ConfigError, StateError
 from .inject.fastload_hook import imported
-from .sampling.epochs import Epochs, Sampling
-from .sampling.samplers import EpochBatchSampler, as_integer, check_epoch
-from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
+from .options import OPTIONS, OnError, Options, Resident, Seeding, checked
+from .sampling.epochs import Epochs
+from .sampling.samplers import EpochBatchSampler, KeyedSampler
+from .spec import decisions_of, sampling_of, spec_of
 
 if TYPE_CHECKING:
     from .base.retry import Retry
@@ -40,7 +41,16 @@ ADAPTED_LIBRARIES = (_ACCELERATE, "lightning.pytorch.loops.fit_loop", "pytorch_l
 _not_adapted = set(ADAPTED_LIBRARIES)
 
 
-class DataLoader(compat.TorchDataLoader[T]):
+if TYPE_CHECKING:
+
+    class _Base(compat.TorchDataLoader[T], Options):
+        """Has an attribute for each of the options."""
+
+else:
+    _Base = compat.TorchDataLoader
+
+
+class DataLoader(_Base[T]):
     """torch's ``DataLoader``, faster: the same arguments, batches, order, errors and attributes.
 
     Args:
@@ -165,31 +175,18 @@ class DataLoader(compat.TorchDataLoader[T]):
         cache_size: str | int | None = None,
         worker_threads: int = 1,
     ) -> None:
+        given = locals()
+        own = {name: given[name] for name in OPTIONS}
         _begin_report()
         adapt_imported()
-        self.worker_method = worker_method
-        self.ray_options = ray_options
-        self.seed = seed = as_integer(seed)
-        self.seeding = seeding
-        self.chunk_size = chunk_size
-        self.overlap_epochs = overlap_epochs
-        self.device = device
-        self.prefetch_to_device = prefetch_to_device
-        self.keep_on_host = keep_on_host
-        self.channels_last = channels_last
-        self.fixed_buffers = fixed_buffers
-        self.batch_transform = batch_transform
-        self.resident = resident
-        self.fuse = fuse
-        self.on_error = on_error
-        self.max_errors = as_integer(max_errors)
-        self.cache = cache
-        self.cache_size = cache_size
-        self.worker_threads = as_integer(worker_threads)
+        vars(self).update(own)  # attributes of the same names
         self._kept, self._epochs = Kept(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
             vars(self)["check_worker_number_rationality"] = bool
-        shuffle, sampler = by_seed(dataset, shuffle, sampler, batch_sampler, seed)
+        data: Any = dataset
+        own_order = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
+        if isinstance(as_integer(seed), int) and shuffle and own_order:
+            shuffle, sampler = None, KeyedSampler(data, as_integer(seed))
         super().__init__(
             dataset,
             batch_size,
@@ -244,21 +241,28 @@ class DataLoader(compat.TorchDataLoader[T]):
         of_torch.fset(self, context)
 
     def _check_own_arguments(self) -> None:
-        spec = with_arguments_of(self)
+        defaults = argument_defaults()
         try:
-            check_arguments(functools.partial(part, spec))
-            if spec.has_features:
+            asked = checked(spec_of(self), defaults.changed)
+            if asked.has_features:
                 from .engine.features import check
 
-                self.cache, self.cache_size = check(spec, lambda: argument_defaults().changed)
+                check(asked)
         except ConfigError as error:
-            argument_defaults().explain(error)
+            defaults.explain(error)
             raise
+        vars(self).update({name: getattr(asked, name) for name in OPTIONS})
+        if self.worker_method == "ray" and not self.num_workers:
+            # No error: that is how a script is debugged, and one argument may be meant for all of its loaders.
+            warn_at_users_line(
+                "worker_method='ray' with num_workers=0: there are no workers, and this process loads the samples "
+                "itself. Give the number of Ray's workers (num_workers=8, say), or leave worker_method out"
+            )
 
     def _facts(self) -> list[tuple[str, str]]:
         from .engine.facts import facts_of
 
-        return facts_of(spec_of(self), self._kept)
+        return facts_of(decisions_of(self), self._kept)
 
     def _get_iterator(self) -> Any:
         for observer in tuple(observe.on_iteration):
@@ -267,13 +271,13 @@ class DataLoader(compat.TorchDataLoader[T]):
             self.check_worker_number_rationality()
         resume = self._epochs.resume
         try:
-            return Iteration(self, spec_of(self), self._epochs, self._kept)
+            return Iteration(self, self._epochs, self._kept)
         except StateError as error:
             if resume is None or resume.begin_anew is None:
                 raise
             resume.begin_anew(error)
         self._epochs.resume = None
-        return Iteration(self, spec_of(self), self._epochs, self._kept)
+        return Iteration(self, self._epochs, self._kept)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, and of samplers that have ``set_epoch``.
@@ -286,7 +290,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         epoch = check_epoch(epoch)
         self._epochs.next = epoch
         told: list[Any] = []
-        for owner in part(with_arguments_of(self), Sampling).samplers:
+        for owner in spec_of(self).sampling.samplers:
             setter = getattr(owner, "set_epoch", None)
             if callable(setter) and all(owner is not other for other in told):
                 told.append(owner)
@@ -311,7 +315,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
         from .engine.statistics import statistics_of
 
-        return statistics_of(part(served_as(with_arguments_of(self)), WorkerArguments), self._kept)
+        return statistics_of(decisions_of(self), self._kept)
 
     def failed_samples(self) -> list[FailedSample]:
         """Return the last ``max_errors`` samples that could not be loaded, and were left out or replaced.
@@ -378,7 +382,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self._epochs.wants_states = True
         resume = resume_from(sampling_of(self), state)
         kept: Any = self._iterator
-        if kept is not None and (state["kind"] != "position" or spec_of(self).assigned):
+        if kept is not None and (state["kind"] != "position" or decisions_of(self).assigned):
             # Persistent workers have another base seed, or replicas at another place.
             kept._shutdown_workers()
             self._iterator = None

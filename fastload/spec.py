@@ -1,11 +1,8 @@
-"""How a loader's arguments and dataset are served, and why: made once for each iteration, and never changed.
-
-The builder of the stages takes the whole :class:`Spec`; each feature takes the part that it reads (:func:`part`).
-"""
+"""What a loader was asked for, and what was decided: made once for each iteration, and never changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +11,9 @@ from torch.utils.data import IterableDataset
 from .base import compat
 from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
+from .options import OPTIONS, Options
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
+from .work import slots_in_flight
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -23,15 +22,13 @@ Part = TypeVar("Part", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """What an iteration is made from: the loader's arguments under their own names, and what follows from them."""
+class Spec(Options):
+    """The arguments of a loader, under their own names: fastload's, and those of torch's that the engine reads."""
 
     dataset: Any
     sampler: Any = None
     batch_sampler: Any = None
     generator: Any = None
-    seed: int | None = None
-    seeding: str | None = None
     index_sampler: Any = None
     """The one of ``sampler`` and ``batch_sampler`` that is iterated."""
     batch_size: int | None = 1
@@ -40,180 +37,224 @@ class Spec:
     auto_collation: bool = True
     """Whether an index batch names several samples, which are collated."""
     num_workers: int = 0
-    worker_method: str = "multiprocessing"
-    ray_options: Mapping[str, Any] | None = None
     multiprocessing_context: Any = None
     prefetch_factor: int | None = None
-    worker_threads: int = 1
     persistent_workers: bool = False
     worker_init_fn: Callable[[int], Any] | None = None
     timeout: float = 0
     in_order: bool = True
     pin_memory: bool = False
-    chunk_size: Any = None
-    overlap_epochs: bool = True
-    device: Any = None
-    prefetch_to_device: int = 2
-    keep_on_host: Collection[str | int] = ()
-    channels_last: bool = False
-    fixed_buffers: bool = False
-    batch_transform: Callable[[Any], Any] | None = None
-    resident: str | None = None
-    fuse: bool | str = "auto"
-    cache: Any = None
-    cache_size: Any = None
-    on_error: str = "raise"
-    max_errors: int = 100
     this_rank_only: bool = False
     """Whether the other ranks of the process group do not iterate it, so that it is not compared with theirs."""
 
-    threads_alone: bool = False
-    """Whether the workers are threads because of ``worker_threads`` without worker processes."""
-    iterable: bool = False
-    """Whether the dataset is an IterableDataset."""
-    known: KnownBatches | None = None
-    """The order of the index batches, where it is a function of epoch and position."""
-    order_seed: int | None = None
-    """The integer that makes the order, by an argument or a sampler; None: torch's generators make it."""
-    keyed_by: str | None = None
-    """What asks for a key for each sample; None: the samples have torch's random streams."""
-    sample_seed: int | None = None
-    """The integer that samples are seeded from; None: torch's base seed of the iteration."""
-    ids_are_indices: bool = False
-    """Whether an index comes once in an epoch, so that it names a sample; else its position does."""
-    whole_reason: str | None = None
-    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
-    uncut_reason: str | None = None
-    """Why batches are not cut into chunks; None if they are."""
-    assigned: bool = False
-    """Whether samples have torch's random streams: batch ``i`` goes to worker ``i % num_workers``, which makes each."""
-    seeded: bool = False
-    """Whether each sample is seeded."""
-    routed: bool = False
-    """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
+    @property
+    def iterable(self) -> bool:
+        """Whether the dataset is an IterableDataset."""
+        return isinstance(self.dataset, IterableDataset)
+
+    @property
+    def collates_by_default(self) -> bool:
+        """Whether batches are made as torch makes them without a ``collate_fn``."""
+        return compat.collates_by_default(self.collate_fn)
+
+    @property
+    def brings_source(self) -> bool:
+        """Whether the dataset has a method ``fastload_source(job, counts)``, which returns a ``stages.Source``.
+
+        What a wrapper passes on does not count: the wrapper may give other samples.
+        """
+        return getattr(type(self.dataset), "fastload_source", None) is not None
 
     @property
     def has_features(self) -> bool:
         """Whether more is asked for than a plain loader does: see :mod:`fastload.engine.features`."""
-        asked = any(getattr(self, name) is not plain for name, plain in _PLAIN.items())
-        return asked or self.worker_method == "ray"
-
-    @property
-    def has_threads(self) -> bool:
-        """Whether there are workers that are threads of this process."""
-        return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
-
-    def seed_of_keys(self, base_seed: int | None) -> int:
-        """Return the seed of the samples' keys in an epoch; ``base_seed``: torch's, of that epoch."""
-        return (base_seed or 0) if self.sample_seed is None else self.sample_seed
+        return any(option.of_feature and option.is_given(getattr(self, name)) for name, option in OPTIONS.items())
 
     @property
     def has_device_stage(self) -> bool:
         """Whether batches are copied to a device or transformed before the user gets them."""
         return self.device is not None or self.batch_transform is not None
 
+    @property
+    def sampling(self) -> Sampling:
+        """What the order comes from, without what follows from it."""
+        return Sampling(dataset=self.dataset, sampler=self.sampler, batch_sampler=self.batch_sampler, seed=self.seed)
 
-_GIVEN = [field.name for field in fields(Spec)]
-_GIVEN = _GIVEN[: _GIVEN.index("threads_alone")]
-_PLAIN = {
-    field.name: field.default
-    for field in fields(Spec)
-    if field.name in ("device", "resident", "ray_options", "on_error", "cache", "cache_size")
-}
+    def keyed_by(self, order_seed: int | None) -> str | None:
+        """Return what asks for a key for each sample; None: the samples have torch's random streams.
+
+        ``order_seed``: see :func:`~fastload.sampling.epochs.seed_of`.
+        """
+        if self.iterable or self.seeding is not None:
+            return "seeding='sample'" if self.seeding == "sample" and not self.iterable else None
+        if order_seed is not None:
+            return f"seed={order_seed}" if self.seed is not None else f"the sampler's seed={order_seed}"
+        for asks, name in (
+            (self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads, "worker_method='thread'"),
+            (self.worker_threads > 1, "worker_threads"),
+            (self.worker_method == "ray", "Ray's workers"),
+            (self.fuse is True, "fuse=True"),
+            (isinstance(self.chunk_size, int), "chunk_size"),
+            (self.on_error not in ("raise", "skip"), "on_error"),
+            (self.resident is not None, "resident"),
+        ):
+            if asks:
+                return name
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """How the arguments of a loader are served, and why."""
+
+    asked: Spec
+    num_workers: int
+    """As asked, or the threads of ``worker_threads`` without worker processes; likewise the next three."""
+    worker_method: str
+    worker_threads: int
+    prefetch_factor: int | None
+    threads_alone: bool
+    """Whether the workers are threads because of ``worker_threads`` without worker processes."""
+    known: KnownBatches | None
+    """The order of the index batches, where it is a function of epoch and position."""
+    order_seed: int | None
+    """The integer that makes the order, by an argument or a sampler; None: torch's generators make it."""
+    keyed_by: str | None
+    """What asks for a key for each sample; None: the samples have torch's random streams."""
+    sample_seed: int | None
+    """The integer that samples are seeded from; None: torch's base seed of the iteration."""
+    ids_are_indices: bool
+    """Whether an index comes once in an epoch, so that it names a sample; else its position does."""
+    whole_reason: str | None
+    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
+    uncut_reason: str | None
+    """Why batches are not cut into chunks; None if they are."""
+    unfused_reason: str | None
+    """Why ``fuse=True`` changes nothing, whatever the dataset."""
+    assigned: bool
+    """Whether samples have torch's random streams: batch ``i`` goes to worker ``i % num_workers``, which makes each."""
+    seeded: bool
+    """Whether each sample is seeded."""
+    routed: bool
+    """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether there are workers that are threads of this process."""
+        return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
+
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that may be under way or waiting for ``next()`` at once: torch's own number for each worker.
+
+        With ``worker_threads`` more, where these have fewer samples than ``prefetch_factor`` for each thread: else
+        threads of workers with small batches would have nothing to do.
+        """
+        asked, processes, threads = self.asked, self.num_workers, self.worker_threads
+        if self.threads_alone:
+            processes, threads = 1, self.num_workers
+        prefetch = self.prefetch_factor or 0
+        ahead = slots_in_flight(processes, prefetch)
+        if self.threads_alone and (asked.chunk_size == "batch" or not asked.collates_by_default):
+            ahead = max(ahead, threads)  # each of them loads a whole batch
+        # A batch sampler need not say how large its batches are.
+        size = getattr(asked.batch_sampler, "batch_size", None) or asked.batch_size if asked.auto_collation else 1
+        if threads == 1 or not isinstance(size, int) or compat.batch_getter(asked.dataset) is not None:
+            return ahead
+        return max(ahead, -(-processes * threads * prefetch // size))
+
+    @property
+    def size_in_next(self) -> int | None:
+        """Samples of a batch, where ``next()`` may read batches in place of the workers; None: it may not."""
+        asked = self.asked
+        size = getattr(asked.batch_sampler, "batch_size", None)
+        more = asked.worker_init_fn is not None or asked.on_error != "raise" or asked.fuse is False
+        whole = self.whole_reason is not None or not isinstance(size, int)
+        return None if more or whole or not self.num_workers else size
+
+    def seed_of_keys(self, base_seed: int | None) -> int:
+        """Return the seed of the samples' keys in an epoch; ``base_seed``: torch's, of that epoch."""
+        return (base_seed or 0) if self.sample_seed is None else self.sample_seed
+
+
 # A loader's attributes of these names begin with an underscore.
 _PRIVATE = ("auto_collation", "index_sampler", "this_rank_only")
+_ATTRIBUTES = {one.name: f"_{one.name}" if one.name in _PRIVATE else one.name for one in fields(Spec)}
 
 
 def spec_of(loader: compat.TorchDataLoader[Any]) -> Spec:
-    """Return how a :class:`fastload.DataLoader` is served; only its attributes are read."""
-    return served_as(with_arguments_of(loader))
+    """Return the arguments of a :class:`fastload.DataLoader`; only its attributes are read."""
+    return Spec(**{name: getattr(loader, attribute) for name, attribute in _ATTRIBUTES.items()})
+
+
+def decisions_of(loader: compat.TorchDataLoader[Any]) -> Decisions:
+    """Return how a :class:`fastload.DataLoader` is served."""
+    return served_as(spec_of(loader))
 
 
 def sampling_of(loader: compat.TorchDataLoader[Any]) -> Sampling:
     """Return what the order of a :class:`fastload.DataLoader` comes from."""
-    return part(spec_of(loader), Sampling)
+    return part(decisions_of(loader), Sampling)
 
 
-def with_arguments_of(loader: compat.TorchDataLoader[Any]) -> Spec:
-    """Return the arguments of a :class:`fastload.DataLoader`, without what follows from them."""
-    return Spec(**{name: getattr(loader, f"_{name}" if name in _PRIVATE else name) for name in _GIVEN})
-
-
-def served_as(spec: Spec, **changes: Any) -> Spec:
-    """Return a spec with other arguments, and with what follows from them."""
-    spec = replace(spec, **changes) if changes else spec
-    if spec.worker_threads > 1 and not spec.num_workers:
-        # Threads of this process, without worker processes, are workers.
-        spec = replace(
-            spec,
-            num_workers=spec.worker_threads,
-            worker_threads=1,
-            worker_method="thread",
-            prefetch_factor=spec.prefetch_factor or 2,
-            threads_alone=True,
-        )
-    iterable = isinstance(spec.dataset, IterableDataset)
-    sampling = part(spec, Sampling)
+def served_as(asked: Spec, **changes: Any) -> Decisions:
+    """Decide how arguments are served; ``changes``: other ones, in place of some."""
+    asked = replace(asked, **changes) if changes else asked
+    # Threads of this process, without worker processes, are workers.
+    alone = asked.worker_threads > 1 and not asked.num_workers
+    worker_method = "thread" if alone else asked.worker_method
+    num_workers = asked.worker_threads if alone else asked.num_workers
+    sampling = asked.sampling
     known, seed = known_batches(sampling), seed_of(sampling)
-    keyed_by = None if iterable else keyed_by_of(spec, seed)
-    draws_nothing = seeding.draws_nothing(spec.dataset)
-    by_default = compat.collates_by_default(spec.collate_fn)
-    draws = not (draws_nothing and by_default)
-    streams = keyed_by is None and (draws or iterable)
-    ids_are_indices = known is not None and known.rows.order.once and seed is not None and keyed_by is not None
+    keyed_by = asked.keyed_by(seed)
+    draws = not (seeding.draws_nothing(asked.dataset) and asked.collates_by_default)
+    streams = keyed_by is None and (draws or asked.iterable)
     whole: str | None = None
-    if iterable:
+    if asked.iterable:
         whole = "an IterableDataset's replicas stay with their workers"
-    elif not spec.auto_collation:
+    elif not asked.auto_collation:
         whole = "batch_size=None leaves batching to the dataset"
-    elif not by_default:
+    elif not asked.collates_by_default:
         whole = "custom collate_fn"
     uncut: str | None = None
-    if compat.batch_getter(spec.dataset) is not None:
+    if compat.batch_getter(asked.dataset) is not None:
         uncut = "the dataset loads batches itself (__getitems__)"
     elif streams:
         uncut = "each worker has one random stream, as in torch; with a seed, batches are cut"
-    elif spec.chunk_size == "batch":
+    elif asked.chunk_size == "batch":
         uncut = "chunk_size='batch'"
-    return replace(
-        spec,
-        iterable=iterable,
+    unfused: str | None = None
+    if asked.seeding == "torch":
+        unfused = "seeding='torch' draws from torch's streams"
+    elif not asked.auto_collation:
+        unfused = "batch_size=None leaves batching to the dataset"
+    has_threads = num_workers > 0 and WORKER_KINDS[worker_method].threads
+    return Decisions(
+        asked=asked,
+        num_workers=num_workers,
+        worker_method=worker_method,
+        worker_threads=1 if alone else asked.worker_threads,
+        prefetch_factor=asked.prefetch_factor or 2 if alone else asked.prefetch_factor,
+        threads_alone=alone,
         known=known,
         order_seed=seed,
         keyed_by=keyed_by,
-        sample_seed=seed if iterable or keyed_by is not None else None,
-        ids_are_indices=ids_are_indices,
+        sample_seed=seed if asked.iterable or keyed_by is not None else None,
+        ids_are_indices=known is not None and known.rows.order.once and seed is not None and keyed_by is not None,
         whole_reason=whole,
         uncut_reason=whole or uncut,
+        unfused_reason=unfused,
         assigned=streams,
         seeded=keyed_by is not None and draws,
-        routed=spec.has_threads and (draws or spec.worker_init_fn is not None),
+        routed=has_threads and (draws or asked.worker_init_fn is not None),
     )
 
 
-def keyed_by_of(spec: Spec, seed: int | None) -> str | None:
-    """Return what asks for a key for each sample of a map-style dataset; None: nothing does.
-
-    ``seed``: of the order, see :func:`~fastload.sampling.epochs.seed_of`.
-    """
-    if spec.seeding is not None:
-        return "seeding='sample'" if spec.seeding == "sample" else None
-    if seed is not None:
-        return f"seed={seed}" if spec.seed is not None else f"the sampler's seed={seed}"
-    for asks, name in (
-        (spec.has_threads, "worker_method='thread'" if not spec.threads_alone else "worker_threads"),
-        (spec.worker_threads > 1, "worker_threads"),
-        (spec.worker_method == "ray", "Ray's workers"),
-        (spec.fuse is True, "fuse=True"),
-        (isinstance(spec.chunk_size, int), "chunk_size"),
-        (spec.on_error not in ("raise", "skip"), "on_error"),
-        (spec.resident is not None, "resident"),
-    ):
-        if asks:
-            return name
-    return None
+def part(decisions: Decisions, kind: type[Part], **more: Any) -> Part:
+    """Return what one stage reads: a record of decisions and arguments under the same names, and of ``more``."""
+    asked = decisions.asked
+    names = kind.__dataclass_fields__.keys() - more.keys()
+    return kind(**{name: getattr(decisions if name in _DECIDED else asked, name) for name in names}, **more)
 
 
-def part(spec: Spec, kind: type[Part]) -> Part:
-    """Return what one feature reads of a spec: a record that has some of its fields, under the same names."""
-    return kind(**{name: getattr(spec, name) for name in kind.__dataclass_fields__})
+_DECIDED = {one.name for one in fields(Decisions)}

@@ -248,14 +248,6 @@ class Batch:
             del error  # its traceback refers to this frame
 
 
-def brings_source(dataset: Any) -> bool:
-    """Return whether a dataset has a method ``fastload_source(job, counts)``, which returns a ``stages.Source``.
-
-    What a wrapper passes on does not count: the wrapper may give other samples.
-    """
-    return getattr(type(dataset), "fastload_source", None) is not None
-
-
 @dataclass(slots=True)
 class Counts:
     """What a loader has done in its life, over all its iterations."""

@@ -20,7 +20,7 @@ PACKAGE = Path(fastload.__file__).parent
 # Data meets the packages, and the modules beside them, in this order; each imports only from itself and those before.
 # fmt: off
 ORDER = [
-    "inject", "errors", "base", "observe", "work", "stages", "native", "keys", "sampling", "arguments", "buffers",
+    "inject", "errors", "base", "observe", "work", "stages", "native", "keys", "sampling", "options", "buffers",
     "cache", "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run",
     "loader", "images.dali", "profiling", "callbacks", "verification", "tune", "explain", "doctor", "testing", "cli",
     "__main__",
@@ -191,6 +191,16 @@ def is_there(target: str, name: str) -> bool:
     module = next((".".join(rest[:end]) for end in range(len(rest), 0, -1) if ".".join(rest[:end]) in MODULES), "")
     left = rest[len(module.split(".")) :] if module else rest
     return not left or (left[0] in bound_in(module) if module else left[0] in fastload.__all__)
+
+
+def test_few_functions_get_all_that_a_loader_was_asked_for():
+    whole, found = {"Spec", "Options", "Decisions", "Given"}, []
+    for name in MODULES.keys() - {"workers.ray.relay"}:  # whose options are Ray's
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.FunctionDef):
+                kinds = {ast.unparse(one.annotation) for one in node.args.args if one.annotation is not None}
+                found += [f"{name}.{node.name}"] if kinds & whole else []
+    assert len(found) <= 10, sorted(found)
 
 
 def test_what_docstrings_refer_to_is_there():

@@ -7,6 +7,7 @@ import operator
 from typing import Any, Literal
 
 from ..errors import ConfigError
+from .checks import one_of
 
 _MOST_ATTEMPTS = 20
 _LONGEST_S = 60.0
@@ -56,6 +57,5 @@ def retry(attempts: int = 3, wait: float = 0.1, *, then: Literal["raise", "skip"
         raise ConfigError(f"attempts must be from 2 to {_MOST_ATTEMPTS}, the first one included, got {attempts=}")
     if not (math.isfinite(wait) and wait >= 0):
         raise ConfigError(f"wait must be a number of seconds, not below 0, got {wait=}")
-    if then not in ("raise", "skip", "replace"):
-        raise ConfigError(f"then must be 'raise', 'skip' or 'replace', got {then=}")
+    one_of("raise", "skip", "replace")("then", then)
     return Retry("retry" if then == "raise" else then, number, float(wait))

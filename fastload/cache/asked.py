@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..base.checks import as_integer
 from ..base.memory import in_words, limit_of_host
 from ..errors import ConfigError
-from ..sampling.samplers import as_integer
+from ..options import is_folder
 
 _DECIMAL = {unit: 1000**power for power, unit in enumerate(("B", "kB", "MB", "GB", "TB"))}
 _UNITS = {**_DECIMAL, **{unit: 1024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), 1)}}
@@ -33,18 +34,13 @@ class Asked(NamedTuple):
         return "cache='auto'" if self.size is None else f"cache={self.size}"
 
 
-def is_path(cache: Any) -> bool:
-    """Return whether an argument ``cache`` names a folder: an object of pathlib, or text with a slash."""
-    return isinstance(cache, os.PathLike) or (isinstance(cache, str) and os.sep in cache)
-
-
 def read(cache: Any, cache_size: Any) -> Asked:
     """Return what a loader asks for.
 
     Raises:
         ConfigError: it is nothing that a cache can be, or more memory than this machine has.
     """
-    if is_path(cache):
+    if is_folder(cache):
         if cache_size is None:
             raise ConfigError(
                 f"cache={str(cache)!r} is a folder, and needs cache_size, the most that it may take there, as '200GiB'"
@@ -58,11 +54,6 @@ def read(cache: Any, cache_size: Any) -> Asked:
     if not (isinstance(cache, str) and cache == "auto"):
         folder = f"./{cache}" if isinstance(cache, str) and cache.strip()[:1].isalpha() else "./photos"
         size = _bytes("cache", cache, f"a folder with a slash in it, as {folder!r}, 'auto', or a size")
-    if cache_size is not None:
-        raise ConfigError(
-            f"cache_size goes with a folder, as cache='/local/nvme/photos', got cache={cache!r}, "
-            f"cache_size={cache_size!r}; a cache in memory has its size in cache"
-        )
     limit = limit_of_host()
     if size is not None and limit is not None and size > limit:
         raise ConfigError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from ..base.memory import free_on_host
@@ -17,7 +16,7 @@ from ..base.users_line import warn_at_users_line
 from ..errors import ConfigError
 from ..native import jpeg
 from . import disk, ranks
-from .asked import LEAST_BYTES, Asked, is_path, read
+from .asked import LEAST_BYTES, Asked, read
 from .record_file import INDEX, RECORDS, RecordFile
 from .records import Records
 from .store import Contents, Store, Table, reserve_of_host
@@ -75,30 +74,6 @@ def _check_here(asked: Asked) -> None:
     if asked.path is not None:
         assert asked.size is not None
         disk.check(asked.path, asked.size, has_begun=_process.records is not None)
-
-
-def checked(cache: Any, cache_size: Any, why_none: str | None, defaults: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the arguments that a loader goes on with. Raises ConfigError: as :func:`check`; or it can have no cache.
-
-    Args:
-        cache: as given to the loader, or by default; so is ``cache_size``.
-        cache_size: see there.
-        why_none: why the loader can have no cache; None: it can.
-        defaults: those that were changed for a script. They are for the loaders that can have them.
-    """
-    if why_none is not None and cache is not None and cache is defaults.get("cache"):
-        cache = None
-    if cache_size is not None and not is_path(cache) and cache_size is defaults.get("cache_size"):
-        cache_size = None
-    if cache is None and cache_size is not None:
-        raise ConfigError(f"cache_size={cache_size!r} goes with a folder; give one, as cache='/local/nvme/photos'")
-    if cache is not None and why_none is not None:
-        raise ConfigError(
-            f"cache={cache!r} keeps what the loader's own decoding makes of files, and {why_none}; leave one out"
-        )
-    if cache is not None:
-        check(cache, cache_size)
-    return cache, cache_size
 
 
 def records_of(cache: Any, cache_size: Any = None) -> Records:

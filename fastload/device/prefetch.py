@@ -20,11 +20,12 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ..arguments import DeviceArguments, check_count, check_flags, check_paths, check_transform
+from ..base.checks import check_count, check_flag, check_paths, check_transform
 from ..base.nesting import Key
 from ..errors import ConfigError, LoadTimeout, NotReady
 from ..stages import Stage
@@ -252,6 +253,18 @@ class _Plain(Stage):
             return Batch(error=error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceArguments:
+    """How batches get to a device, and what is done with them there: arguments of the loader."""
+
+    device: Any
+    prefetch_to_device: int
+    keep_on_host: Collection[str | int]
+    channels_last: bool
+    fixed_buffers: bool
+    batch_transform: Callable[[Any], Any] | None
+
+
 class KeepsMover(Protocol):
     """Keeps a mover for the next iteration."""
 
@@ -337,7 +350,8 @@ def prefetch(
     if not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
         raise ConfigError(f"prefetch takes an iterable of batches, got {iterable!r}")
     check_transform("transform", transform)
-    check_flags(channels_last=channels_last, fixed_buffers=fixed_buffers)
+    check_flag("channels_last", channels_last)
+    check_flag("fixed_buffers", fixed_buffers)
     applied = None if transform is None else lambda batch, _: transform(batch)
     mover = Mover(
         where,

@@ -1,4 +1,4 @@
-"""From a :class:`~fastload.spec.Spec` to the batches of one iteration.
+"""From :class:`~fastload.spec.Decisions` to the batches of one iteration.
 
 ::
 

@@ -4,7 +4,7 @@
 
     index batches ─> source: workers, next() itself, or resident data ─> [device, or pinning] ─> Iteration
 
-It reads the whole :class:`~fastload.spec.Spec`; each stage gets the part that it reads.
+It reads all :class:`~fastload.spec.Decisions`; each stage gets the part that it reads.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import WorkerArguments
 from ..base import compat, overrides
 from ..base.worker_kinds import WORKER_KINDS
 from ..keys import seeding
 from ..sampling.epochs import Epoch, repeats_from
-from ..spec import Spec, part
+from ..spec import Decisions, part
 from ..stages import EpochWork, Source, Stage
-from ..work import GRACE, brings_source, slots_in_flight
-from ..workers.pool import Pool
+from ..work import GRACE, Shard
+from ..workers.pool import Pool, WorkerArguments
 from ..workers.samples import Job, warm_late_decoding
 from .delivery import Delivery
 from .kept import Kept
 from .window import Window
 
 if TYPE_CHECKING:
+    from ..device.batch_keys import BatchKeys
     from ..device.columns import Columns
     from ..fusion import FusedDataset
+    from ..workers.on_error import ErrorPolicy
     from ..workers.tables import TableRows
 
 
@@ -66,11 +67,15 @@ class Pipeline:
             self.source.close(grace)
 
 
-class Builder:
-    """Builds the stages that serve a spec."""
+def _source_of(decisions: Decisions, kept: Kept, epoch: Epoch) -> Source:
+    return Builder(decisions, kept).build(epoch).source
 
-    def __init__(self, spec: Spec, kept: Kept) -> None:
-        self._spec, self._kept = spec, kept
+
+class Builder:
+    """Builds the stages that serve a loader."""
+
+    def __init__(self, decisions: Decisions, kept: Kept) -> None:
+        self._decisions, self._asked, self._kept = decisions, decisions.asked, kept
 
     def build(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1), pin_device: str | None = None) -> Pipeline:
         """Open the source, and the stages behind it. Blocks while workers start and resident data are read.
@@ -78,29 +83,29 @@ class Builder:
         ``epoch``: the first one. ``ranks``: the rank of this process, and how many there are. ``pin_device``: torch's
         ``pin_memory_device`` where torch would pin batches.
         """
-        spec, kept = self._spec, self._kept
+        asked, kept = self._asked, self._kept
         # A batch transform may begin work ahead of time, and wait for it when the user asks: in place of pinning.
         finish = None
-        if hasattr(type(spec.batch_transform), "fastload_finish"):
-            finish = spec.batch_transform.fastload_finish  # type: ignore[union-attr]
-        elif pin_device is not None and spec.pin_memory and spec.device is None:
+        if hasattr(type(asked.batch_transform), "fastload_finish"):
+            finish = asked.batch_transform.fastload_finish  # type: ignore[union-attr]
+        elif pin_device is not None and asked.pin_memory and asked.device is None:
             finish = functools.partial(compat.pin_memory, device=pin_device)
         columns = self.resident()
         if columns is not None:
-            from .build_resident import source_of
-
-            source = source_of(columns, spec, kept, epoch)
+            source = self._resident_source(columns, epoch)
             return Pipeline(source, source, finish)
-        if spec.num_workers and not spec.prefetch_factor:
+        if self._decisions.num_workers and not self._decisions.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
-        if spec.has_device_stage or finish is not None:
+        if asked.has_device_stage or finish is not None:
+            from ..device.prefetch import DeviceArguments
             from . import build_device
         job = self.job(epoch, ranks)
-        source = self._source(job, ahead=spec.has_device_stage)
+        source = self._source(job, ahead=asked.has_device_stage)
         try:
-            if spec.has_device_stage:
-                return Pipeline(source, build_device.device_ahead(source, spec, kept, epoch), finish)
+            if asked.has_device_stage:
+                arguments, keys = part(self._decisions, DeviceArguments), self.keys_of(epoch)(epoch.shard)
+                return Pipeline(source, build_device.device_ahead(source, arguments, kept, keys), finish)
             if finish is not None and source.workers:
                 return Pipeline(source, build_device.pinned_ahead(source, pin_device))
         except BaseException:
@@ -109,57 +114,85 @@ class Builder:
         return Pipeline(source, source, finish)
 
     def can_continue(self, pipeline: Pipeline) -> bool:
-        """Return whether a pipeline can go on with the next epoch: this spec may be another than it was built for."""
+        """Return whether a pipeline can go on with the next epoch: the loader may have changed since it was built."""
         if pipeline.source.is_resident or pipeline.source.pid not in (None, os.getpid()):
             return False
         return self.resident() is None
 
     def resident(self) -> Columns | None:
         """Return the resident data, read now if they have not been; None if there are to be none, or have no room."""
-        if self._spec.resident is None:
+        if self._asked.resident is None:
             return None
         from .build_resident import columns_for
 
-        return columns_for(self._spec, self._kept, lambda spec, kept, epoch: Builder(spec, kept).build(epoch).source)
+        return columns_for(self._decisions, self._kept, _source_of)
+
+    def _resident_source(self, columns: Columns, epoch: Epoch) -> Source:
+        from ..device.prefetch import DeviceArguments
+        from .resident_source import ResidentSource
+
+        # A sampler of the user's may look at what the loop has done with the batch before.
+        samplers = (self._asked.sampler, self._asked.batch_sampler)
+        ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
+        arguments = part(self._decisions, DeviceArguments)
+        return ResidentSource(columns, arguments, self._kept, self.keys_of(epoch), may_look_ahead=ahead)
+
+    def keys_of(self, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
+        """Return a function from an epoch's shard to what names the samples of its batches."""
+        from ..device.batch_keys import BatchKeys
+
+        return functools.partial(
+            BatchKeys,
+            self._decisions.seed_of_keys(epoch.base_seed),
+            ids_are_indices=self._decisions.ids_are_indices,
+            auto_collation=self._asked.auto_collation,
+        )
 
     def job(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1)) -> Job:
         """Return what the workers do."""
-        spec, kept, seed = self._spec, self._kept, self._spec.seed_of_keys(epoch.base_seed)
-        init_fn = spec.worker_init_fn
-        if compat.is_data_pipe(spec.dataset):
+        decisions, asked, kept = self._decisions, self._asked, self._kept
+        seed, init_fn = decisions.seed_of_keys(epoch.base_seed), asked.worker_init_fn
+        if compat.is_data_pipe(asked.dataset):
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.init_worker_of_pipe, init_fn, num_ranks, rank)
         fused: FusedDataset | TableRows | None = None
-        error_policy = kept.cache = None
-        if spec.fuse is True or spec.cache is not None or spec.on_error != "raise":
-            from .features import extras_of
+        error_policy: ErrorPolicy | None = None
+        kept.cache = None
+        if asked.cache is not None:
+            from ..cache.shared import records_of
 
-            fused, error_policy = extras_of(spec, kept, seed)
-        late = spec.fuse is not False and fused is None
-        dataset = spec.dataset
+            kept.cache = records_of(asked.cache, asked.cache_size)
+        if asked.fuse is True:
+            from .fusing import fused_of
+
+            fused = fused_of(asked.dataset, decisions.unfused_reason, kept, seed)
+        if asked.on_error != "raise":
+            from ..workers.on_error import FailureLog, error_policy_of
+
+            error_policy = error_policy_of(asked.on_error, asked.sampling, seed)
+            kept.counts.failures = kept.counts.failures or FailureLog()
+        late = asked.fuse is not False and fused is None
+        dataset, num_workers = asked.dataset, decisions.num_workers
         if late:
-            warm_late_decoding(for_processes=bool(spec.num_workers) and not spec.has_threads)
+            warm_late_decoding(for_processes=num_workers > 0 and not decisions.has_threads)
         if late and "datasets" in sys.modules:
             from .tables import table_of
 
-            dataset, fused = table_of(spec)
+            dataset, fused = table_of(dataset, decisions.size_in_next)
         # Without a seed one worker, or none, draws as torch's would.
-        names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.num_workers * spec.worker_threads > 1)
+        several = num_workers * decisions.worker_threads > 1
+        names_unseeded = decisions.seeded and (decisions.sample_seed is not None or several)
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
         replicas = epoch.resume.workers if epoch.resume is not None else None
-        return Job(
+        return part(
+            decisions,
+            Job,
             dataset=dataset,
-            collate_fn=spec.collate_fn,
-            auto_collation=spec.auto_collation,
-            drop_last=spec.drop_last,
-            iterable=spec.iterable,
-            seed=seed if spec.seeded else None,
-            ids_are_indices=spec.ids_are_indices,
+            seed=seed if decisions.seeded else None,
             stride=epoch.shard.stride,
             length=repeats_from(epoch.shard),
             base_seed=epoch.base_seed or 0,
-            num_workers=spec.num_workers,
             shared_seed=epoch.shared_seed,
             worker_init_fn=init_fn,
             fused=fused,
@@ -168,19 +201,18 @@ class Builder:
             error_policy=error_policy,
             cache=kept.cache,
             compared=overrides.results,
-            worker_threads=spec.worker_threads,
             names_unseeded=names_unseeded,
-            streams=spec.assigned,
-            rng_seed=seed if spec.order_seed is None else spec.order_seed,
-            rng_stream=(epoch.key_epoch, ranks[0] * max(1, spec.num_workers)),
+            streams=decisions.assigned,
+            rng_seed=seed if decisions.order_seed is None else decisions.order_seed,
+            rng_stream=(epoch.key_epoch, ranks[0] * max(1, num_workers)),
         )
 
     def _source(self, job: Job, *, ahead: bool) -> Source:
-        if brings_source(self._spec.dataset):
-            source: Source = self._spec.dataset.fastload_source(job, self._kept.counts)
+        if self._asked.brings_source:
+            source: Source = self._asked.dataset.fastload_source(job, self._kept.counts)
             return source
         in_next = job.fused is not None and job.fused.in_next
-        if self._spec.num_workers and not in_next:
+        if self._decisions.num_workers and not in_next:
             return self._workers(job)
         from .inline import InlineSource
 
@@ -188,30 +220,22 @@ class Builder:
 
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
-        spec, kept = self._spec, self._kept
-        num_batches = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0)
-        if spec.worker_threads > 1 or spec.threads_alone:
-            num_batches = part(spec, WorkerArguments).batches_ahead
-        if spec.seeded:
+        decisions, num_batches = self._decisions, self._decisions.batches_ahead
+        if decisions.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
-        workers = module_of(spec.worker_method)
-        window = Window(
+        workers = module_of(decisions.worker_method)
+        window = part(
+            decisions,
+            Window,
             batches=num_batches,
-            num_workers=spec.num_workers,
-            chunk_size=sys.maxsize if spec.uncut_reason else spec.chunk_size,
-            whole_reason=spec.whole_reason,
-            iterable=spec.iterable,
-            auto_collation=spec.auto_collation,
-            assigned=spec.assigned,
-            in_order=spec.in_order,
-            timeout=spec.timeout,
-            where=f"in DataLoader worker {'thread' if spec.has_threads else 'process'} 0",  # as torch words it
+            chunk_size=sys.maxsize if decisions.uncut_reason else self._asked.chunk_size,
+            where=f"in DataLoader worker {'thread' if decisions.has_threads else 'process'} 0",  # as torch words it
         )
-        arguments = part(spec, WorkerArguments)
+        arguments = part(decisions, WorkerArguments)
         # Slots beside the window: the batch the user has and the one before it.
         pool: Pool = workers.start(job, arguments, num_batches + 2)
-        kept.note_pool(pool)
-        return Delivery(pool, window, kept)
+        self._kept.note_pool(pool)
+        return Delivery(pool, window, self._kept)
 
 
 def module_of(worker_method: str) -> Any:

@@ -7,29 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import observe
-from ..arguments import DeviceArguments
 from ..base import compat_features
 from ..device.batch_keys import BatchKeys
 from ..device.pinning import PinnedAhead
-from ..device.prefetch import DeviceAhead, mover_of
-from ..sampling.epochs import Epoch
-from ..spec import Spec, part
+from ..device.prefetch import DeviceAhead, DeviceArguments, mover_of
 from ..stages import Stage
-from ..work import Shard
 from .kept import Kept
 
 
-def keys_of(spec: Spec, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
-    """Return a function from an epoch's shard to what names the samples of its batches."""
-    seed = spec.seed_of_keys(epoch.base_seed)
-    return functools.partial(BatchKeys, seed, ids_are_indices=spec.ids_are_indices, auto_collation=spec.auto_collation)
-
-
-def device_ahead(source: Stage, spec: Spec, kept: Kept, epoch: Epoch) -> DeviceAhead:
-    """Return the stage that takes batches to a device, or transforms them; ``epoch``: the first one."""
-    mover = mover_of(part(spec, DeviceArguments), kept)
-    keys = keys_of(spec, epoch)(epoch.shard)
-    return DeviceAhead(source, mover, spec.prefetch_to_device, keys.draws)
+def device_ahead(source: Stage, arguments: DeviceArguments, kept: Kept, keys: BatchKeys) -> DeviceAhead:
+    """Return the stage that takes batches to a device, or transforms them; ``keys``: of the first epoch."""
+    return DeviceAhead(source, mover_of(arguments, kept), arguments.prefetch_to_device, keys.draws)
 
 
 def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:

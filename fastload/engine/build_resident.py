@@ -11,14 +11,14 @@ import hashlib
 import operator
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
-from ..arguments import DeviceArguments, ResidentArguments
 from ..base import compat
 from ..base.memory import in_words
 from ..base.nesting import leaves_of
@@ -29,12 +29,10 @@ from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
 from ..errors import ConfigError
 from ..sampling.epochs import Epoch
-from ..spec import Spec, part, served_as
+from ..spec import Decisions, part, served_as
 from ..stages import EpochWork, Source
 from ..work import GRACE, Shard
-from .build_device import keys_of
 from .kept import Kept
-from .resident_source import ResidentSource
 
 # Samples that are read twice, to see whether the dataset is random.
 _READ_TWICE = 16
@@ -42,34 +40,37 @@ _READ_TWICE = 16
 _BATCH_BYTES = 1 << 22
 _BATCH_SAMPLES = 1024
 
-Build: TypeAlias = Callable[[Spec, Kept, Epoch], Source]
+Build: TypeAlias = Callable[[Decisions, Kept, Epoch], Source]
 
 
-def source_of(columns: Columns, spec: Spec, kept: Kept, epoch: Epoch) -> Source:
-    """Return the source of resident data; ``epoch``: the first one."""
-    # A sampler of the user's may look at what the loop has done with the batch before.
-    samplers = (spec.sampler, spec.batch_sampler)
-    ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
-    return ResidentSource(columns, part(spec, DeviceArguments), kept, keys_of(spec, epoch), may_look_ahead=ahead)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentArguments:
+    """What is read once, and where it lies then: arguments of the loader."""
+
+    dataset: Any
+    resident: str | None
+    device: Any
+    keep_on_host: Collection[str | int]
+    channels_last: bool
 
 
-def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
+def columns_for(decisions: Decisions, kept: Kept, build: Build) -> Columns | None:
     """Return the resident data, read now if they have not been; None if no place has room for them.
 
-    ``build`` returns the source of another spec.
+    ``build`` returns the source of another loader.
 
     Raises:
         ConfigError: no place has room, and they were asked for; the dataset is random; its samples are of several
             shapes, or of other things than tensors and strings.
         Exception: what the dataset raises.
     """
-    wanted, known, length = part(spec, ResidentArguments), kept.resident, len(spec.dataset)
+    wanted, known, length = part(decisions, ResidentArguments), kept.resident, len(decisions.asked.dataset)
     made_from = wanted.dataset, wanted.resident, wanted.device, wanted.keep_on_host, wanted.channels_last
     if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
         return known.columns
     kept.mover = kept.resident = None  # their memory may be what is missing
     try:
-        columns, refused = _read_once(wanted, functools.partial(_batches, spec, kept, build))
+        columns, refused = _read_once(wanted, functools.partial(_batches, decisions, kept, build))
     except _MaskedError as error:
         columns, refused = None, [str(error)]
         if wanted.resident != "auto":
@@ -195,16 +196,22 @@ def _fill(dataset: Any, columns: Columns, batch_size: int, read: Any) -> None:
 
 @contextlib.contextmanager
 def _batches(
-    spec: Spec, kept: Kept, build: Build, dataset: Any, sampler: Any, batch_size: int, most_workers: int = sys.maxsize
+    decisions: Decisions,
+    kept: Kept,
+    build: Build,
+    dataset: Any,
+    sampler: Any,
+    batch_size: int,
+    most_workers: int = sys.maxsize,
 ) -> Iterator[Iterator[Any]]:
     """Give batches of a dataset, in the order of a sampler; afterwards its workers have ended.
 
     Errors, but for those that say so, get a note when they came.
     """
     batches = BatchSampler(sampler, batch_size, drop_last=False)
-    num_workers = min(spec.num_workers, most_workers)
+    asked, num_workers = decisions.asked, min(decisions.num_workers, most_workers)
     read = served_as(
-        spec,
+        asked,
         dataset=dataset,
         sampler=sampler,
         batch_sampler=batches,
@@ -212,15 +219,16 @@ def _batches(
         batch_size=batch_size,
         drop_last=False,
         num_workers=num_workers,
-        worker_threads=spec.worker_threads if num_workers else 1,
-        prefetch_factor=(spec.prefetch_factor or 2) if num_workers else None,
-        timeout=spec.timeout if num_workers else 0,
+        worker_method=decisions.worker_method,
+        worker_threads=decisions.worker_threads if num_workers else 1,
+        prefetch_factor=(decisions.prefetch_factor or 2) if num_workers else None,
+        timeout=asked.timeout if num_workers else 0,
         persistent_workers=False,
         pin_memory=False,
         in_order=True,
         seed=0,
         seeding="sample",
-        fuse=spec.fuse if dataset is spec.dataset or spec.fuse is not True else "auto",
+        fuse=asked.fuse if dataset is asked.dataset or asked.fuse is not True else "auto",
         device=None,
         batch_transform=None,
         resident=None,
@@ -238,7 +246,7 @@ def _batches(
     except ConfigError:
         raise
     except Exception as error:
-        error.add_note(f"while the dataset was read once, for resident={spec.resident!r}")
+        error.add_note(f"while the dataset was read once, for resident={asked.resident!r}")
         raise
 
 

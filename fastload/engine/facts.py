@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler
 
-from ..arguments import FusingArguments, WorkerArguments
 from ..base import gil, overrides
 from ..base.copied_lists import copied_lists
 from ..base.memory import in_words
@@ -17,9 +16,8 @@ from ..base.worker_kinds import WORKER_KINDS
 from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..late.samples import late_module
-from ..spec import Spec, part
+from ..spec import Decisions, Spec
 from ..transforms import proof
-from ..work import brings_source
 from . import tables
 from .fusing import plan_of
 from .kept import Kept
@@ -29,53 +27,44 @@ from .statistics import Statistics, statistics_of
 _LISTED = 5
 
 
-def facts_of(spec: Spec, kept: Kept) -> list[tuple[str, str]]:
-    """Return what was decided for a spec: names and words; a name is empty where the words go on."""
-    lines = facts(spec, statistics_of(part(spec, WorkerArguments), kept), kept)
-    if spec.fuse is True:
-        plan = plan_of(part(spec, FusingArguments))
-        table = str(plan).splitlines()
-        place = int(spec.resident is not None)
-        fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
-        if plan.reads_files:
-            from ..images.decoder import decoder_in_words
+def facts_of(decisions: Decisions, kept: Kept, *, with_plan: bool = True) -> list[tuple[str, str]]:
+    """Return what was decided: names and words; a name is empty where the words go on.
 
-            fusion.append(("decoder", decoder_in_words()))
-        lines[place:place] = fusion
-    return lines
-
-
-def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str]]:
-    """Return what was decided, all but the fusion: names and words."""
+    ``with_plan``: whether the plan of ``fuse=True`` is among them.
+    """
+    asked, statistics = decisions.asked, statistics_of(decisions, kept)
+    facts = _Facts(decisions, asked, statistics)
     lines: list[tuple[str, str]] = []
-    if spec.resident is not None:
-        lines.append(("resident", _resident(spec.resident, statistics, kept.resident)))
-    lines += _workers(spec, statistics)
-    if spec.num_workers and spec.worker_method == "multiprocessing" and spec.resident is None:
-        lines += [("memory", str(found)) for found in copied_lists(spec.dataset)]
-    lines.append(("order", _order(spec)))
-    lines.append(("seeding", _seeding(spec)))
-    slow = seeding.slow_because() if spec.seeded else None
+    if asked.resident is not None:
+        lines.append(("resident", _resident(asked.resident, statistics, kept.resident)))
+    if asked.fuse is True and with_plan:
+        lines += facts.fusion()
+    lines += facts.workers()
+    if decisions.num_workers and decisions.worker_method == "multiprocessing" and asked.resident is None:
+        lines += [("memory", str(found)) for found in copied_lists(asked.dataset)]
+    lines.append(("order", facts.order()))
+    lines.append(("seeding", facts.seeding()))
+    slow = seeding.slow_because() if decisions.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
     lines += [("", f"not seeded, though samples draw from it: {name}") for name in list(kept.counts.unseeded)]
-    for number, words in enumerate(_images(part(spec, FusingArguments))):
+    for number, words in enumerate(facts.images()):
         lines.append(("" if number else "images", words))
-    if spec.device is not None:
-        lines.append(("device", f"{spec.device}, {spec.prefetch_to_device} batches ahead"))
-    if spec.batch_transform is not None:
-        name = getattr(spec.batch_transform, "__name__", spec.batch_transform)
+    if asked.device is not None:
+        lines.append(("device", f"{asked.device}, {asked.prefetch_to_device} batches ahead"))
+    if asked.batch_transform is not None:
+        name = getattr(asked.batch_transform, "__name__", asked.batch_transform)
         lines.append(("transform", f"of whole batches: {name}"))
-    if spec.device is not None or spec.batch_transform is not None:
-        lines += [("kernel", words) for words in proof.in_words(device_or_cpu(spec.device))]
-    if spec.on_error != "raise":
-        lines += _failures(spec.on_error, spec.max_errors, statistics, kept.counts.failures)
+    if asked.has_device_stage:
+        lines += [("kernel", words) for words in proof.in_words(device_or_cpu(asked.device))]
+    if asked.on_error != "raise":
+        lines += _failures(asked.on_error, asked.max_errors, statistics, kept.counts.failures)
     if statistics.batches:
         slots = f"; {statistics.slots} buffers of up to {in_words(statistics.slot_bytes)}" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
-    if spec.cache is not None:
-        lines.append(("cache", _cache(spec.cache, spec.cache_size, statistics, kept.cache)))
+    if asked.cache is not None:
+        lines.append(("cache", _cache(asked.cache, asked.cache_size, statistics, kept.cache)))
         if statistics.not_kept:
             lines.append(("", f"of other images files were read: {_most_first(statistics.not_kept)}"))
     if statistics.decoded:
@@ -83,108 +72,134 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     return lines
 
 
-def _images(arguments: FusingArguments) -> Iterator[str]:
-    """Yield how the images are decoded that the dataset opens itself; nothing where it has no library for them."""
-    libraries = {"PIL.Image", *overrides.MODULES}
-    if sys.modules.keys().isdisjoint(libraries) or (arguments.fuse is True and plan_of(arguments).fused):
-        return
-    if arguments.fuse is False:
-        yield "decoded at once, as fuse=False asks"
-        return
-    if "PIL.Image" in sys.modules:
-        reason = late_module("opener").why_not()
-        late = "JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
-        yield late if reason is None else f"decoded at once: {reason}"
-    if not sys.modules.keys().isdisjoint(overrides.MODULES):
-        yield from late_module("arrays").in_words()
-        yield from overrides.in_words()
+class _Facts(NamedTuple):
+    """Says what was decided."""
 
+    decisions: Decisions
+    asked: Spec
+    statistics: Statistics
 
-def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
-    if statistics.resident is not None:
-        yield "workers", "none: batches are gathered inside next()"
-        return
-    if brings_source(spec.dataset):
-        yield "workers", f"none of the loader's: {type(spec.dataset).__name__}.fastload_source gives whole batches"
-        return
-    if spec.num_workers == 0:
-        yield "workers", "none: samples are loaded inside next()"
-        return
-    in_next = tables.in_words(spec)
-    if in_next is not None:
-        yield "workers", in_next
-        return
-    words = WORKER_KINDS[spec.worker_method].counted(spec.num_workers)
-    if spec.threads_alone:
-        words += " (worker_threads, without processes)"
-    elif spec.worker_threads > 1:
-        words += f", {spec.worker_threads} samples at a time in each"
-    if statistics.remote:
-        running, sharing = statistics.remote["workers"], statistics.remote["sharing_memory"]
-        words += f" ({running} running, {sharing} of them sharing memory)"
-    if spec.persistent_workers:
-        words += ", kept between epochs"
-    if spec.has_threads and gil.IS_FREE_THREADED:
-        words += "; the GIL is on (see PYTHON_GIL)" if gil.is_on() else ", without the GIL"
-    if statistics.start_method and not spec.has_threads:
-        if spec.worker_method != "ray":
-            way = "through shared memory" if statistics.transport == "packets" else f"over {statistics.transport}"
-            words += f", started by {statistics.start_method}; batches come {way}"
-        words += f"; dataset {statistics.dataset_pickled}"
-    yield "workers", words
-    if spec.seeded and (spec.has_threads or spec.worker_threads > 1) and overrides.ON:
-        from ..workers import routing
+    def fusion(self) -> Iterator[tuple[str, str]]:
+        """Yield the plan of ``fuse=True``."""
+        plan = plan_of(self.asked.dataset, self.decisions.unfused_reason)
+        for number, words in enumerate(str(plan).splitlines()):
+            yield "" if number else "fusion", words
+        if plan.reads_files:
+            from ..images.decoder import decoder_in_words
 
-        yield from (("", words) for words in overrides.told("functions that draw", routing.OVERRIDES))
-    if statistics.start_method == "forkserver":
-        from ..workers.fork_server import why_each_imports_torch
+            yield "decoder", decoder_in_words()
 
-        why = why_each_imports_torch()
-        if why is not None:
-            yield "", why
-    if spec.uncut_reason:
-        yield "work unit", f"the whole batch: {spec.uncut_reason}"
-    else:
-        yield "work unit", f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
-    if spec.assigned and spec.in_order:
-        yield "assignment", "batch i to worker i % num_workers, as torch"
-    bound = "num_workers x prefetch_factor"
-    if spec.worker_threads > 1 or spec.threads_alone:
-        bound = "prefetch_factor for each worker, or as many samples for each of its threads"
-    most = f"at most {statistics.slots_in_flight} batches ({bound})"
-    yield "in flight", f"{most}, {'in order' if spec.in_order else 'as they are completed'}"
+    def images(self) -> Iterator[str]:
+        """Yield how the images are decoded that the dataset opens itself; nothing where it has no library for them."""
+        asked, libraries = self.asked, {"PIL.Image", *overrides.MODULES}
+        if sys.modules.keys().isdisjoint(libraries):
+            return
+        if asked.fuse is True and plan_of(asked.dataset, self.decisions.unfused_reason).fused:
+            return
+        if asked.fuse is False:
+            yield "decoded at once, as fuse=False asks"
+            return
+        if "PIL.Image" in sys.modules:
+            reason = late_module("opener").why_not()
+            files = "JPEG and PNG files that a sample opens through Pillow"
+            yield (
+                f"{files} are decoded late, as far as their pixels are used"
+                if reason is None
+                else f"decoded at once: {reason}"
+            )
+        if not sys.modules.keys().isdisjoint(overrides.MODULES):
+            yield from late_module("arrays").in_words()
+            yield from overrides.in_words()
 
+    def workers(self) -> Iterator[tuple[str, str]]:
+        """Yield which workers there are, and how work is divided among them."""
+        decisions, asked, statistics = self
+        if statistics.resident is not None:
+            yield "workers", "none: batches are gathered inside next()"
+            return
+        if asked.brings_source:
+            yield "workers", f"none of the loader's: {type(asked.dataset).__name__}.fastload_source gives whole batches"
+            return
+        if decisions.num_workers == 0:
+            yield "workers", "none: samples are loaded inside next()"
+            return
+        in_next = tables.in_words(asked.dataset, decisions.size_in_next)
+        if in_next is not None:
+            yield "workers", in_next
+            return
+        words = WORKER_KINDS[decisions.worker_method].counted(decisions.num_workers)
+        if decisions.threads_alone:
+            words += " (worker_threads, without processes)"
+        elif decisions.worker_threads > 1:
+            words += f", {decisions.worker_threads} samples at a time in each"
+        if statistics.remote:
+            running, sharing = statistics.remote["workers"], statistics.remote["sharing_memory"]
+            words += f" ({running} running, {sharing} of them sharing memory)"
+        if asked.persistent_workers:
+            words += ", kept between epochs"
+        if decisions.has_threads and gil.IS_FREE_THREADED:
+            words += "; the GIL is on (see PYTHON_GIL)" if gil.is_on() else ", without the GIL"
+        if statistics.start_method and not decisions.has_threads:
+            if asked.worker_method != "ray":
+                way = "through shared memory" if statistics.transport == "packets" else f"over {statistics.transport}"
+                words += f", started by {statistics.start_method}; batches come {way}"
+            words += f"; dataset {statistics.dataset_pickled}"
+        yield "workers", words
+        if decisions.seeded and (decisions.has_threads or decisions.worker_threads > 1) and overrides.ON:
+            from ..workers import routing
 
-def _order(spec: Spec) -> str:
-    known = spec.known
-    if spec.iterable:
-        return "the IterableDataset's"
-    if known is None:
-        outer = spec.batch_sampler
-        own = spec.sampler if outer is None or type(outer) is BatchSampler else outer
-        return f"that of {type(own).__name__}"
-    shard, name = known.rows.shard, known.rows.order.name
-    words = "shuffled by the seed" if name == "keyed" else name
-    if shard.num_ranks > 1:
-        words += f", the share of rank {shard.rank} of {shard.num_ranks}"
-    if spec.order_seed is None:
-        return words
-    words += "; each iteration is the next epoch, also without set_epoch()"
-    ahead = spec.overlap_epochs and spec.persistent_workers
-    return words + (", the next one begins while this one ends" if ahead else "")
+            yield from (("", words) for words in overrides.told("functions that draw", routing.OVERRIDES))
+        if statistics.start_method == "forkserver":
+            from ..workers.fork_server import why_each_imports_torch
 
+            why = why_each_imports_torch()
+            if why is not None:
+                yield "", why
+        if decisions.uncut_reason:
+            yield "work unit", f"the whole batch: {decisions.uncut_reason}"
+        else:
+            size = statistics.chunk_size or "a few"
+            yield "work unit", f"chunks of {size} samples, taken by whichever worker is free"
+        if decisions.assigned and asked.in_order:
+            yield "assignment", "batch i to worker i % num_workers, as torch"
+        bound = "num_workers x prefetch_factor"
+        if decisions.worker_threads > 1 or decisions.threads_alone:
+            bound = "prefetch_factor for each worker, or as many samples for each of its threads"
+        most = f"at most {statistics.slots_in_flight} batches ({bound})"
+        yield "in flight", f"{most}, {'in order' if asked.in_order else 'as they are completed'}"
 
-def _seeding(spec: Spec) -> str:
-    if spec.iterable:
-        return "torch's: a stream for each worker, since an IterableDataset has no sample ids"
-    if not spec.assigned and not spec.seeded:
-        return "none: the dataset is known to draw nothing, so every batch is torch's, bit for bit"
-    if spec.keyed_by is None:
-        streams = "a stream for each worker" if spec.num_workers else "the generators of this process"
-        return f"torch's: {streams}, so every batch is torch's, bit for bit"
-    name = "index" if spec.ids_are_indices else "position in the epoch"
-    words = f"each sample, by its {name}, since {spec.keyed_by} asks for it: not as torch, but alike for any workers"
-    return words if spec.sample_seed is not None else f"{words}; without a seed from torch's base seed"
+    def order(self) -> str:
+        """Return where the order comes from."""
+        asked, known = self.asked, self.decisions.known
+        if asked.iterable:
+            return "the IterableDataset's"
+        if known is None:
+            outer = asked.batch_sampler
+            own = asked.sampler if outer is None or type(outer) is BatchSampler else outer
+            return f"that of {type(own).__name__}"
+        shard, name = known.rows.shard, known.rows.order.name
+        words = "shuffled by the seed" if name == "keyed" else name
+        if shard.num_ranks > 1:
+            words += f", the share of rank {shard.rank} of {shard.num_ranks}"
+        if self.decisions.order_seed is None:
+            return words
+        words += "; each iteration is the next epoch, also without set_epoch()"
+        ahead = asked.overlap_epochs and asked.persistent_workers
+        return words + (", the next one begins while this one ends" if ahead else "")
+
+    def seeding(self) -> str:
+        """Return where the samples have their random numbers from."""
+        decisions = self.decisions
+        if self.asked.iterable:
+            return "torch's: a stream for each worker, since an IterableDataset has no sample ids"
+        if not decisions.assigned and not decisions.seeded:
+            return "none: the dataset is known to draw nothing, so every batch is torch's, bit for bit"
+        if decisions.keyed_by is None:
+            streams = "a stream for each worker" if decisions.num_workers else "the generators of this process"
+            return f"torch's: {streams}, so every batch is torch's, bit for bit"
+        name, why = "index" if decisions.ids_are_indices else "position in the epoch", decisions.keyed_by
+        words = f"each sample, by its {name}, since {why} asks for it: not as torch, but alike for any workers"
+        return words if decisions.sample_seed is not None else f"{words}; without a seed from torch's base seed"
 
 
 def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:

@@ -5,9 +5,8 @@ Where nothing can be fused, the dataset loads its samples itself, and images are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..arguments import FusingArguments
 from ..base.users_line import warn_at_users_line
 
 if TYPE_CHECKING:
@@ -15,29 +14,28 @@ if TYPE_CHECKING:
     from .kept import Kept
 
 
-def plan_of(arguments: FusingArguments) -> Plan:
-    """Return the plan that ``fuse=True`` carries out, or would."""
+def plan_of(dataset: Any, reason: str | None) -> Plan:
+    """Return the plan that ``fuse=True`` carries out, or would; ``reason``: why the loader can have none."""
     from .. import fusion  # takes seconds, with torchvision
 
-    reason = None if arguments.auto_collation else "batch_size=None leaves batching to the dataset"
-    if arguments.seeding == "torch":
-        reason = "seeding='torch' draws from torch's streams"
     if reason is not None:
-        return fusion.Plan(dataset=type(arguments.dataset).__name__, reason=reason)
-    return fusion.recognise(arguments.dataset)
+        return fusion.Plan(dataset=type(dataset).__name__, reason=reason)
+    return fusion.recognise(dataset)
 
 
-def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> FusedDataset | None:
+def fused_of(dataset: Any, reason: str | None, kept: Kept, seed: int) -> FusedDataset | None:
     """Return what loads the samples in the dataset's place; None where the dataset loads them itself.
+
+    ``reason``: why the loader can have none. ``seed``: of the samples' keys.
 
     Warns:
         UserWarning: nothing of the dataset can be fused; once for each reason.
     """
-    plan = plan_of(arguments)
+    plan = plan_of(dataset, reason)
     if plan.fused:
         from ..fusion import FusedDataset
 
-        return FusedDataset(arguments.dataset, seed, cache=kept.cache)
+        return FusedDataset(dataset, seed, cache=kept.cache)
     if kept.no_fusion_told != plan.reason:
         kept.no_fusion_told = plan.reason
         warn_at_users_line(

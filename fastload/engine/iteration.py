@@ -19,7 +19,7 @@ from ..base import compat
 from ..errors import LoadTimeout
 from ..sampling.epochs import Epoch, Epochs, Sampling, shard_of
 from ..sampling.samplers import EpochSampler
-from ..spec import Spec, part, spec_of
+from ..spec import decisions_of, part
 from ..stages import EpochWork, Source
 from ..work import GRACE
 from ..workers.held_interrupts import HeldInterrupts
@@ -36,13 +36,13 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     It does not keep the loader.
     """
 
-    def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, kept: Kept) -> None:
+    def __init__(self, loader: compat.TorchDataLoader[Any], epochs: Epochs, kept: Kept) -> None:
         self._pipeline: Pipeline | None = None
         self._base_seed = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
         self._epochs, self._kept = epochs, kept
-        sampling = self._serve(spec)
+        sampling = self._serve(loader)
         # Before torch draws: if they are refused, the generators are as they were.
         self.is_resident = self._builder.resident() is not None
         """Whether it has no workers whatever ``num_workers`` says, since its data are resident."""
@@ -65,14 +65,15 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             raise
         self._kept.iterators.add(self)
 
-    def _serve(self, spec: Spec) -> Sampling:
-        self._spec, self._builder = spec, Builder(spec, self._kept)
-        self._sampling = part(spec, Sampling)
+    def _serve(self, loader: compat.TorchDataLoader[Any]) -> Sampling:
+        decisions = decisions_of(loader)
+        self._asked, self._builder = decisions.asked, Builder(decisions, self._kept)
+        self._sampling = part(decisions, Sampling)
         return self._sampling
 
     def _reset(self, loader: compat.TorchDataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
-        sampling = self._serve(spec_of(loader))
+        sampling = self._serve(loader)
         pipeline = self._pipeline
         if pipeline is not None and not self._builder.can_continue(pipeline):
             if pipeline.source.pid in (None, os.getpid()):  # after a fork they are the parent's
@@ -118,7 +119,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._raise_sampler_error(pipeline.source)
         if start is not None:
             start.begin_replicas(pipeline.source)
-        if start is not None and not self._spec.this_rank_only:
+        if start is not None and not self._asked.this_rank_only:
             start.compare_ranks()  # while the workers load
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
@@ -149,7 +150,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def _work(self, epoch: Epoch, indices: Iterator[Any], first_row: int) -> EpochWork:
         replicas = epoch.resume.workers if epoch.resume is not None else None
-        failures = None if self._spec.on_error == "raise" else self._kept.counts.failures
+        failures = None if self._asked.on_error == "raise" else self._kept.counts.failures
         return EpochWork(
             index_batches=indices,
             epoch=epoch.key_epoch,
@@ -160,13 +161,13 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             paced=self._sampling.assigned or (epoch.known is None and self._sampling.order_seed is None),
             first_worker=replicas["next"] if replicas is not None else 0,
             replica_batches=replicas["batches"] if replicas is not None else (),
-            failures=None if failures is None else failures.begin(epoch.number, self._spec.max_errors),
+            failures=None if failures is None else failures.begin(epoch.number, self._asked.max_errors),
         )
 
     def _upcoming(self, epoch: Epoch) -> EpochWork | None:
         """Return the next epoch, where it is certain and its workers will be there."""
         sampling, known = self._sampling, self._sampling.known
-        overlaps = self._spec.overlap_epochs and sampling.persistent_workers
+        overlaps = self._asked.overlap_epochs and sampling.persistent_workers
         if not overlaps or known is None or sampling.order_seed is None or sampling.assigned:
             return None
         number = epoch.number + 1

@@ -24,10 +24,9 @@ import numpy as np
 import torch
 
 from .. import observe
-from ..arguments import DeviceArguments
 from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, RowDraws, Rows, bytes_of, rows_of, split
-from ..device.prefetch import DeviceAhead, mover_of
+from ..device.prefetch import DeviceAhead, DeviceArguments, mover_of
 from ..device.streams import keep_in_children
 from ..stages import EpochWork, Source, Stage
 from ..transforms.base import Transform

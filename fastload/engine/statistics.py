@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch.utils.data import IterableDataset
 
-from ..arguments import WorkerArguments
 from ..cache.records import NOT_KEPT
+from ..spec import Decisions
 from ..work import Counts
 from .kept import Kept
 from .stall import Totals, numbers
@@ -87,24 +87,24 @@ class Statistics:
     steps between two logs, over ranks."""
 
 
-def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
-    """Return the statistics of a ``fastload.DataLoader``, given its arguments and what it keeps."""
+def statistics_of(decisions: Decisions, kept: Kept) -> Statistics:
+    """Return the statistics of a ``fastload.DataLoader``, given its decisions and what it keeps."""
     for iterator in list(kept.iterators):
         iterator.note_workers()
     counts = kept.counts
     cached = None if kept.cache is None else kept.cache.store.contents()
-    samples = samples_of_step(arguments.dataset, arguments.batch_size, counts)
+    samples = samples_of_step(decisions.asked.dataset, decisions.asked.batch_size, counts)
     columns = None if kept.resident is None else kept.resident.columns
     return Statistics(
         batches=counts.batches,
         samples=counts.samples,
-        num_workers=arguments.num_workers,
-        worker_method=arguments.worker_method if arguments.num_workers else "inline",
+        num_workers=decisions.num_workers,
+        worker_method=decisions.worker_method if decisions.num_workers else "inline",
         start_method=kept.start_method,
         transport=kept.transport,
         dataset_pickled=kept.job_pickled,
         chunk_size=counts.chunk_size,
-        slots_in_flight=arguments.batches_ahead,
+        slots_in_flight=decisions.batches_ahead,
         max_in_flight=counts.max_in_flight,
         slots=kept.num_slots,
         slot_bytes=kept.slot_bytes,
@@ -124,7 +124,7 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         cache_is_full=cached is not None and cached.is_full,
         remote=dict(kept.remote),
         waited_s=counts.waited_ns / 1e9,
-        stall=numbers(Totals(*kept.steps.sums), num_workers=arguments.num_workers, batch_size=samples),
+        stall=numbers(Totals(*kept.steps.sums), num_workers=decisions.num_workers, batch_size=samples),
     )
 
 

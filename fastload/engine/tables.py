@@ -8,34 +8,29 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..spec import Spec
 from ..tables import as_it_is_now, is_table
 from ..tables.hugging_face import TableReader
 from ..workers.tables import TableRows
 
 
-def _reads_in_next(spec: Spec) -> bool:
-    """Return whether batches are read in ``next()``, in place of the workers that the user asked for."""
-    size = getattr(spec.batch_sampler, "batch_size", None)
-    asked_for_more = spec.worker_init_fn is not None or spec.on_error != "raise"
-    if asked_for_more or spec.whole_reason is not None or not isinstance(size, int):
-        return False
-    if not spec.num_workers or spec.fuse is False or not is_table(spec.dataset):
-        return False
-    return TableReader(spec.dataset).reads_sooner_than_workers(size)
+def _reads_in_next(dataset: Any, size: int | None) -> bool:
+    """Return whether batches are read in ``next()``, in place of the workers that the user asked for.
+
+    ``size``: see :attr:`fastload.spec.Decisions.size_in_next`, for all functions here.
+    """
+    return size is not None and is_table(dataset) and TableReader(dataset).reads_sooner_than_workers(size)
 
 
-def table_of(spec: Spec) -> tuple[Any, TableRows | None]:
+def table_of(dataset: Any, size: int | None) -> tuple[Any, TableRows | None]:
     """Return a dataset, as workers would have it, and what loads its samples in its place; None: it is no table."""
-    dataset = spec.dataset
     if not is_table(dataset):
         return dataset, None
-    in_next = _reads_in_next(spec)
+    in_next = _reads_in_next(dataset, size)
     return as_it_is_now(dataset) if in_next else dataset, TableRows(in_next)
 
 
-def in_words(spec: Spec) -> str | None:
+def in_words(dataset: Any, size: int | None) -> str | None:
     """Return what to say of the workers of a loader whose batches are read in ``next()``; None: they have others."""
-    if "datasets" not in sys.modules or not _reads_in_next(spec):
+    if "datasets" not in sys.modules or not _reads_in_next(dataset, size):
         return None
     return "none: the columns are in memory, and a batch is read inside next() sooner than a worker's is received"

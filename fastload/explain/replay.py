@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 
 from ..base import compat
+from ..base.checks import as_integer, check_epoch, check_number
 from ..engine.build import Builder
-from ..engine.build_device import keys_of
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
 from ..sampling.epochs import Epoch, KnownBatches
-from ..sampling.samplers import as_integer, check_epoch
-from ..spec import spec_of
+from ..spec import decisions_of
 from ..transforms.base import Transform
 from ..transforms.batches import images_of, on_batches
-from ..work import Batch, Shard, brings_source
+from ..work import Batch, Shard
 from ..workers.fetch import Fetcher
 
 # Positions that are searched at once.
@@ -68,30 +67,29 @@ def replay(
         >>> fastload.replay(loader, 0, int(indices[3]))[1] == float(noise[3])
         True
     """
-    spec = spec_of(loader)
-    if spec.iterable or spec.sample_seed is None:
+    decisions = decisions_of(loader)
+    asked = decisions.asked
+    if asked.iterable or decisions.sample_seed is None:
         raise ConfigError(
             "replay needs a map-style dataset, and samples that are seeded from an integer: give the DataLoader "
-            f"seed=..., got seed={spec.seed!r}, seeding={spec.seeding!r}, a {type(spec.dataset).__name__}"
+            f"seed=..., got seed={asked.seed!r}, seeding={asked.seeding!r}, a {type(asked.dataset).__name__}"
         )
-    if brings_source(spec.dataset):
+    if asked.brings_source:
         raise ConfigError(
-            f"replay loads one sample, and {type(spec.dataset).__name__}.fastload_source gives whole batches; take the "
-            "sample from its batch"
+            f"replay loads one sample, and {type(asked.dataset).__name__}.fastload_source gives whole batches; take "
+            "the sample from its batch"
         )
-    epoch, position = check_epoch(epoch), as_integer(position)
-    if position is not None and (isinstance(position, bool) or not isinstance(position, int) or position < 0):
-        raise ConfigError(f"position must be an integer of at least 0, got {position=}")
-    known = spec.known and spec.known.from_position(0)
-    by_batch = compat.batch_getter(spec.dataset) is not None
+    epoch, position = check_epoch(epoch), None if position is None else check_number("position", position)
+    known = decisions.known and decisions.known.from_position(0)
+    by_batch = compat.batch_getter(asked.dataset) is not None
     index, position = _found(known, epoch, index, position, needs_position=by_batch)
     # One sample, on the CPU, of the order of all ranks.
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
-    changes: dict[str, Any] = {"device": None, "num_workers": 0, "auto_collation": True, "worker_init_fn": None}
-    builder = Builder(replace(spec, drop_last=False, **changes), loader._kept)
+    singly = replace(asked, device=None, auto_collation=True, worker_init_fn=None, drop_last=False)
+    builder = Builder(replace(decisions, num_workers=0, asked=singly), loader._kept)
     whole = Epoch(number=epoch, known=known, shard=shard)
     job = builder.job(whole)
-    libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
+    libraries = LibraryGenerators(asked.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
     with preserved_global_generators(), contextlib.ExitStack() as stack:
         stack.callback(seeding.place.set, seeding.place.get())
@@ -106,14 +104,14 @@ def replay(
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
         return sample
-    keys = keys_of(spec, whole)(shard)
-    transform = spec.batch_transform
-    if not isinstance(transform, Transform) or transform.mixes or not spec.auto_collation:
+    keys = builder.keys_of(whole)(shard)
+    transform = asked.batch_transform
+    if not isinstance(transform, Transform) or transform.mixes or not asked.auto_collation:
         raise ConfigError(
             "transformed=True is for a batch_transform of fastload.transforms that changes each sample by itself, got "
             f"{transform!r}"
         )
-    batch = spec.collate_fn([sample])
+    batch = asked.collate_fn([sample])
     if (number := len(images_of(batch))) != 1:
         raise ConfigError(
             f"transformed=True is for samples of one image, and collate_fn makes {number} of sample {index}"

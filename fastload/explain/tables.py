@@ -13,14 +13,13 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from ..arguments import FusingArguments
 from ..base.console import labelled, show
-from ..engine.facts import facts
+from ..engine.facts import facts_of
 from ..engine.fusing import plan_of
 from ..images.decoder import why_not_native
 from ..loader import DataLoader
 from ..run.targets import UsageError
-from ..spec import part, spec_of
+from ..spec import decisions_of
 from ..tune.runner import name_of, sized
 
 
@@ -54,9 +53,9 @@ def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (
 
 def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
-    spec = spec_of(loader)
-    words = labelled(facts(spec, loader.statistics(), loader._kept))
-    plan = plan_of(part(spec, FusingArguments))
+    decisions = decisions_of(loader)
+    words = labelled(facts_of(decisions, loader._kept, with_plan=False))
+    plan = plan_of(loader.dataset, decisions.unfused_reason)
     if loader.fuse is True:
         heading = "fused, as fuse=True asks" if plan.fused else "what fuse=True does"
     else:

@@ -34,14 +34,15 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
+from fastload.base.checks import is_integer
 from fastload.base.overrides import LOADERS, Override, install_all
 from fastload.base.users_line import warn_at_users_line
 from fastload.engine.state import one_ahead
 from fastload.errors import ConfigError, StateError
-from fastload.run.defaults import own_argument_names
+from fastload.options import OPTIONS
 from fastload.sampling.epochs import Epoch, Sampling
-from fastload.sampling.samplers import EpochBatchSampler, EpochSampler, is_integer
-from fastload.spec import part, with_arguments_of
+from fastload.sampling.samplers import EpochBatchSampler, EpochSampler
+from fastload.spec import spec_of
 
 _ACCELERATE = "accelerate.data_loader"
 _ours: Any = ()  # fastload.DataLoader
@@ -81,7 +82,7 @@ _UNSUPPORTED = {
 
 def own_arguments(loader: object) -> dict[str, Any]:
     """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
-    return {name: getattr(loader, name) for name in own_argument_names(_ours)}
+    return {name: getattr(loader, name) for name in OPTIONS}
 
 
 def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -278,7 +279,7 @@ def _has_place(loader: Any) -> bool:
     names = ("state_dict", "load_state_dict")
     if loader.seed is not None or any(getattr(type(loader), name) is not getattr(_ours, name) for name in names):
         return True
-    samplers = part(with_arguments_of(loader), Sampling).samplers
+    samplers = spec_of(loader).sampling.samplers
     return any(isinstance(sampler, EpochSampler | EpochBatchSampler) for sampler in samplers)
 
 

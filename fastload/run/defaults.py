@@ -13,34 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError
+from ..options import OPTIONS
 
 VARIABLE = "FASTLOAD_LOADER"
 
-OPTIONS: Mapping[str, str] = {
-    "fuse": "true, false or auto; without a value: true",
-    "seed": "an integer",
-    "worker_method": "multiprocessing, thread or ray",
-    "seeding": "sample or torch; none: by the seed",
-    "chunk_size": "samples a task; or batch",
-    "resident": "host, device or auto",
-    "cache": "memory for coefficients of JPEG files, as 64GiB; auto; or a folder on a local disk",
-    "cache_size": "for a folder: the most that it may take, as 200GiB",
-    "on_error": "raise, skip or replace",
-    "worker_threads": "samples at a time in each worker process",
-    "max_errors": "samples that may fail in an epoch",
-    "overlap_epochs": "true or false; without a value: true",
-    "device": "where batches are to be, as torch names it",
-    "prefetch_to_device": "batches on the device beyond the one given out",
-    "channels_last": "true or false; without a value: true",
-    "fixed_buffers": "true or false; without a value: true",
-}
-"""The arguments that are options of ``fastload run``, with their values. (The other two do not take plain values.)"""
-
-FLAGS = ("fuse", "overlap_epochs", "channels_last", "fixed_buffers")
-"""Those options that need no value."""
-
 FLAG_WORDS = ("true", "false", "auto")
-"""The values that such an option can have as a separate word."""
+"""The values that an option which needs none can have as a separate word."""
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
@@ -74,16 +52,6 @@ def values_of(words: Mapping[str, str]) -> dict[str, Any]:
     return {name: value(word) for name, word in words.items()}
 
 
-def own_argument_names(loader_class: Any) -> tuple[str, ...]:
-    """Return the names of those arguments of :class:`fastload.DataLoader` that torch's class does not have."""
-    torchs = _torchs_parameters(loader_class)
-    return tuple(name for name in _initializer(loader_class).__kwdefaults__ if name not in torchs)
-
-
-def _torchs_parameters(loader_class: Any) -> Mapping[str, Any]:
-    return inspect.signature(loader_class.__base__.__init__).parameters
-
-
 def _initializer(loader_class: Any) -> Any:
     return inspect.unwrap(loader_class.__init__)  # Lightning wraps it for a time
 
@@ -93,8 +61,7 @@ class Defaults:
 
     def __init__(self, loader_class: Any) -> None:
         self._class = loader_class
-        self.written = dict(_initializer(loader_class).__kwdefaults__)
-        """The defaults that stand in the class."""
+        self._written = dict(_initializer(loader_class).__kwdefaults__)
         self.changed: dict[str, Any] = {}
 
     def read_environment(self) -> None:
@@ -117,18 +84,17 @@ class Defaults:
         Raises:
             ConfigError: there is no such argument, or a loader refuses a value.
         """
-        known = own_argument_names(self._class)
         for name in values:
-            if name not in known:
-                torchs = name in _torchs_parameters(self._class)
+            if name not in OPTIONS:
+                torchs = name in inspect.signature(self._class.__base__.__init__).parameters
                 whose = "an argument of torch's DataLoader" if torchs else "not an argument of fastload.DataLoader"
-                raise ConfigError(f"{name} is {whose}; there are defaults for {', '.join(known)}")
+                raise ConfigError(f"{name} is {whose}; there are defaults for {', '.join(OPTIONS)}")
         if values:
             self._class([0], **{**self.changed, **values})
 
     def _set(self, changed: dict[str, Any]) -> None:
         self.changed = changed
-        _initializer(self._class).__kwdefaults__ = {**self.written, **changed}
+        _initializer(self._class).__kwdefaults__ = {**self._written, **changed}
 
     def explain(self, error: ConfigError) -> None:
         """Add a note with the changed defaults to an error about a loader's arguments."""

@@ -10,18 +10,14 @@ import torch.distributed as dist
 from torch.utils.data import Dataset
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
+from ..base.checks import as_integer, check_count, check_seed, one_of
 from ..errors import ConfigError
 from ..work import Shard, Tail
 from .distributed_orders import AsTorch, Blocks, Buckets, Weighted
 from .order import Keyed, Order, Sequential
-from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, as_integer, check_seed, is_integer
+from .samplers import EpochBatchSampler, EpochOrder, EpochSampler
 
 OrderName = Literal["keyed", "torch", "block"]
-
-
-def _check_count(name: str, value: object) -> None:
-    if not is_integer(value, 1, 1 << 63):
-        raise ConfigError(f"{name} must be a positive integer, got {name}={value!r}")
 
 
 class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
@@ -167,7 +163,7 @@ class DistributedBatchSampler(EpochBatchSampler):
         rank = rank if rank is not None else dist.get_rank() if grouped else 0
         if not isinstance(world_size, int) or not isinstance(rank, int) or not 0 <= rank < world_size:
             raise ConfigError(f"rank must be an integer from 0 to world_size - 1, got {rank=}, {world_size=}")
-        _check_count("global_batch_size", global_batch_size)
+        check_count("global_batch_size", global_batch_size)
         if global_batch_size % world_size:
             raise ConfigError(
                 f"global_batch_size must be a positive multiple of the number of ranks, got {global_batch_size=}, "
@@ -181,9 +177,8 @@ class DistributedBatchSampler(EpochBatchSampler):
                     f"{len(lengths)} lengths for {len(dataset)} samples, "
                     f"weights={'None' if weights is None else '...'}, {order=}"
                 )
-            _check_count("bucket_window", bucket_window)
-        if tail not in ("drop", "short", "pad"):
-            raise ConfigError(f"tail must be 'drop', 'short' or 'pad', got {tail=}")
+            check_count("bucket_window", bucket_window)
+        one_of("drop", "short", "pad")("tail", tail)
         inner = DistributedSampler(
             dataset,
             world_size,
@@ -236,12 +231,11 @@ def _make_order(
     weights: Sequence[float] | torch.Tensor | None,
     num_draws: int | None,
 ) -> Order:
-    if order not in ("keyed", "torch", "block"):
-        raise ConfigError(f"order must be 'keyed', 'torch' or 'block', got {order=}")
+    one_of("keyed", "torch", "block")("order", order)
     check_seed("seed", seed, bits=64 if order == "torch" else 128)
-    _check_count("block_size", block_size)
+    check_count("block_size", block_size)
     if num_draws is not None:
-        _check_count("num_draws", num_draws)
+        check_count("num_draws", num_draws)
         if weights is None:
             raise ConfigError(f"num_draws needs weights, got {num_draws=}, weights=None")
     if weights is not None:

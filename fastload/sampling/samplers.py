@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,37 +10,13 @@ from typing import Any
 import numpy as np
 from torch.utils.data import BatchSampler, Sampler
 
-from ..errors import ConfigError
+from ..base.checks import check_epoch
 from ..work import Shard
 from .order import Indices, Keyed, Order
 
 # Indices that are computed at once: few at first, since a step waits for them, then more.
 _FIRST_ROWS = 512
 _MOST_ROWS = 1 << 16
-
-
-def as_integer(value: Any) -> Any:
-    """Convert an integer of another type (NumPy's, a tensor of one element) to Python's; return others unchanged."""
-    return value if isinstance(value, bool) or not hasattr(type(value), "__index__") else operator.index(value)
-
-
-def is_integer(value: object, low: int, end: int) -> bool:
-    """Whether a value is an integer, not a bool, from ``low`` to below ``end``."""
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value < end
-
-
-def check_epoch(epoch: Any) -> int:
-    """Return the epoch as a Python integer; raise :class:`ConfigError` unless it is one from 0 to 2**63 - 1."""
-    number: int = as_integer(epoch)
-    if not is_integer(number, 0, 1 << 63):
-        raise ConfigError(f"epoch must be an integer from 0 to 2**63 - 1, got {epoch=}")
-    return number
-
-
-def check_seed(name: str, seed: object, *, bits: int = 128) -> None:
-    """Raise :class:`ConfigError` unless the seed is a signed integer of so many bits."""
-    if not is_integer(seed, -(1 << (bits - 1)), 1 << (bits - 1)):
-        raise ConfigError(f"{name} must be an integer of at most {bits} bits, signed, got {name}={seed!r}")
 
 
 @dataclass(frozen=True)

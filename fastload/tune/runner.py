@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, RandomSampler
 
-from ..arguments import FusingArguments
 from ..base import compat
 from ..base.memory import in_words
 from ..cache import shared
@@ -29,7 +28,7 @@ from ..loader import DataLoader
 from ..profiling.dominant import dominant
 from ..profiling.measuring import BATCH, measured_stages_ms
 from ..sampling.sampler_generators import generators_kept
-from ..spec import Spec, part, sampling_of, served_as, spec_of, with_arguments_of
+from ..spec import decisions_of, sampling_of, served_as, spec_of
 from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
@@ -95,14 +94,15 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
                 found.append((name, value))
     if words_of_run() is not None:  # a cache would be that of all ranks
         found.append(("cache", "auto"))
-    if not plan_of(part(spec_of(loader), FusingArguments)).fused:
+    decisions = decisions_of(loader)
+    asked = decisions.asked
+    if not plan_of(asked.dataset, decisions.unfused_reason).fused:
         found.append(("fuse", True))
-    spec = spec_of(loader)
-    if not spec.assigned or spec.iterable or spec.seeding is not None:
+    if not decisions.assigned or asked.iterable or asked.seeding is not None:
         found.append(("seed", SEED))
-    if spec.assigned:  # batches are not cut anyway
+    if decisions.assigned:  # batches are not cut anyway
         found += [("chunk_size", None), ("chunk_size", "batch")]
-    if spec.iterable or spec.seeding == "torch":
+    if asked.iterable or asked.seeding == "torch":
         found += [("worker_threads", number) for number in WORKER_THREADS]
     return found
 
@@ -121,15 +121,6 @@ class _Draws:
     """What asks for keys."""
 
 
-def _draws_of(spec: Spec) -> _Draws | None:
-    """Return where samples have their random numbers from; None: they draw nothing, or belong to replicas."""
-    if spec.iterable or not (spec.assigned or spec.seeded):
-        return None
-    if spec.keyed_by is None:
-        return _Draws(workers=spec.num_workers)
-    return _Draws(seed=spec.sample_seed, fused=spec.fuse is True, keyed_by=spec.keyed_by)
-
-
 class Runner:
     """Runs copies of a loader.
 
@@ -139,7 +130,7 @@ class Runner:
 
     def __init__(self, loader: DataLoader[Any], slice_s: float, check_s: float, read_s: float) -> None:
         self._arguments = {**arguments_of(loader), "timeout": loader.timeout or _TIMEOUT_S}
-        self._spec = with_arguments_of(loader)
+        self._spec = spec_of(loader)
         self._present = setting_of(loader)
         self._auto_collation: bool = loader._auto_collation
         self._rows = loader.batch_size
@@ -367,12 +358,22 @@ class Runner:
         difference = first_difference([reference[:number]], [hashes[:number]])
         return "" if difference is None else str(difference)
 
+    def _draws_of(self, setting: Setting) -> _Draws | None:
+        """Return where samples have their random numbers from; None: they draw nothing, or belong to replicas."""
+        decisions = served_as(self._spec, **asdict(setting))
+        if decisions.asked.iterable or not (decisions.assigned or decisions.seeded):
+            return None
+        if decisions.keyed_by is None:
+            return _Draws(workers=decisions.num_workers)
+        fused = decisions.asked.fuse is True
+        return _Draws(seed=decisions.sample_seed, fused=fused, keyed_by=decisions.keyed_by)
+
     def _because(self, setting: Setting) -> tuple[str, bool]:
         """Return why a setting draws other random numbers than the present one, and whether torch's loader does so.
 
         Empty: it draws the same.
         """
-        now, then = (_draws_of(served_as(self._spec, **asdict(one))) for one in (self._present, setting))
+        now, then = map(self._draws_of, (self._present, setting))
         if now is None or then is None or now == then:
             return "", False
         if now.fused != then.fused:
@@ -389,7 +390,7 @@ class Runner:
             return Compared(differs=difference)
         if setting.seed != self._present.seed and isinstance(self._spec.sampler, RandomSampler):
             difference = difference or "the order, which the seed shuffles too"
-        draws = _draws_of(served_as(self._spec, **asdict(setting)))
+        draws = self._draws_of(setting)
         if difference and draws is not None and draws.keyed_by and not draws.fused:
             # Workers may do more to samples than give them other random numbers.
             wrong = self._difference(self._under_keys(draws.seed, len(hashes)), hashes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.worker_kinds import WORKER_KINDS
-from ..run.defaults import OPTIONS
+from ..options import OPTIONS
 
 WORKER_THREADS = (16, 4, 64)
 SEED = 1
@@ -82,7 +82,7 @@ def _quoted(value: Any) -> str:
 
 def as_options(changes: Mapping[str, Any]) -> str | None:
     """Return the options of ``fastload run`` for the changes; None if one of them has no option."""
-    if not all(name in OPTIONS and value is not None for name, value in changes.items()):
+    if not all(name in OPTIONS and OPTIONS[name].help and value is not None for name, value in changes.items()):
         return None
     words = []
     for name, value in changes.items():

@@ -24,7 +24,7 @@ from ..base.interrupts import raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..errors import one_line
 from ..keys.seeding import ORDER, Keys, seed_global_generators
-from ..spec import spec_of
+from ..spec import decisions_of
 from .culprit import culprit_in
 from .hashing import BatchHashes, digest_of, hash_batch, value_at
 from .record import Record, closing, first_difference, note_of_pickles
@@ -225,7 +225,7 @@ class Comparison:
     def _explain(self, place: Difference) -> None:
         """Run torch's class once more up to the difference, and say what it comes from."""
         found, subject = self._found, self._subject
-        keyed_by = spec_of(subject.same_loader()).keyed_by
+        keyed_by = decisions_of(subject.same_loader()).keyed_by
         if not self._repeats(place):
             found.verdict = "not repeatable"
             found.causes = self._stages(place, subject.torchs_loader)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arguments import check_count
+from ..base.checks import check_count
 from ..base.interrupts import Interrupted, raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..base.version import __version__

@@ -13,16 +13,17 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
-from ..arguments import check_count
 from ..base import compat
+from ..base.checks import check_count, check_seed
 from ..base.compat import TorchDataLoader
 from ..errors import ConfigError
 from ..keys.seeding import draws_nothing
-from ..loader import DataLoader, argument_defaults
+from ..loader import DataLoader
+from ..options import OPTIONS
 from ..sampling.distributed import DistributedBatchSampler
 from ..sampling.epochs import KnownBatches
-from ..sampling.samplers import KeyedSampler, check_seed
-from ..spec import spec_of
+from ..sampling.samplers import KeyedSampler
+from ..spec import decisions_of
 from ..work import Shard
 from .hashing import BatchHashes, leaves
 from .plan import Setting
@@ -33,7 +34,7 @@ Edit = Callable[[Any], Any]
 
 _KEPT = (
     *("dataset", "batch_size", "drop_last", "collate_fn", "worker_init_fn"),
-    *("on_error", "max_errors", "fuse", "resident", "cache", "cache_size"),
+    *(name for name, option in OPTIONS.items() if option.of_samples),
 )
 """The arguments of a loader that are the same in every run."""
 
@@ -210,7 +211,7 @@ class Subject:
 
     @cached_property
     def _known_batches(self) -> KnownBatches | None:
-        return spec_of(self.loader(Setting())).known
+        return decisions_of(self.loader(Setting())).known
 
     @cached_property
     def spawn_refused(self) -> str | None:
@@ -256,7 +257,7 @@ def subject_of(target: Any, *, seed: int | None, batch_size: int, timeout: float
 def _default_arguments() -> dict[str, Any]:
     """Return all arguments but the dataset, so that defaults that the user has changed have no effect."""
     none = dict.fromkeys(("shuffle", "sampler", "batch_sampler", "collate_fn", "worker_init_fn"))
-    return {**argument_defaults().written, **none, "drop_last": False}
+    return {**{name: option.default for name, option in OPTIONS.items()}, **none, "drop_last": False}
 
 
 def _is_dataset(target: Any) -> bool:
@@ -268,7 +269,7 @@ def _is_dataset(target: Any) -> bool:
 def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: float, name: str) -> Subject:
     given = arguments_of(loader)
     arguments = _default_arguments() | {name: given[name] for name in _KEPT if name in given}
-    seeds = spec_of(loader).order_seed if isinstance(loader, DataLoader) else None
+    seeds = decisions_of(loader).order_seed if isinstance(loader, DataLoader) else None
     seed = seed if seeds is None else seeds
     sampler, shuffles = loader.sampler, False
     if given["batch_sampler"] is not None:

@@ -26,12 +26,12 @@ from torch.utils.data import (
 )
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
+from ..base.checks import as_integer
 from ..base.retry import Retry
 from ..errors import ConfigError, DatasetError, add_note
 from ..keys.seeding import SUBSTITUTE, Keys
 from ..sampling.distributed_orders import Weighted
 from ..sampling.epochs import Sampling, known_batches, known_rows, without_skipping
-from ..sampling.samplers import as_integer
 
 if TYPE_CHECKING:
     import numpy.typing as npt

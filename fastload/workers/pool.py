@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
@@ -20,6 +21,18 @@ from .fetch import Result
 
 PATIENCE_S = 60.0
 """Without a ``timeout`` the user is told what the workers are at after such a time without a batch, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerArguments:
+    """How workers are started, of one kind or another."""
+
+    multiprocessing_context: Any
+    ray_options: Mapping[str, Any] | None
+    assigned: bool
+    """Whether each task names its worker; else any idle one takes it."""
+    routed: bool
+    """Whether threads draw from generators of their own."""
 
 
 class Pool(Protocol):

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arguments import WorkerArguments
 from ..base.worker_errors import first_integers, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
 from ..buffers.packing import unpack
@@ -35,7 +34,7 @@ from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset
 from ..work import GRACE, WorkItem
 from .fetch import Outcome, Result
 from .held_interrupts import HeldInterrupts
-from .pool import Pool, Transport, died
+from .pool import Pool, Transport, WorkerArguments, died
 from .samples import Job
 from .transport import MAX_PACKET, Packets, use_packets
 from .worker_process import LAYOUT_SHIFT, Control, worker_main

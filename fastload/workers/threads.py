@@ -18,7 +18,6 @@ import time
 import warnings
 from typing import Any
 
-from ..arguments import WorkerArguments
 from ..base import compat, compat_features
 from ..base.at_exit import close_at_exit
 from ..base.thread_state import ThreadState
@@ -33,7 +32,7 @@ from ..keys.seeding import place as place_of_rng
 from ..work import GRACE, Kind, WorkItem
 from . import routing
 from .fetch import Fetcher, Outcome, Result
-from .pool import Pool
+from .pool import Pool, WorkerArguments
 from .replicas import with_replicas
 from .samples import Job
 from .video_decoders import lock_decoders

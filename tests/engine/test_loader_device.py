@@ -402,23 +402,3 @@ def test_explain_names_the_device_and_the_transform():
     text = DataLoader(Images(), 5, device="cpu", prefetch_to_device=3, batch_transform=Shifted()).explain()
     assert "device      cpu, 3 batches ahead" in text
     assert "transform   of whole batches: Shifted()" in text
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"device": "cpu", "prefetch_to_device": 0}, "prefetch_to_device must be an integer of at least 1"),
-        ({"keep_on_host": ("x",)}, r"keep_on_host=\('x',\) needs a device"),
-        ({"channels_last": True}, "channels_last=True needs a device"),
-        ({"fixed_buffers": True}, "fixed_buffers=True needs a device"),
-        ({"device": "cpu", "keep_on_host": "x"}, "keep_on_host must be a collection"),
-        ({"device": "cpu", "keep_on_host": 3}, "keep_on_host must be a collection"),
-        ({"batch_transform": 3}, "batch_transform must be callable"),
-        ({"batch_transform": Shifted}, "must be an instance, got the class Shifted"),
-        ({"device": "cpu", "channels_last": "yes"}, "channels_last must be True or False"),
-    ],
-    ids=str,
-)
-def test_bad_arguments_are_clear_errors(options, message):
-    with pytest.raises(ConfigError, match=message):
-        DataLoader(Images(), 5, **options)

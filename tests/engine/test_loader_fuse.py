@@ -24,7 +24,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
-from fastload import ConfigError, DataLoader
+from fastload import DataLoader
 from fastload.fusion import FusedDataset
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -156,17 +156,3 @@ def test_what_cannot_be_fused_stays_as_it_is_and_is_said():
     with pytest.warns(UserWarning, match="fuse=True changes nothing"):
         assert next(iter(loader)).tolist() == [0, 1, 2]
     assert "fusion" in loader.explain()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"fuse": 1}, "fuse must be 'auto', True or False, got fuse=1"),
-        ({"fuse": "yes"}, "fuse must be 'auto', True or False, got fuse='yes'"),
-        ({"fuse": True, "seeding": "torch"}, "leave one out"),
-    ],
-    ids=str,
-)
-def test_arguments_that_do_not_go_with_it_are_refused(options, words):
-    with pytest.raises(ConfigError, match=words):
-        DataLoader(Made(3, own), 3, **options)

@@ -19,7 +19,7 @@ from kit.resuming import assert_resumes
 from kit.transforms import Shifted
 from kit.ways import USUAL as WAYS
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 import fastload
 from fastload import ConfigError, DataLoader, DistributedSampler
@@ -267,28 +267,6 @@ def test_errors_of_the_dataset_say_that_it_was_being_read():
             iter(loader)
         assert "read once, for resident='host'" in "".join(caught.value.__notes__)
         loader.close()
-
-
-class Stream2(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter([1])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "words"),
-    [
-        ((Stream2(),), {}, "needs a dataset with indices, got Stream2, an IterableDataset"),
-        ((Images(), None), {}, "batch_size=None"),
-        ((Images(),), {"collate_fn": list}, "torch's default collation"),
-        ((Images(),), {"resident": "gpu"}, "must be None, 'device', 'host' or 'auto', got resident='gpu'"),
-        ((Images(),), {"resident": True}, "must be None, 'device', 'host' or 'auto', got resident=True"),
-        ((Images(),), {"resident": "device"}, "resident='device' needs a device, got device=None"),
-    ],
-    ids=lambda value: str(value) if isinstance(value, (dict, str)) else "",
-)
-def test_what_cannot_reside_is_refused_when_the_loader_is_made(arguments, options, words):
-    with pytest.raises(ConfigError, match=words):
-        DataLoader(*arguments, **{"resident": "host", **options})
 
 
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan:UserWarning")

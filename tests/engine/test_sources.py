@@ -20,7 +20,7 @@ from fastload import ConfigError, DataLoader, replay
 from fastload.engine.build import Builder
 from fastload.engine.kept import Kept
 from fastload.sampling.epochs import Epoch
-from fastload.spec import spec_of
+from fastload.spec import decisions_of
 from fastload.stages import EpochWork, Source
 from fastload.work import Shard
 
@@ -74,7 +74,7 @@ def opened(name: str, dataset: Numbers) -> Iterator[Source]:
         data = kind(address, LENGTH)
     loader = DataLoader(data, SIZE, **SOURCES[name])
     epoch = Epoch(number=0, known=None, shard=Shard(length=LENGTH), base_seed=1)
-    source = Builder(spec_of(loader), Kept()).build(epoch).source
+    source = Builder(decisions_of(loader), Kept()).build(epoch).source
     try:
         yield source
     finally:
@@ -228,7 +228,5 @@ def test_an_iteration_over_a_source_that_is_closed_in_the_middle_ends() -> None:
 
 def test_what_needs_single_samples_is_refused_for_a_dataset_with_a_source() -> None:
     dataset = OnServer("nowhere", LENGTH)
-    with pytest.raises(ConfigError, match=r"on_error='skip' needs samples that the loader loads, and OnServer"):
-        DataLoader(dataset, SIZE, on_error="skip")
     with pytest.raises(ConfigError, match="replay loads one sample, and OnServer"):
         replay(DataLoader(dataset, SIZE, seed=1), 0, 3)

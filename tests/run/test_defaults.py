@@ -21,7 +21,7 @@ from fastload.cache import shared
 from fastload.errors import ConfigError
 from fastload.loader import argument_defaults
 from fastload.run import defaults
-from fastload.run.defaults import FLAGS, OPTIONS, as_text, own_argument_names, read_text, values_of
+from fastload.run.defaults import as_text, read_text, values_of
 
 DATA = torch.arange(6)
 WORDS = st.text(st.characters(exclude_characters=",=", categories=["L", "N"]), min_size=1)
@@ -55,12 +55,6 @@ def test_words_stand_for_constants_integers_and_themselves():
 def test_text_that_does_not_read_so_is_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         read_text(text)
-
-
-def test_the_options_are_the_arguments_that_take_plain_values():
-    assert {*OPTIONS} == {*own_argument_names(fastload.DataLoader)} - {"batch_transform", "keep_on_host", "ray_options"}
-    loader = fastload.DataLoader([1])
-    assert {*FLAGS} == {name for name in OPTIONS if isinstance(getattr(loader, name), bool)} | {"fuse"}
 
 
 def test_install_gives_every_loader_defaults_and_what_is_given_wins():

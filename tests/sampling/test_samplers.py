@@ -202,7 +202,7 @@ def test_samplers_are_the_same_after_pickling():
         ({"seed": True}, "seed must be an integer"),
         ({"seed": 2**127}, "seed must be an integer of at most 128 bits"),
         ({"seed": 2**63, "order": "torch"}, "seed must be an integer of at most 64 bits"),
-        ({"block_size": 0}, "block_size must be a positive integer, got block_size=0"),
+        ({"block_size": 0}, "block_size must be an integer of at least 1, got block_size=0"),
         ({"num_draws": 5}, "num_draws needs weights"),
         ({"weights": [1.0] * 9}, "9 weights for 10 samples"),
         ({"weights": [1.0] * 10, "shuffle": False}, "need shuffle=True"),
@@ -220,13 +220,13 @@ def test_arguments_that_make_no_sense_are_refused_with_the_rule_and_the_value(op
     ("size", "options", "message"),
     [
         (10, {"rank": 0, "world_size": 4}, "multiple of the number of ranks.*the nearest are 8 and 12"),
-        (0, {}, "global_batch_size must be a positive integer, got global_batch_size=0"),
-        (2.5, {}, "global_batch_size must be a positive integer"),
+        (0, {}, "global_batch_size must be an integer of at least 1, got global_batch_size=0"),
+        (2.5, {}, "global_batch_size must be an integer of at least 1"),
         (4, {"rank": 2, "world_size": 2}, "rank must be an integer from 0 to world_size - 1, got rank=2, world_size=2"),
         (4, {"lengths": [1] * 9}, "9 lengths for 10 samples"),
         (4, {"lengths": [1] * 10, "weights": [1] * 10}, "need weights=None"),
         (4, {"lengths": [1] * 10, "order": "torch"}, "order='keyed'"),
-        (4, {"lengths": [1] * 10, "bucket_window": 0}, "bucket_window must be a positive integer"),
+        (4, {"lengths": [1] * 10, "bucket_window": 0}, "bucket_window must be an integer of at least 1"),
     ],
 )
 def test_batches_that_cannot_be_shared_out_are_refused_with_the_remedy(size, options, message):

@@ -17,7 +17,7 @@ import torch
 from determinism_fakes import Drawing, Sample, batches, samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.datasets import Made, Sized, Stream
+from kit.datasets import Made, Sized
 from ranks import run_ranks
 from torch.utils.data import (
     BatchSampler,
@@ -521,29 +521,6 @@ def test_keys_that_are_listed_can_stand_in_for_each_other():
     assert (failed.index, failed.error) == ("bad", "KeyError")
     assert batch == ["good", failed.substitute, "better"]
     assert failed.substitute in ("good", "better")
-
-
-# --- What cannot be --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"on_error": "ignore"}, r"'raise', 'skip', 'replace' or fastload\.retry\(\.\.\.\), got on_error='ignore'"),
-        ({"max_errors": -1}, r"max_errors must be an integer of at least 0, got max_errors=-1"),
-        ({"max_errors": True}, r"got max_errors=True"),
-        ({"max_errors": None}, r"got max_errors=None"),
-        ({"on_error": "skip", "dataset": lambda: Stream(range)}, r"dataset with indices, got Stream"),
-        ({"on_error": "replace", "batch_size": None}, r"batch_size=None"),
-        ({"on_error": "skip", "resident": "host"}, r"resident='host'"),
-        ({"on_error": "skip", "device": "cpu", "fixed_buffers": True}, r"one shape; .* on_error='replace'"),
-        ({"on_error": "replace", "seeding": "torch"}, r"seeding='torch' .*'skip'"),
-    ],
-)
-def test_what_cannot_be_met_is_refused(options, message):
-    options = dict(options)
-    with pytest.raises(ConfigError, match=message):
-        DataLoader(options.pop("dataset", Faulty)(), **{"batch_size": 2, **options})
 
 
 # --- Telling ---------------------------------------------------------------------------------------------------------

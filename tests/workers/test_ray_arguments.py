@@ -15,18 +15,21 @@ from fastload.workers.ray.pool import task_cost
 @pytest.fixture(autouse=True)
 def with_ray(monkeypatch):
     """Let Ray be installed, whether it is or not: nothing is imported."""
-    monkeypatch.setattr("fastload.arguments.find_spec", lambda name: object())
+    monkeypatch.setattr("fastload.options.find_spec", lambda name: object())
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"ray_options": {}}, "ray_options is for Ray's workers, and there are none"),
+        ({"ray_options": {}}, "ray_options={} is for worker_method='ray'"),
         ({"worker_method": "ray", "ray_options": [1]}, "ray_options must be a dict"),
         ({"worker_method": "ray", "ray_options": {"max_restarts": 3}}, "ray_options has 'max_restarts'"),
         ({"worker_method": "ray", "ray_options": {"placement_timeout": 0}}, "must be a number of seconds above 0"),
         ({"worker_method": "ray", "ray_options": {"share_memory": 1}}, "must be True or False, got 1"),
-        ({"worker_method": "ray", "num_workers": 1, "multiprocessing_context": "fork"}, "has no meaning with"),
+        (
+            {"worker_method": "ray", "num_workers": 1, "multiprocessing_context": "fork"},
+            "has no meaning; leave one out",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(arguments, words):
@@ -42,7 +45,7 @@ def test_a_loader_that_names_ray_and_has_no_workers_says_so_at_the_users_line():
 
 
 def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
-    monkeypatch.setattr("fastload.arguments.find_spec", lambda name: None)
+    monkeypatch.setattr("fastload.options.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"worker_method='ray' needs Ray, .* pip install ray"):
         DataLoader([1], worker_method="ray")
 

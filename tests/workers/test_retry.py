@@ -79,13 +79,6 @@ def test_other_values_are_errors(arguments: Any, words: str) -> None:
         fastload.retry(**arguments)
 
 
-def test_the_loader_refuses_what_cannot_be_tried_again() -> None:
-    with pytest.raises(ConfigError, match="needs a key for each sample"):
-        fastload.DataLoader(Flaky({}), on_error=fastload.retry(), seeding="torch")
-    with pytest.raises(ConfigError, match=r"fastload.retry\(...\)"):
-        fastload.DataLoader(Flaky({}), on_error="retry")  # type: ignore[arg-type]
-
-
 def test_explain_says_when_it_tries_again() -> None:
     assert "tried again after 0.1, 0.2 s" in fastload.DataLoader(Flaky({}), on_error=fastload.retry()).explain()
 

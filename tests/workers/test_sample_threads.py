@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data import default_collate, get_worker_info
 
 from fastload import DataLoader
-from fastload.errors import ConfigError, WorkerDied
+from fastload.errors import WorkerDied
 from fastload.sampling.distributed import DistributedSampler
 from fastload.work import WorkItem
 from fastload.workers.on_error import FailedSample
@@ -219,28 +219,6 @@ def test_a_distributed_sampler_gives_the_same_shares():
         return [repr(batch) for batch in DataLoader(Drawing(), 4, sampler=sampler, seed=5, **arguments)]
 
     assert loaded(num_workers=2, worker_threads=4) == loaded(num_workers=1)
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(3))
-
-
-@pytest.mark.parametrize(
-    ("dataset", "arguments", "why"),
-    [
-        (Drawing(), {"seeding": "torch", "num_workers": 1}, "one random stream for each worker"),
-        (Drawing(), {"worker_method": "thread", "num_workers": 1}, "add to num_workers"),
-        (Drawing(), {"worker_method": "ray", "num_workers": 1}, "give more of them"),
-        (Stream(), {"num_workers": 1}, "one after the other"),
-        (Drawing(), {"worker_threads": 0}, "at least 1"),
-        (Drawing(), {"worker_threads": True}, "at least 1"),
-        (Drawing(), {"worker_threads": 1.5}, "at least 1"),
-    ],
-)
-def test_what_cannot_be_is_an_error(dataset, arguments, why):
-    with pytest.raises(ConfigError, match=why):
-        DataLoader(dataset, **{"worker_threads": 2, **arguments})
 
 
 class _Loads:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...arguments import check_count
+from ...base.checks import check_count
 from ...device.streams import device_of, streams_of
 from ...loader import DataLoader
 from .inputs import Files, import_dali

@@ -78,12 +78,11 @@ def seeding_of(loader: Any) -> str | None:
     """
     if not _is_fastloads(loader):
         return None
-    from ...sampling.epochs import Sampling, seed_of
-    from ...spec import keyed_by_of, part, with_arguments_of
+    from ...sampling.epochs import seed_of
+    from ...spec import spec_of
 
-    spec = with_arguments_of(loader)
-    is_stream = isinstance(loader.dataset, sys.modules["torch.utils.data"].IterableDataset)
-    return "torch" if is_stream or keyed_by_of(spec, seed_of(part(spec, Sampling))) is None else "sample"
+    asked = spec_of(loader)  # not what is decided, which takes the dataset's length
+    return "torch" if asked.keyed_by(seed_of(asked.sampling)) is None else "sample"
 
 
 def _is_fastloads(loader: Any) -> bool:

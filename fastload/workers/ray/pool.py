@@ -9,7 +9,6 @@ import queue
 from dataclasses import replace
 from typing import Any
 
-from ...arguments import WorkerArguments
 from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
 from ...buffers.layout import Layout
@@ -19,7 +18,7 @@ from ...cache.shared import Ticket
 from ...errors import ConfigError
 from ...work import GRACE, WorkItem
 from ..fetch import Result
-from ..pool import Pool
+from ..pool import Pool, WorkerArguments
 from ..samples import Job
 from ..transport import use_packets
 from .cluster import Cluster, ray_module
