@@ -160,6 +160,10 @@ class Layout:
         return _build(self.root, tensors, list(reversed(objects)), list)
 
 
+FIRST_LAYOUT = 1
+"""Number of the layout that is learnt first. Work that is given out before may use it, and only it."""
+
+
 class LayoutBook:
     """Which layout new work is to fit. Pure bookkeeping; survives the workers that it was learnt with.
 
@@ -174,7 +178,8 @@ class LayoutBook:
     KEPT = 64
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.generation = FIRST_LAYOUT - 1
+        """Number of the layout learnt last."""
         self.layout: Layout | None = None
         self.layouts: dict[int, Layout] = {}
         self.given_up: str | None = None

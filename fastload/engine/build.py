@@ -20,15 +20,15 @@ from ..arguments import WorkerArguments
 from ..base import compat
 from ..base.worker_kinds import WORKER_KINDS
 from ..keys import seeding
-from ..sampling.epochs import Epoch, repeats_from
+from ..sampling.epochs import EpochWork, repeats_from
 from ..spec import Spec, part
-from ..stages import EpochWork, Source, Stage
+from ..stages import Source, Stage
 from ..work import GRACE, brings_source, slots_in_flight
 from ..workers.pool import Pool
 from ..workers.samples import Job, warm_late_decoding
-from .delivery import Delivery
 from .kept import Kept
 from .window import Window
+from .worker_source import WorkerSource
 
 if TYPE_CHECKING:
     from ..device.columns import Columns
@@ -72,10 +72,10 @@ class Builder:
     def __init__(self, spec: Spec, kept: Kept) -> None:
         self._spec, self._kept = spec, kept
 
-    def build(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1), pin_device: str | None = None) -> Pipeline:
+    def build(self, work: EpochWork, ranks: tuple[int, int] = (0, 1), pin_device: str | None = None) -> Pipeline:
         """Open the source, and the stages behind it. Blocks while workers start and resident data are read.
 
-        ``epoch``: the first one. ``ranks``: the rank of this process, and how many there are. ``pin_device``: torch's
+        ``work``: the first epoch. ``ranks``: the rank of this process, and how many there are. ``pin_device``: torch's
         ``pin_memory_device`` where torch would pin batches.
         """
         spec, kept = self._spec, self._kept
@@ -89,18 +89,18 @@ class Builder:
         if columns is not None:
             from .build_resident import source_of
 
-            source = source_of(columns, spec, kept, epoch)
+            source = source_of(columns, spec, kept, work)
             return Pipeline(source, source, finish)
         if spec.num_workers and not spec.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
         if spec.has_device_stage or finish is not None:
             from . import build_device
-        job = self.job(epoch, ranks)
+        job = self.job(work, ranks)
         source = self._source(job, ahead=spec.has_device_stage)
         try:
             if spec.has_device_stage:
-                return Pipeline(source, build_device.device_ahead(source, spec, kept, epoch), finish)
+                return Pipeline(source, build_device.device_ahead(source, spec, kept, work), finish)
             if finish is not None and source.workers:
                 return Pipeline(source, build_device.pinned_ahead(source, pin_device))
         except BaseException:
@@ -120,11 +120,11 @@ class Builder:
             return None
         from .build_resident import columns_for
 
-        return columns_for(self._spec, self._kept, lambda spec, kept, epoch: Builder(spec, kept).build(epoch).source)
+        return columns_for(self._spec, self._kept, lambda spec, kept, work: Builder(spec, kept).build(work).source)
 
-    def job(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1)) -> Job:
+    def job(self, work: EpochWork, ranks: tuple[int, int] = (0, 1)) -> Job:
         """Return what the workers do."""
-        spec, kept, seed = self._spec, self._kept, self._spec.seed_of_keys(epoch.base_seed)
+        spec, kept, seed = self._spec, self._kept, self._spec.seed_of_keys(work.base_seed)
         init_fn = spec.worker_init_fn
         if compat.is_data_pipe(spec.dataset):
             rank, num_ranks = ranks
@@ -146,7 +146,7 @@ class Builder:
         names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.num_workers * spec.worker_threads > 1)
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
-        replicas = epoch.resume.workers if epoch.resume is not None else None
+        replicas = work.replicas
         return Job(
             dataset=dataset,
             collate_fn=spec.collate_fn,
@@ -155,11 +155,11 @@ class Builder:
             iterable=spec.iterable,
             seed=seed if spec.seeded else None,
             ids_are_indices=spec.ids_are_indices,
-            stride=epoch.shard.stride,
-            length=repeats_from(epoch.shard),
-            base_seed=epoch.base_seed or 0,
+            stride=work.shard.stride,
+            length=repeats_from(work.shard),
+            base_seed=work.base_seed or 0,
             num_workers=spec.num_workers,
-            shared_seed=epoch.shared_seed,
+            shared_seed=work.shared_seed,
             worker_init_fn=init_fn,
             fused=fused,
             late=late,
@@ -171,7 +171,7 @@ class Builder:
             names_unseeded=names_unseeded,
             streams=spec.assigned,
             rng_seed=seed if spec.order_seed is None else spec.order_seed,
-            rng_stream=(epoch.key_epoch, ranks[0] * max(1, spec.num_workers)),
+            rng_stream=(work.epoch, ranks[0] * max(1, spec.num_workers)),
         )
 
     def _source(self, job: Job, *, ahead: bool) -> Source:
@@ -181,7 +181,7 @@ class Builder:
         in_next = job.fused is not None and job.fused.in_next
         if self._spec.num_workers and not in_next:
             return self._workers(job)
-        from .inline import InlineSource
+        from .inline_source import InlineSource
 
         return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=in_next)
 
@@ -197,7 +197,8 @@ class Builder:
         window = Window(
             batches=num_batches,
             num_workers=spec.num_workers,
-            chunk_size=sys.maxsize if spec.uncut_reason else spec.chunk_size,
+            chunk_size=spec.chunk_size if isinstance(spec.chunk_size, int) else None,
+            is_cut=spec.uncut_reason is None,
             whole_reason=spec.whole_reason,
             iterable=spec.iterable,
             auto_collation=spec.auto_collation,
@@ -210,7 +211,7 @@ class Builder:
         # Slots beside the window: the batch the user has and the one before it.
         pool: Pool = workers.start(job, arguments, num_batches + 2)
         kept.note_pool(pool)
-        return Delivery(pool, window, kept)
+        return WorkerSource(pool, window, kept)
 
 
 def module_of(worker_method: str) -> Any:

@@ -12,23 +12,23 @@ from ..base import compat_features
 from ..device.batch_keys import BatchKeys
 from ..device.pinning import PinnedAhead
 from ..device.prefetch import DeviceAhead, mover_of
-from ..sampling.epochs import Epoch
+from ..sampling.epochs import EpochWork
 from ..spec import Spec, part
 from ..stages import Stage
 from ..work import Shard
 from .kept import Kept
 
 
-def keys_of(spec: Spec, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
-    """Return a function from an epoch's shard to what names the samples of its batches."""
-    seed = spec.seed_of_keys(epoch.base_seed)
+def keys_of(spec: Spec, work: EpochWork) -> Callable[[Shard], BatchKeys]:
+    """Return a function from a shard to what names the samples of its batches."""
+    seed = spec.seed_of_keys(work.base_seed)
     return functools.partial(BatchKeys, seed, ids_are_indices=spec.ids_are_indices, auto_collation=spec.auto_collation)
 
 
-def device_ahead(source: Stage, spec: Spec, kept: Kept, epoch: Epoch) -> DeviceAhead:
-    """Return the stage that takes batches to a device, or transforms them; ``epoch``: the first one."""
+def device_ahead(source: Stage, spec: Spec, kept: Kept, work: EpochWork) -> DeviceAhead:
+    """Return the stage that takes batches to a device, or transforms them; ``work``: of the first epoch."""
     mover = mover_of(part(spec, DeviceArguments), kept)
-    keys = keys_of(spec, epoch)(epoch.shard)
+    keys = keys_of(spec, work)(work.shard)
     return DeviceAhead(source, mover, spec.prefetch_to_device, keys.draws)
 
 

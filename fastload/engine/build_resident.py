@@ -28,9 +28,9 @@ from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, c
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
 from ..errors import ConfigError
-from ..sampling.epochs import Epoch
+from ..sampling.epochs import EpochWork
 from ..spec import Spec, part, served_as
-from ..stages import EpochWork, Source
+from ..stages import Source
 from ..work import GRACE, Shard
 from .build_device import keys_of
 from .kept import Kept
@@ -42,15 +42,15 @@ _READ_TWICE = 16
 _BATCH_BYTES = 1 << 22
 _BATCH_SAMPLES = 1024
 
-Build: TypeAlias = Callable[[Spec, Kept, Epoch], Source]
+Build: TypeAlias = Callable[[Spec, Kept, EpochWork], Source]
 
 
-def source_of(columns: Columns, spec: Spec, kept: Kept, epoch: Epoch) -> Source:
-    """Return the source of resident data; ``epoch``: the first one."""
+def source_of(columns: Columns, spec: Spec, kept: Kept, work: EpochWork) -> Source:
+    """Return the source of resident data; ``work``: of the first epoch."""
     # A sampler of the user's may look at what the loop has done with the batch before.
     samplers = (spec.sampler, spec.batch_sampler)
-    ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
-    return ResidentSource(columns, part(spec, DeviceArguments), kept, keys_of(spec, epoch), may_look_ahead=ahead)
+    ahead = work.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
+    return ResidentSource(columns, part(spec, DeviceArguments), kept, keys_of(spec, work), may_look_ahead=ahead)
 
 
 def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
@@ -228,9 +228,10 @@ def _batches(
     shard = Shard(length=0) if read.known is None else read.known.rows.shard
     own = Kept()
     try:
-        source = build(read, own, Epoch(number=0, known=None, shard=shard))
+        work = EpochWork(number=0, index_batches=iter(batches), epoch=0, shard=shard)
+        source = build(read, own, work)
         try:
-            source.begin(EpochWork(index_batches=iter(batches), epoch=0, shard=shard))
+            source.begin(work)
             yield _results(source)
         finally:
             kept.counts.count_decoded(own.counts.decoded)

@@ -29,7 +29,8 @@ from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, RowDraws, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
-from ..stages import EpochWork, Source, Stage
+from ..sampling.epochs import EpochWork
+from ..stages import Source, Stage
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
 from ..work import GRACE, Batch, Shard

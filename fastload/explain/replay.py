@@ -20,7 +20,7 @@ from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
-from ..sampling.epochs import Epoch, KnownBatches
+from ..sampling.epochs import EpochWork, KnownBatches
 from ..sampling.samplers import as_integer, check_epoch
 from ..spec import spec_of
 from ..transforms.base import Transform
@@ -89,7 +89,7 @@ def replay(
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
     changes: dict[str, Any] = {"device": None, "num_workers": 0, "auto_collation": True, "worker_init_fn": None}
     builder = Builder(replace(spec, drop_last=False, **changes), loader._kept)
-    whole = Epoch(number=epoch, known=known, shard=shard)
+    whole = EpochWork(number=epoch, known=known, index_batches=iter(()), shard=shard, epoch=epoch)
     job = builder.job(whole)
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
