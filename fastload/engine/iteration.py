@@ -16,13 +16,12 @@ import torch
 from .. import observe
 from ..base import compat
 from ..errors import LoadTimeout
-from ..sampling.epochs import Epochs, EpochWork, Sampling, known_from
+from ..sampling.epochs import Epochs, EpochStart, EpochWork, Sampling, known_from
 from ..spec import Spec, part, spec_of
 from ..stages import Source
 from ..work import GRACE
 from ..workers.held_interrupts import HeldInterrupts
 from .build import Builder, Pipeline
-from .epoch_start import EpochStart
 from .kept import Kept
 
 
@@ -64,8 +63,16 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         before = self._epochs.saved()
         try:  # no context manager, see InlineSource
             start = _start_of(self._sampling, self._epochs)
+            # Without workers torch asks the sampler for one iterator, before it draws the base seed; with workers for
+            # another one after that.
+            has_workers = self._sampling.num_workers > 0
+            generators = {} if has_workers else self._order_states(start)
             if is_first:
                 self._begin_as_torch(loader, start)
+            # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
+            start.note_seeds(
+                self._base_seed, self._iterations, self._order_states(start) if has_workers else generators
+            )
             self._begin(loader, start)
         except BaseException:
             self._epochs.restore(before)
@@ -81,11 +88,17 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             if compat.is_data_pipe(self._dataset):
                 torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
 
+    def _order_states(self, start: EpochStart) -> dict[str, Any]:
+        """Return the states of the generators that the order comes from."""
+        if start.comes_from_keys:
+            return {}
+        from ..sampling.sampler_generators import generator_states
+
+        return generator_states(self._sampling)
+
     def _begin(self, loader: Any, start: EpochStart) -> None:
         since = time.perf_counter_ns()
         sampling, ranks = self._sampling, (self._rank, self._world_size)
-        # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-        start.note_seeds(self._base_seed, self._iterations)
         self._base_seed, self._iterations = start.base_seed, start.key_epoch + 1
         if self._pipeline is None:
             # Between the two times that torch asks the sampler for an iterator.

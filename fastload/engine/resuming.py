@@ -21,14 +21,13 @@ from ..base.users_line import warn_at_users_line
 from ..errors import StateError, one_line
 from ..keys.seeding import fresh_base_seed
 from ..sampling.agreement import compare_ranks
-from ..sampling.epochs import Epochs, EpochWork, KnownBatches, Progress, Sampling
+from ..sampling.epochs import Epochs, EpochStart, EpochWork, KnownBatches, Progress, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
 from ..stages import Source
 from ..work import Replica
 from ..workers.iterable import Asked, Place
-from .epoch_start import EpochStart
 from .state import place_of, state_of
 
 
@@ -153,8 +152,8 @@ class ResumedStart(EpochStart):
             finally:
                 generator.set_state(state)
 
-    def note_seeds(self, base_seed: int, key_epoch: int) -> None:
-        super().note_seeds(base_seed, key_epoch)
+    def note_seeds(self, base_seed: int, key_epoch: int, generators: dict[str, Any]) -> None:
+        super().note_seeds(base_seed, key_epoch, generators)
         sampling, resume = self._sampling, self._resume
         if resume is None:
             return

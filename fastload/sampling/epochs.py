@@ -6,6 +6,7 @@ Plain data: no thread is started, and no generator is used here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -328,6 +329,86 @@ def shard_of(sampler: Any, known: KnownBatches | None, rank: int, num_ranks: int
     if isinstance(own_rank, int) and isinstance(num_replicas, int):
         rank, num_ranks = own_rank, num_replicas
     return Shard(length=0, rank=rank, num_ranks=num_ranks)
+
+
+class EpochStart:
+    """Begins an epoch at its start: collects its facts while torch begins it, and returns the :class:`EpochWork`.
+
+    The methods are called in their order here. For epochs that begin in another way see ``engine/resuming.py``.
+    """
+
+    def __init__(self, sampling: Sampling, number: int, known: KnownBatches | None, resume: Resume | None) -> None:
+        self._sampling, self.number, self._known, self._resume = sampling, number, known, resume
+        self._draws_base_seed = not sampling.num_workers
+        self._generators: dict[str, Any] = {}
+
+    @property
+    def comes_from_keys(self) -> bool:
+        """Whether no generator makes the order."""
+        return self._resume is None and self._known is not None and self._sampling.order_seed is not None
+
+    def base_seed_drawn(self) -> AbstractContextManager[None]:
+        """Return the context in which torch draws the base seed of new workers."""
+        return nullcontext()
+
+    def note_seeds(self, base_seed: int, key_epoch: int, generators: dict[str, Any]) -> None:
+        """Note torch's base seed, the number of the iteration, and the states of the generators that make the order."""
+        self.base_seed, self._generators = base_seed, generators
+        self.key_epoch = key_epoch if self._sampling.order_seed is None else self.number
+
+    def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
+        """Return what the epoch is to load, and how many of this rank's samples were loaded before it.
+
+        Batches of a known order are arrays where that is asked for, else lists.
+        """
+        # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+        if self._known is not None and isinstance(self._sampling.epoch_owner, EpochSampler):
+            return self._known.batches(self.number, arrays=arrays), 0
+        return from_sampler, 0
+
+    def work(
+        self,
+        index_batches: Iterator[Any],
+        ranks: tuple[int, int],
+        shared_seed: int | None,
+        *,
+        first_row: int = 0,
+        failures: Any = None,
+    ) -> EpochWork:
+        """Return the epoch; ``ranks``: this one, and the number of all."""
+        sampling = self._sampling
+        return EpochWork(
+            number=self.number,
+            known=self._known,
+            index_batches=index_batches,
+            shard=shard_of(sampling.sampler, self._known, *ranks),
+            first_row=first_row,
+            epoch=self.key_epoch,
+            base_seed=self.base_seed,
+            shared_seed=shared_seed,
+            resume=self._resume,
+            generators=self._generators,
+            draws_base_seed=self._draws_base_seed,
+            paced=sampling.assigned or (self._known is None and sampling.order_seed is None),
+            failures=failures,
+        )
+
+    def upcoming(self) -> EpochWork | None:
+        """Return the next epoch, where it is certain and its workers will be there."""
+        sampling, known, number = self._sampling, self._sampling.known, self.number + 1
+        if not sampling.persistent_workers or known is None or sampling.order_seed is None or sampling.assigned:
+            return None
+        return EpochWork(
+            number=number, known=known, index_batches=known.batches(number), shard=known.rows.shard, epoch=number
+        )
+
+    def progress(self, work: EpochWork, source: Any) -> Progress:
+        """Return what notes how far the user has come; ``source`` has begun."""
+        return Progress(work)
+
+    def compare_ranks(self, progress: Progress) -> None:
+        """Compare where the ranks are, if they share the order."""
+        return
 
 
 def repeats_from(shard: Shard) -> int:
