@@ -17,7 +17,7 @@ from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WORKER_KINDS
 from .errors import ConfigError
 from .sampling.samplers import KeyedSampler, as_integer, check_seed
-from .work import brings_source, slots_in_flight
+from .work import brings_source
 
 Seeding = Literal["sample", "torch"] | None
 Resident = Literal["device", "host", "auto"]
@@ -61,7 +61,7 @@ class WorkerArguments:
         if self.threads_alone:
             processes, threads = 1, self.num_workers
         prefetch = self.prefetch_factor or 0
-        ahead = slots_in_flight(processes, prefetch)
+        ahead = processes * prefetch
         if self.threads_alone and (self.chunk_size == "batch" or not compat.collates_by_default(self.collate_fn)):
             ahead = max(ahead, threads)  # each of them loads a whole batch
         # A batch sampler need not say how large its batches are.

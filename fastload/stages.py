@@ -88,13 +88,3 @@ class Source(Stage, Protocol):
     def close(self, grace: float = GRACE) -> None:
         """End workers, and let go of memory. Blocks at most about ``grace`` seconds for what workers are doing."""
         return
-
-
-class Iterates(Protocol):
-    """An iteration, as its loader sees it."""
-
-    def note_workers(self) -> None:
-        """Note what statistics say of workers."""
-
-    def _shutdown_workers(self) -> None:
-        """End it."""

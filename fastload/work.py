@@ -227,14 +227,6 @@ def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None, 
     return max(small, roomy)
 
 
-def slots_in_flight(num_workers: int, prefetch_factor: int) -> int:
-    """Batches that may be under way or waiting for ``next()`` at once: torch's own bound.
-
-    Memory and work ahead are bounded by it. Batches that the user still holds are his and do not count.
-    """
-    return num_workers * prefetch_factor
-
-
 class Replica(NamedTuple):
     """Where a worker's replica of an IterableDataset was after a batch."""
 

@@ -20,7 +20,6 @@ from fastload.work import (
     Tail,
     choose_chunk_size,
     chunk_bounds,
-    slots_in_flight,
     task_of,
     tasks_of,
 )
@@ -114,11 +113,6 @@ def test_a_chunk_takes_about_the_time_aimed_at(num_rows, num_workers, sample_ns)
     assert size == num_rows or (size + 1) * sample_ns > TARGET_CHUNK_NS
     if size > 1 and size * sample_ns > TARGET_CHUNK_NS:
         assert -(-num_rows // size) >= CHUNKS_PER_WORKER * num_workers
-
-
-@pytest.mark.parametrize(("num_workers", "prefetch_factor", "slots"), [(0, 0, 0), (1, 1, 1), (2, 2, 4), (8, 4, 32)])
-def test_slots_in_flight_are_torchs_bound(num_workers, prefetch_factor, slots):
-    assert slots_in_flight(num_workers, prefetch_factor) == slots
 
 
 # -- positions of a rank -----------------------------------------------------------------------------------------------

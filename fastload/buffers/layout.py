@@ -186,14 +186,13 @@ class LayoutBook:
         self.sample_ns: float | None = None
         self._recent = 0.0
 
-    def learn(self, samples: Sequence[Any]) -> Layout | None:
-        """Learn from the first samples ever seen; returns the layout if it is to be published."""
+    def learn(self, samples: Sequence[Any]) -> None:
+        """Learn from the first samples ever seen."""
         found = learn(samples[0])
         if isinstance(found, str):
             self.given_up = f"a sample has {found}"
-            return None
-        self.adopt(found)
-        return found
+        else:
+            self.adopt(found)
 
     def adopt(self, layout: Layout) -> None:
         """Let new work fit this layout."""

@@ -23,7 +23,7 @@ from ..keys import seeding
 from ..sampling.epochs import EpochWork, repeats_from
 from ..spec import Spec, part
 from ..stages import Source, Stage
-from ..work import GRACE, brings_source, slots_in_flight
+from ..work import GRACE, brings_source
 from ..workers.pool import Pool
 from ..workers.samples import Job, warm_late_decoding
 from .kept import Kept
@@ -188,14 +188,12 @@ class Builder:
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
-        num_batches = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0)
-        if spec.worker_threads > 1 or spec.threads_alone:
-            num_batches = part(spec, WorkerArguments).batches_ahead
+        arguments = part(spec, WorkerArguments)
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
         workers = module_of(spec.worker_method)
         window = Window(
-            batches=num_batches,
+            batches=arguments.batches_ahead,
             num_workers=spec.num_workers,
             chunk_size=spec.chunk_size if isinstance(spec.chunk_size, int) else None,
             is_cut=spec.uncut_reason is None,
@@ -207,9 +205,8 @@ class Builder:
             timeout=spec.timeout,
             where=f"in DataLoader worker {'thread' if spec.has_threads else 'process'} 0",  # as torch words it
         )
-        arguments = part(spec, WorkerArguments)
         # Slots beside the window: the batch the user has and the one before it.
-        pool: Pool = workers.start(job, arguments, num_batches + 2)
+        pool: Pool = workers.start(job, arguments, window.batches + 2)
         kept.note_pool(pool)
         return WorkerSource(pool, window, kept)
 

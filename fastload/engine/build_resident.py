@@ -23,7 +23,6 @@ from ..base import compat
 from ..base.memory import in_words
 from ..base.nesting import leaves_of
 from ..base.terminal_bar import TerminalBar
-from ..base.users_line import warn_at_users_line
 from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
@@ -68,12 +67,7 @@ def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
     if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
         return known.columns
     kept.mover = kept.resident = None  # their memory may be what is missing
-    try:
-        columns, refused = _read_once(wanted, functools.partial(_batches, spec, kept, build))
-    except _MaskedError as error:
-        columns, refused = None, [str(error)]
-        if wanted.resident != "auto":
-            warn_at_users_line(f"resident={wanted.resident!r}: the dataset is loaded anew in each epoch: {error}")
+    columns, refused = _read_once(wanted, functools.partial(_batches, spec, kept, build))
     kept.resident = ResidentData(made_from, length, columns, tuple(refused))
     return columns
 
@@ -118,10 +112,6 @@ def _read_once(wanted: ResidentArguments, read: Any) -> tuple[Columns | None, li
         others = "resident='auto' takes the first place with room, and none where there is none"
         raise ConfigError(f"resident={wanted.resident!r}: {'; '.join(refused)}. {others}")
     return None, refused
-
-
-class _MaskedError(Exception):
-    """A sample has a masked value."""
 
 
 class _Watched:
@@ -172,9 +162,9 @@ def _look(dataset: Any, length: int, read: Any) -> list[Any]:
     with read(_Watched(dataset), [index for index in some for _ in range(2)], 1, 1) as batches:
         found = list(batches)
     if any("masked" in batch["masked"] for batch in found):
-        raise _MaskedError(
-            "samples have masked values (numpy.ma), of which torch makes NaN or 0.0 by what else is in a batch; give "
-            "numbers to have them resident, as with .filled(0)"
+        raise ConfigError(
+            "resident data cannot have masked values (numpy.ma), of which torch makes NaN or 0.0 by what else is in a "
+            "batch; give numbers, as with .filled(0), or resident=None, which loads them"
         )
     for index, first, again in zip(some, found[::2], found[1::2], strict=True):
         check_alike(first["sample"], again["sample"], index, drew=first["left"] != again["left"])
