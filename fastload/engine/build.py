@@ -188,12 +188,15 @@ class Builder:
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
-        arguments = part(spec, WorkerArguments)
-        if spec.seeded:
-            seeding.slow_because()  # found here once, so that forked workers know it
+        arguments, batches = part(spec, WorkerArguments), spec.num_workers * (spec.prefetch_factor or 0)
+        if spec.worker_threads > 1 or spec.threads_alone:
+            batches = arguments.batches_ahead
+        if spec.seeded:  # here once, for the workers that are forked
+            seeding.slow_because()
+            import_module("fastload.keys.library_generators")
         workers = module_of(spec.worker_method)
         window = Window(
-            batches=arguments.batches_ahead,
+            batches=batches,
             num_workers=spec.num_workers,
             chunk_size=spec.chunk_size if isinstance(spec.chunk_size, int) else None,
             is_cut=spec.uncut_reason is None,
@@ -206,7 +209,7 @@ class Builder:
             where=f"in DataLoader worker {'thread' if spec.has_threads else 'process'} 0",  # as torch words it
         )
         # Slots beside the window: the batch the user has and the one before it.
-        pool: Pool = workers.start(job, arguments, window.batches + 2)
+        pool: Pool = workers.start(job, arguments, batches + 2)
         kept.note_pool(pool)
         return WorkerSource(pool, window, kept)
 

@@ -470,7 +470,8 @@ class WorkerSource(Source):
             raise error_of(self.pool.take_error(result.payload))
         if result.decoded:
             self._counts.count_decoded(result.decoded)
-        self._counts.unseeded.update(dict.fromkeys(result.drawn_from))
+        if result.drawn_from:
+            self._counts.unseeded.update(dict.fromkeys(result.drawn_from))
         item = self._items.pop(result.serial)
         if isinstance(item, StartEpoch):
             return

@@ -24,7 +24,6 @@ from ..buffers.layout import Layout, WriteRows
 from ..buffers.packing import join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
-from ..keys.library_generators import LibraryGenerators
 from ..work import GRACE, Item, WorkItem, task_of
 from .fetch import Fetcher, Outcome, Result, failed_start, skipped
 from .held_interrupts import let_interrupts_through_in_worker
@@ -227,6 +226,8 @@ def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
     become_worker(job, worker_id)
     seeder: seeding.Seeder = seeding.GlobalSeeder()
     if job.seed is not None:
+        from ..keys.library_generators import LibraryGenerators
+
         seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
         libraries.adopt()
     return Fetcher(job, worker_id, where, seeder)
