@@ -13,7 +13,6 @@ from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
 from .options import OPTIONS, Options
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
-from .work import slots_in_flight
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -154,7 +153,7 @@ class Decisions:
         if self.threads_alone:
             processes, threads = 1, self.num_workers
         prefetch = self.prefetch_factor or 0
-        ahead = slots_in_flight(processes, prefetch)
+        ahead = processes * prefetch
         if self.threads_alone and (asked.chunk_size == "batch" or not asked.collates_by_default):
             ahead = max(ahead, threads)  # each of them loads a whole batch
         # A batch sampler need not say how large its batches are.

@@ -1,44 +1,15 @@
-"""What gives batches, one stage behind the other: what the first one is to load, and what each of them does.
+"""What gives batches, one stage behind the other, and what each of them does.
 
 To add a stage: implement :class:`Stage` around another one. Pure: no threads, no clocks, no memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .work import GRACE, Batch, Shard
-
-
-@dataclass(slots=True, kw_only=True)
-class EpochWork:
-    """What a source is to load in one epoch."""
-
-    index_batches: Iterator[Any]
-    epoch: int
-    """Enters the samples' keys."""
-    shard: Shard
-    """Which positions of the global order this rank has."""
-    first_row: int = 0
-    """Samples of this rank before the first batch."""
-    identity: Any = None
-    """Compared with ``==``: whether an epoch that was begun ahead of time is the one asked for."""
-    shared_seed: int | None = None
-    """Seeds IterDataPipes."""
-    first_worker: int = 0
-    """Whose turn is first, where each batch has its worker."""
-    replica_batches: Sequence[int] = ()
-    """Of an IterableDataset: batches of each worker before this work, after a resume."""
-    failures: Any = None
-    """A :class:`fastload.workers.on_error.EpochFailures` of failed samples; None where their errors are raised."""
-    paced: bool = False
-    """Whether index batches are drawn as torch draws them: one for each batch that the training loop has received, and
-    none for batches that a stage has taken ahead of it. The loop may use the generators that the sampler draws from,
-    and a worker's random stream goes on with each batch that is issued."""
-    empty_batches: list[int] = field(default_factory=list)
-    """For each batch that lost all its samples: the number of batches given before it."""
+from .sampling.epochs import EpochWork
+from .work import GRACE, Batch
 
 
 class Stage(Protocol):
@@ -117,13 +88,3 @@ class Source(Stage, Protocol):
     def close(self, grace: float = GRACE) -> None:
         """End workers, and let go of memory. Blocks at most about ``grace`` seconds for what workers are doing."""
         return
-
-
-class Iterates(Protocol):
-    """An iteration, as its loader sees it."""
-
-    def note_workers(self) -> None:
-        """Note what statistics say of workers."""
-
-    def _shutdown_workers(self) -> None:
-        """End it."""

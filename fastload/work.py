@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -125,44 +124,78 @@ class Shard:
         return min(self.base + -(-num_rows // share) * unit, self.end)
 
 
-class Kind(IntEnum):
-    """What a worker does with the samples of a :class:`WorkItem`."""
-
-    ROWS = 0
-    """Writes them as rows of the batch; those that do not fit its layout it sends as they are."""
-    BATCH = 1
-    """Collates them, and sends the batch."""
-    START = 2
-    """Begins a new epoch of its replica of an IterableDataset; ``indices`` is the shared seed, and no sample's."""
-
-
 class WorkItem(NamedTuple):
-    """One unit of work: some samples of one batch, or the whole batch."""
+    """One task: some samples of one batch, or all of them."""
 
     serial: int
-    """Number of this item among all that went to the same workers."""
+    """Number of this task among all that went to the same workers. The first field: see ``first_integers``."""
     iteration: int
     """Number of the iteration (of one pool of workers) it belongs to; older ones are skipped."""
     epoch: int
-    """Epoch that enters the samples' keys."""
+    """Enters the samples' keys."""
     batch_id: int
     """Place of the batch in this iteration."""
     chunk_id: int
-    """Place of the chunk in its batch."""
+    """Place of the task in its batch."""
     row: int
-    """First row of the batch that the chunk fills."""
+    """First row of the batch that the task fills."""
     num_rows: int
     """Number of samples in the whole batch."""
     slot: int
     """Where the rows go."""
-    kind: int
-    """See :class:`Kind`."""
-    layout: int
-    """Generation of the layout that the rows must fit; 0: none was known yet."""
+    layout: int | None
+    """Number of the layout to write the rows by, once it is known; None: the worker collates the batch and sends it."""
     position: int
     """Position of the first sample in the epoch's global order."""
     indices: Any
     """The samples: what the sampler gave."""
+
+
+class StartEpoch(NamedTuple):
+    """Tells a worker to begin another epoch of its replica of an IterableDataset."""
+
+    serial: int
+    """As a task's."""
+    iteration: int
+    epoch: int
+    """Enters the keys of ``fastload.rng()``."""
+    shared_seed: int | None
+    """Seeds IterDataPipes."""
+
+
+Item = WorkItem | StartEpoch
+"""What a worker is sent."""
+
+
+def task_of(fields: Sequence[Any]) -> Item:
+    """Return the task with these fields, in their order, as a worker receives them."""
+    return StartEpoch(*fields) if len(fields) == len(StartEpoch._fields) else WorkItem(*fields)
+
+
+def tasks_of(batch: WorkItem, chunk_size: int | None, stride: int, *, first_alone: bool) -> list[WorkItem]:
+    """Cut a batch into tasks.
+
+    Args:
+        batch: all of it as one task.
+        chunk_size: samples of a task; None: the batch is not cut.
+        stride: distance between the positions of neighbouring samples.
+        first_alone: whether the first sample is a task of its own.
+    """
+    if chunk_size is None or chunk_size >= batch.num_rows:
+        return [batch]
+    bounds = chunk_bounds(batch.num_rows, chunk_size)
+    if first_alone and bounds[0][1] > 1:
+        bounds[:1] = [(0, 1), (1, bounds[0][1])]
+    return [
+        batch._replace(
+            serial=batch.serial + chunk_id,
+            chunk_id=chunk_id,
+            row=start,
+            position=batch.position + stride * start,
+            indices=batch.indices[start:stop],
+        )
+        for chunk_id, (start, stop) in enumerate(bounds)
+    ]
 
 
 def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
@@ -194,14 +227,6 @@ def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None, 
     return max(small, roomy)
 
 
-def slots_in_flight(num_workers: int, prefetch_factor: int) -> int:
-    """Batches that may be under way or waiting for ``next()`` at once: torch's own bound.
-
-    Memory and work ahead are bounded by it. Batches that the user still holds are his and do not count.
-    """
-    return num_workers * prefetch_factor
-
-
 class Replica(NamedTuple):
     """Where a worker's replica of an IterableDataset was after a batch."""
 
@@ -226,6 +251,8 @@ class Batch:
     """Rows of samples that failed and are left out."""
     replica: Replica | None = None
     """For an IterableDataset."""
+    num_empty: int = 0
+    """Batches before it that were not given, since no sample of them could be loaded."""
     draws: Any = field(default=None, init=False)
     """The :class:`fastload.transforms.draws.Draws` of the batch transform; None: it has none, or not yet."""
     event: Any = field(default=None, init=False)

@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset, default_collate
 from fastload.buffers.layout import Layout, LayoutMismatch, learn
 from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import SlotPool
-from fastload.work import Kind, WorkItem
+from fastload.work import Item, StartEpoch, WorkItem
 from fastload.workers.fetch import Outcome, Result
 from fastload.workers.pool import Pool
 
@@ -79,6 +79,15 @@ class SampleError(Exception):
 Load = Callable[[Any], Any]
 
 
+def task(serial: int, **fields: Any) -> WorkItem:
+    """Return a task that is a whole batch of one sample, but for these fields."""
+    plain: dict[str, Any] = {
+        "iteration": 0, "epoch": 0, "batch_id": serial, "chunk_id": 0, "row": 0, "num_rows": 1, "slot": 1,
+        "layout": None, "position": 0, "indices": [serial],
+    }  # fmt: skip
+    return WorkItem(**{"serial": serial, **plain, **fields})
+
+
 class FakePool:
     """Workers that do their items inside :meth:`poll` and :meth:`wait`, in whatever order a test chooses.
 
@@ -128,7 +137,7 @@ class FakePool:
         self.stuck = False
         self.iteration = 0
         self.layouts: dict[int, Layout] = {}
-        self.pending: list[tuple[WorkItem, int | None]] = []
+        self.pending: list[tuple[Item, int | None]] = []
         self.results: deque[Result] = deque()
         self.submitted: list[WorkItem] = []
         self.most_in_flight = 0
@@ -148,21 +157,23 @@ class FakePool:
         assert generation not in self.layouts
         self.layouts[generation] = layout
 
-    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+    def submit(self, item: Item, worker_id: int | None = None) -> None:
         assert worker_id is None or 0 <= worker_id < self.num_workers
-        if self.unpicklable(item.indices):
-            raise TypeError(f"cannot pickle {item.indices!r}")
-        if item.kind != Kind.START:
+        if isinstance(item, WorkItem):
+            if self.unpicklable(item.indices):
+                raise TypeError(f"cannot pickle {item.indices!r}")
             assert item.slot in self.slots.book.in_flight
-            others = [other for other, _ in self.pending if other.kind != Kind.START and other.slot == item.slot]
+            pending = [other for other, _ in self.pending if isinstance(other, WorkItem)]
+            others = [other for other in pending if other.slot == item.slot]
             assert all((o.iteration, o.batch_id) == (item.iteration, item.batch_id) for o in others)
+            self.submitted.append(item)
         self.most_in_flight = max(self.most_in_flight, len(self.slots.book.in_flight))
-        self.submitted.append(item)
         self.pending.append((item, worker_id))
 
     def recall(self) -> list[WorkItem]:
         # Those that name no worker, without some that a worker has begun meanwhile.
-        recalled = [item for item, worker_id in self.pending if worker_id is None and self.rng.random() < 0.8]
+        free = [item for item, worker_id in self.pending if worker_id is None and isinstance(item, WorkItem)]
+        recalled = [item for item in free if self.rng.random() < 0.8]
         self.pending = [(item, worker_id) for item, worker_id in self.pending if item not in recalled]
         self.submitted = [item for item in self.submitted if item not in recalled]
         return recalled
@@ -222,52 +233,48 @@ class FakePool:
         while self.pending:
             self.do_one()
 
-    def _done(self, item: WorkItem, worker_id: int) -> tuple[int, int, Any]:
-        if item.kind == Kind.START:
+    def _done(self, item: Item, worker_id: int) -> tuple[int, Any]:
+        if isinstance(item, StartEpoch):
             self.given[worker_id] = 0
-            return Outcome.SKIPPED, 0, None
+            return Outcome.SKIPPED, None
         if item.iteration < self.iteration and self.rng.random() < self.skip_stale:
-            return Outcome.SKIPPED, 0, None
+            return Outcome.SKIPPED, None
         assert item.slot in self.slots.book.in_flight, "work in a slot that is not in flight"
         try:
-            if item.kind == Kind.BATCH:
+            if item.layout is None:
                 return self._whole(item, worker_id)
             return self._chunk(item, [self.load(index) for index in item.indices])
         except Exception as error:
-            return (
-                Outcome.ERROR,
-                item.layout,
-                ExceptionWrapper((type(error), error, error.__traceback__), where="in a fake"),
-            )
+            return Outcome.ERROR, ExceptionWrapper((type(error), error, error.__traceback__), where="in a fake")
 
-    def _whole(self, item: WorkItem, worker_id: int) -> tuple[int, int, Any]:
+    def _whole(self, item: WorkItem, worker_id: int) -> tuple[int, Any]:
         if not self.replicas:
-            return Outcome.BATCH, 0, default_collate([self.load(index) for index in item.indices])
+            return Outcome.BATCH, default_collate([self.load(index) for index in item.indices])
         if self.given[worker_id] >= self.replicas[worker_id]:
-            return Outcome.EXHAUSTED, 0, None
+            return Outcome.EXHAUSTED, None
         self.given[worker_id] += 1
-        return Outcome.BATCH, 0, (worker_id, self.given[worker_id] - 1)
+        return Outcome.BATCH, (worker_id, self.given[worker_id] - 1)
 
-    def _chunk(self, item: WorkItem, samples: list[Any]) -> tuple[int, int, Any]:
-        generation = item.layout or 1
-        layout = self.layouts.get(generation)
+    def _chunk(self, item: WorkItem, samples: list[Any]) -> tuple[int, Any]:
+        assert item.layout is not None
+        layout = self.layouts.get(item.layout)
         if layout is None or self.rng.random() < self.raw_share:
             return self._as_they_are(item, samples)
         buffer = self.slots.memory.buffer(item.slot, max(1, layout.offsets(item.num_rows)[1]))
         try:
-            return Outcome.ROWS, generation, layout.write(samples, np.asarray(buffer), item.num_rows, item.row)
+            return Outcome.ROWS, layout.write(samples, np.asarray(buffer), item.num_rows, item.row)
         except LayoutMismatch:
             return self._as_they_are(item, samples)
 
-    def _as_they_are(self, item: WorkItem, samples: list[Any]) -> tuple[int, int, Any]:
+    def _as_they_are(self, item: WorkItem, samples: list[Any]) -> tuple[int, Any]:
         if any(map(self.unsendable, item.indices)):
-            return Outcome.UNSENDABLE, 0, "TypeError: cannot pickle"
+            return Outcome.UNSENDABLE, "TypeError: cannot pickle"
         found = learn(samples[0])
         if len(samples) == item.num_rows and isinstance(found, Layout) and self.rng.random() < self.own_share:
             buffer = self.slots.memory.buffer(item.slot, max(1, found.offsets(item.num_rows)[1]))
             with contextlib.suppress(LayoutMismatch):
-                return Outcome.OWN_ROWS, 0, (found, found.write(samples, np.asarray(buffer), item.num_rows, 0))
-        return Outcome.SAMPLES, 0, samples
+                return Outcome.OWN_ROWS, (found, found.write(samples, np.asarray(buffer), item.num_rows, 0))
+        return Outcome.SAMPLES, samples
 
 
 def frozen_time(clock: FakeClock) -> Any:

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from fakes import task
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,10 +16,12 @@ from fastload.work import (
     ROOMY_CHUNK_NS,
     TARGET_CHUNK_NS,
     Shard,
+    StartEpoch,
     Tail,
     choose_chunk_size,
     chunk_bounds,
-    slots_in_flight,
+    task_of,
+    tasks_of,
 )
 
 sizes = st.one_of(st.integers(1, 300), st.integers(1, 10**6))
@@ -45,6 +48,40 @@ def test_no_chunk_is_larger_than_asked_unless_there_would_be_too_many(num_rows, 
         assert len(bounds) == -(-num_rows // chunk_size)
     else:
         assert largest == -(-num_rows // MAX_CHUNKS)
+
+
+cuts = st.none() | st.integers(1, 40)
+
+
+@given(
+    batch=st.builds(task, st.integers(0, 9), position=st.integers(0, 99)),
+    size=cuts,
+    stride=st.integers(1, 4),
+    data=st.data(),
+)
+def test_the_tasks_of_a_batch_are_its_samples_in_order_each_at_its_place(batch, size, stride, data):
+    indices = data.draw(st.lists(st.integers(), max_size=40))
+    first_alone = data.draw(st.booleans())
+    batch = batch._replace(indices=indices, num_rows=len(indices))
+    tasks = tasks_of(batch, size, stride, first_alone=first_alone)
+    assert [index for one in tasks for index in one.indices] == indices
+    assert [one.serial for one in tasks] == list(range(batch.serial, batch.serial + len(tasks)))
+    assert [one.chunk_id for one in tasks] == list(range(len(tasks)))
+    assert all(one.indices == indices[one.row : one.row + len(one.indices)] for one in tasks)
+    assert all(one.position == batch.position + stride * one.row for one in tasks)
+    shared = {(one.iteration, one.epoch, one.batch_id, one.num_rows, one.slot, one.layout) for one in tasks}
+    assert shared == {(batch.iteration, batch.epoch, batch.batch_id, batch.num_rows, batch.slot, batch.layout)}
+    if len(tasks) == 1:
+        assert tasks == [batch]
+    else:
+        assert max(len(one.indices) for one in tasks) <= size < len(indices)
+        assert (len(tasks[0].indices) == 1) or not first_alone
+
+
+@pytest.mark.parametrize("sent", [task(3), StartEpoch(4, 5, 6, None)])
+def test_what_a_worker_receives_is_what_it_was_sent(sent):
+    received = task_of(tuple(sent))
+    assert (type(received), received) == (type(sent), sent)
 
 
 costs = st.one_of(st.none(), st.floats(0, 1e12))
@@ -76,11 +113,6 @@ def test_a_chunk_takes_about_the_time_aimed_at(num_rows, num_workers, sample_ns)
     assert size == num_rows or (size + 1) * sample_ns > TARGET_CHUNK_NS
     if size > 1 and size * sample_ns > TARGET_CHUNK_NS:
         assert -(-num_rows // size) >= CHUNKS_PER_WORKER * num_workers
-
-
-@pytest.mark.parametrize(("num_workers", "prefetch_factor", "slots"), [(0, 0, 0), (1, 1, 1), (2, 2, 4), (8, 4, 32)])
-def test_slots_in_flight_are_torchs_bound(num_workers, prefetch_factor, slots):
-    assert slots_in_flight(num_workers, prefetch_factor) == slots
 
 
 # -- positions of a rank -----------------------------------------------------------------------------------------------

@@ -160,6 +160,10 @@ class Layout:
         return _build(self.root, tensors, list(reversed(objects)), list)
 
 
+FIRST_LAYOUT = 1
+"""Number of the layout that is learnt first. Work that is given out before may use it, and only it."""
+
+
 class LayoutBook:
     """Which layout new work is to fit. Pure bookkeeping; survives the workers that it was learnt with.
 
@@ -174,21 +178,21 @@ class LayoutBook:
     KEPT = 64
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.generation = FIRST_LAYOUT - 1
+        """Number of the layout learnt last."""
         self.layout: Layout | None = None
         self.layouts: dict[int, Layout] = {}
         self.given_up: str | None = None
         self.sample_ns: float | None = None
         self._recent = 0.0
 
-    def learn(self, samples: Sequence[Any]) -> Layout | None:
-        """Learn from the first samples ever seen; returns the layout if it is to be published."""
+    def learn(self, samples: Sequence[Any]) -> None:
+        """Learn from the first samples ever seen."""
         found = learn(samples[0])
         if isinstance(found, str):
             self.given_up = f"a sample has {found}"
-            return None
-        self.adopt(found)
-        return found
+        else:
+            self.adopt(found)
 
     def adopt(self, layout: Layout) -> None:
         """Let new work fit this layout."""

@@ -88,8 +88,6 @@ class Mover:
         self._filled: torch.Event | None = None
         """Behind the last work on the fixed places of an iteration that has ended."""
         self._reads = reads
-        self.sample_bytes: int | None = None
-        """What a sample of resident data takes, before or after the transform; noted by who gathers them."""
         self._idle_backlog: Backlog | None = None
         """Of an iteration that has ended: the next one has the bound together with it."""
         self._transforms = transform is not None or channels_last or num_buffers > 0

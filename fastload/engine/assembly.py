@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.compat import worker_collate
 from ..base.worker_errors import error_of, wrap_exception
-from ..buffers.layout import Layout, LayoutBook, LayoutMismatch
+from ..buffers.layout import FIRST_LAYOUT, Layout, LayoutBook, LayoutMismatch
 from ..buffers.rows import samples_in
 from ..errors import NothingLeft
 from ..work import WorkItem
@@ -31,11 +31,12 @@ class Assembly:
         self._where = where
         self._published: set[int] = set()
 
-    def generation(self) -> int:
-        """Return the generation of layout for new work, made known to the workers; 0 if there is none yet."""
+    def layout(self) -> int:
+        """Return the number of the layout for new work, made known to the workers if there is one yet."""
         book = self._book
-        if book.layout is not None:
-            self._publish(book.generation, book.layout)
+        if book.layout is None:
+            return FIRST_LAYOUT
+        self._publish(book.generation, book.layout)
         return book.generation
 
     def take(self, result: Result, item: WorkItem) -> Result:
@@ -45,7 +46,7 @@ class Assembly:
             Exception: what the user's code raised, for reading a sample may run it.
         """
         if result.outcome == Outcome.ROWS:
-            layout = self._book.layouts[result.layout]
+            layout = self._layout_of(item)
             return result._replace(payload=(layout, self._pool.take_rows(result.payload, item, layout)))
         if result.outcome == Outcome.OWN_ROWS:
             layout, payload = result.payload
@@ -55,6 +56,10 @@ class Assembly:
             result = result._replace(payload=self._pool.take_samples(result.payload, item))
             return self._placed(result, item)
         return result
+
+    def _layout_of(self, item: WorkItem) -> Layout:
+        assert item.layout is not None
+        return self._book.layouts[item.layout]
 
     def _learn_from_worker(self, layout: Layout) -> None:
         book = self._book
@@ -68,26 +73,26 @@ class Assembly:
 
     def _placed(self, result: Result, item: WorkItem) -> Result:
         """Learn from samples that came before any layout was known, and write them where they belong."""
-        if item.layout != 0 or len(result.payload) != len(item.indices):  # some were left out
+        if item.layout != FIRST_LAYOUT or len(result.payload) != len(item.indices):  # some were left out
             return result
         book = self._book
         if book.layout is None and book.given_up is None:
             book.learn(result.payload)
         self._publish_first()
-        if 1 not in self._published:
+        if FIRST_LAYOUT not in self._published:
             return result
-        layout = book.layouts[1]
+        layout = self._layout_of(item)
         try:
             rows = self._pool.slots.view(item.slot, layout.offsets(item.num_rows)[1])
             objects = layout.write(result.payload, rows, item.num_rows, item.row)
         except LayoutMismatch:
             return result
-        return result._replace(outcome=Outcome.ROWS, layout=1, payload=(layout, objects))
+        return result._replace(outcome=Outcome.ROWS, payload=(layout, objects))
 
     def _publish_first(self) -> None:
         """Publish the first layout, which another iteration of this loader may have learnt; work waits for it."""
-        if 1 in self._book.layouts:
-            self._publish(1, self._book.layouts[1])
+        if FIRST_LAYOUT in self._book.layouts:
+            self._publish(FIRST_LAYOUT, self._book.layouts[FIRST_LAYOUT])
 
     def _publish(self, generation: int, layout: Layout) -> None:
         if generation not in self._published:
@@ -109,7 +114,7 @@ class Assembly:
             reason = self._book.given_up or "a worker collated it: its samples differ, or __getitems__ gave no list"
             return self._pool.take_whole(first.payload, item), reason
         own = first.outcome == Outcome.OWN_ROWS
-        if not own and any((one.outcome, one.layout) != (Outcome.ROWS, first.layout) for _, one in parts):
+        if not own and any(one.outcome != Outcome.ROWS for _, one in parts):
             return self._collated_here(slot, num_rows, parts)
         layout = first.payload[0]
         memory = self._pool.slots.lend(slot, layout.offsets(num_rows)[1])

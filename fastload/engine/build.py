@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 from ..base import compat, overrides
 from ..base.worker_kinds import WORKER_KINDS
 from ..keys import seeding
-from ..sampling.epochs import Epoch, repeats_from
+from ..sampling.epochs import EpochWork, repeats_from
 from ..spec import Decisions, part
-from ..stages import EpochWork, Source, Stage
+from ..stages import Source, Stage
 from ..work import GRACE, Shard
 from ..workers.pool import Pool, WorkerArguments
 from ..workers.samples import Job, warm_late_decoding
-from .delivery import Delivery
 from .kept import Kept
 from .window import Window
+from .worker_source import WorkerSource
 
 if TYPE_CHECKING:
     from ..device.batch_keys import BatchKeys
@@ -67,8 +67,8 @@ class Pipeline:
             self.source.close(grace)
 
 
-def _source_of(decisions: Decisions, kept: Kept, epoch: Epoch) -> Source:
-    return Builder(decisions, kept).build(epoch).source
+def _source_of(decisions: Decisions, kept: Kept, work: EpochWork) -> Source:
+    return Builder(decisions, kept).build(work).source
 
 
 class Builder:
@@ -77,10 +77,10 @@ class Builder:
     def __init__(self, decisions: Decisions, kept: Kept) -> None:
         self._decisions, self._asked, self._kept = decisions, decisions.asked, kept
 
-    def build(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1), pin_device: str | None = None) -> Pipeline:
+    def build(self, work: EpochWork, ranks: tuple[int, int] = (0, 1), pin_device: str | None = None) -> Pipeline:
         """Open the source, and the stages behind it. Blocks while workers start and resident data are read.
 
-        ``epoch``: the first one. ``ranks``: the rank of this process, and how many there are. ``pin_device``: torch's
+        ``work``: the first epoch. ``ranks``: the rank of this process, and how many there are. ``pin_device``: torch's
         ``pin_memory_device`` where torch would pin batches.
         """
         asked, kept = self._asked, self._kept
@@ -92,7 +92,7 @@ class Builder:
             finish = functools.partial(compat.pin_memory, device=pin_device)
         columns = self.resident()
         if columns is not None:
-            source = self._resident_source(columns, epoch)
+            source = self._resident_source(columns, work)
             return Pipeline(source, source, finish)
         if self._decisions.num_workers and not self._decisions.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
@@ -100,11 +100,11 @@ class Builder:
         if asked.has_device_stage or finish is not None:
             from ..device.prefetch import DeviceArguments
             from . import build_device
-        job = self.job(epoch, ranks)
+        job = self.job(work, ranks)
         source = self._source(job, ahead=asked.has_device_stage)
         try:
             if asked.has_device_stage:
-                arguments, keys = part(self._decisions, DeviceArguments), self.keys_of(epoch)(epoch.shard)
+                arguments, keys = part(self._decisions, DeviceArguments), self.keys_of(work)(work.shard)
                 return Pipeline(source, build_device.device_ahead(source, arguments, kept, keys), finish)
             if finish is not None and source.workers:
                 return Pipeline(source, build_device.pinned_ahead(source, pin_device))
@@ -127,31 +127,31 @@ class Builder:
 
         return columns_for(self._decisions, self._kept, _source_of)
 
-    def _resident_source(self, columns: Columns, epoch: Epoch) -> Source:
+    def _resident_source(self, columns: Columns, work: EpochWork) -> Source:
         from ..device.prefetch import DeviceArguments
         from .resident_source import ResidentSource
 
         # A sampler of the user's may look at what the loop has done with the batch before.
         samplers = (self._asked.sampler, self._asked.batch_sampler)
-        ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
+        ahead = work.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
         arguments = part(self._decisions, DeviceArguments)
-        return ResidentSource(columns, arguments, self._kept, self.keys_of(epoch), may_look_ahead=ahead)
+        return ResidentSource(columns, arguments, self._kept, self.keys_of(work), may_look_ahead=ahead)
 
-    def keys_of(self, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
+    def keys_of(self, work: EpochWork) -> Callable[[Shard], BatchKeys]:
         """Return a function from an epoch's shard to what names the samples of its batches."""
         from ..device.batch_keys import BatchKeys
 
         return functools.partial(
             BatchKeys,
-            self._decisions.seed_of_keys(epoch.base_seed),
+            self._decisions.seed_of_keys(work.base_seed),
             ids_are_indices=self._decisions.ids_are_indices,
             auto_collation=self._asked.auto_collation,
         )
 
-    def job(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1)) -> Job:
+    def job(self, work: EpochWork, ranks: tuple[int, int] = (0, 1)) -> Job:
         """Return what the workers do."""
         decisions, asked, kept = self._decisions, self._asked, self._kept
-        seed, init_fn = decisions.seed_of_keys(epoch.base_seed), asked.worker_init_fn
+        seed, init_fn = decisions.seed_of_keys(work.base_seed), asked.worker_init_fn
         if compat.is_data_pipe(asked.dataset):
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.init_worker_of_pipe, init_fn, num_ranks, rank)
@@ -184,16 +184,16 @@ class Builder:
         names_unseeded = decisions.seeded and (decisions.sample_seed is not None or several)
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
-        replicas = epoch.resume.workers if epoch.resume is not None else None
+        replicas = work.replicas
         return part(
             decisions,
             Job,
             dataset=dataset,
             seed=seed if decisions.seeded else None,
-            stride=epoch.shard.stride,
-            length=repeats_from(epoch.shard),
-            base_seed=epoch.base_seed or 0,
-            shared_seed=epoch.shared_seed,
+            stride=work.shard.stride,
+            length=repeats_from(work.shard),
+            base_seed=work.base_seed or 0,
+            shared_seed=work.shared_seed,
             worker_init_fn=init_fn,
             fused=fused,
             late=late,
@@ -204,7 +204,7 @@ class Builder:
             names_unseeded=names_unseeded,
             streams=decisions.assigned,
             rng_seed=seed if decisions.order_seed is None else decisions.order_seed,
-            rng_stream=(epoch.key_epoch, ranks[0] * max(1, num_workers)),
+            rng_stream=(work.epoch, ranks[0] * max(1, num_workers)),
         )
 
     def _source(self, job: Job, *, ahead: bool) -> Source:
@@ -214,28 +214,30 @@ class Builder:
         in_next = job.fused is not None and job.fused.in_next
         if self._decisions.num_workers and not in_next:
             return self._workers(job)
-        from .inline import InlineSource
+        from .inline_source import InlineSource
 
         return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=in_next)
 
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         decisions, num_batches = self._decisions, self._decisions.batches_ahead
-        if decisions.seeded:
-            seeding.slow_because()  # found here once, so that forked workers know it
+        if decisions.seeded:  # here once, for the workers that are forked
+            seeding.slow_because()
+            import_module("fastload.keys.library_generators")
         workers = module_of(decisions.worker_method)
         window = part(
             decisions,
             Window,
             batches=num_batches,
-            chunk_size=sys.maxsize if decisions.uncut_reason else self._asked.chunk_size,
+            chunk_size=self._asked.chunk_size if isinstance(self._asked.chunk_size, int) else None,
+            is_cut=decisions.uncut_reason is None,
             where=f"in DataLoader worker {'thread' if decisions.has_threads else 'process'} 0",  # as torch words it
         )
         arguments = part(decisions, WorkerArguments)
         # Slots beside the window: the batch the user has and the one before it.
         pool: Pool = workers.start(job, arguments, num_batches + 2)
         self._kept.note_pool(pool)
-        return Delivery(pool, window, self._kept)
+        return WorkerSource(pool, window, self._kept)
 
 
 def module_of(worker_method: str) -> Any:

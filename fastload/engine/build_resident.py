@@ -23,14 +23,13 @@ from ..base import compat
 from ..base.memory import in_words
 from ..base.nesting import leaves_of
 from ..base.terminal_bar import TerminalBar
-from ..base.users_line import warn_at_users_line
 from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
 from ..errors import ConfigError
-from ..sampling.epochs import Epoch
+from ..sampling.epochs import EpochWork
 from ..spec import Decisions, part, served_as
-from ..stages import EpochWork, Source
+from ..stages import Source
 from ..work import GRACE, Shard
 from .kept import Kept
 
@@ -40,7 +39,7 @@ _READ_TWICE = 16
 _BATCH_BYTES = 1 << 22
 _BATCH_SAMPLES = 1024
 
-Build: TypeAlias = Callable[[Decisions, Kept, Epoch], Source]
+Build: TypeAlias = Callable[[Decisions, Kept, EpochWork], Source]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +68,7 @@ def columns_for(decisions: Decisions, kept: Kept, build: Build) -> Columns | Non
     if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
         return known.columns
     kept.mover = kept.resident = None  # their memory may be what is missing
-    try:
-        columns, refused = _read_once(wanted, functools.partial(_batches, decisions, kept, build))
-    except _MaskedError as error:
-        columns, refused = None, [str(error)]
-        if wanted.resident != "auto":
-            warn_at_users_line(f"resident={wanted.resident!r}: the dataset is loaded anew in each epoch: {error}")
+    columns, refused = _read_once(wanted, functools.partial(_batches, decisions, kept, build))
     kept.resident = ResidentData(made_from, length, columns, tuple(refused))
     return columns
 
@@ -119,10 +113,6 @@ def _read_once(wanted: ResidentArguments, read: Any) -> tuple[Columns | None, li
         others = "resident='auto' takes the first place with room, and none where there is none"
         raise ConfigError(f"resident={wanted.resident!r}: {'; '.join(refused)}. {others}")
     return None, refused
-
-
-class _MaskedError(Exception):
-    """A sample has a masked value."""
 
 
 class _Watched:
@@ -173,9 +163,9 @@ def _look(dataset: Any, length: int, read: Any) -> list[Any]:
     with read(_Watched(dataset), [index for index in some for _ in range(2)], 1, 1) as batches:
         found = list(batches)
     if any("masked" in batch["masked"] for batch in found):
-        raise _MaskedError(
-            "samples have masked values (numpy.ma), of which torch makes NaN or 0.0 by what else is in a batch; give "
-            "numbers to have them resident, as with .filled(0)"
+        raise ConfigError(
+            "resident data cannot have masked values (numpy.ma), of which torch makes NaN or 0.0 by what else is in a "
+            "batch; give numbers, as with .filled(0), or resident=None, which loads them"
         )
     for index, first, again in zip(some, found[::2], found[1::2], strict=True):
         check_alike(first["sample"], again["sample"], index, drew=first["left"] != again["left"])
@@ -236,9 +226,10 @@ def _batches(
     shard = Shard(length=0) if read.known is None else read.known.rows.shard
     own = Kept()
     try:
-        source = build(read, own, Epoch(number=0, known=None, shard=shard))
+        work = EpochWork(number=0, index_batches=iter(batches), epoch=0, shard=shard)
+        source = build(read, own, work)
         try:
-            source.begin(EpochWork(index_batches=iter(batches), epoch=0, shard=shard))
+            source.begin(work)
             yield _results(source)
         finally:
             kept.counts.count_decoded(own.counts.decoded)

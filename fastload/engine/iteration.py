@@ -1,33 +1,28 @@
 """What ``iter(loader)`` gives: one epoch over a loader, or with persistent workers one epoch after the other.
 
-It has the stages built, and is the only writer of where the epoch is (:class:`~fastload.sampling.epochs.Epoch`).
+It has the stages built, and is the only writer of where the epoch is (:class:`~fastload.sampling.epochs.Progress`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from .. import observe
 from ..base import compat
 from ..errors import LoadTimeout
-from ..sampling.epochs import Epoch, Epochs, Sampling, shard_of
-from ..sampling.samplers import EpochSampler
+from ..sampling.epochs import Epochs, EpochStart, EpochWork, Sampling, known_from
 from ..spec import decisions_of, part
-from ..stages import EpochWork, Source
+from ..stages import Source
 from ..work import GRACE
 from ..workers.held_interrupts import HeldInterrupts
 from .build import Builder, Pipeline
 from .kept import Kept
-
-if TYPE_CHECKING:
-    from .resuming import EpochStart
 
 
 class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
@@ -42,138 +37,102 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._interrupted = False
         self._iterations = 0
         self._epochs, self._kept = epochs, kept
-        sampling = self._serve(loader)
+        self._serve(loader)
         # Before torch draws: if they are refused, the generators are as they were.
         self.is_resident = self._builder.resident() is not None
         """Whether it has no workers whatever ``num_workers`` says, since its data are resident."""
-        epoch = self._epochs.begin(sampling)
-        try:
-            # Without workers torch asks the sampler for one iterator, before it draws the base seed.
-            before = None if sampling.num_workers else _order_states(sampling, epoch)
-            start = _start_of(sampling, epoch, self._epochs)
-            with contextlib.nullcontext() if start is None else start.base_seed_drawn():
-                super().__init__(loader)
-            if not sampling.num_workers:
-                if self._timeout != 0:  # in torch's words, though its constructor checks it
-                    raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
-                if compat.is_data_pipe(self._dataset):
-                    torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
-            self._begin(loader, epoch, start, before)
-        except BaseException:
-            self._epochs.undo(epoch)
-            self._shutdown_workers()
-            raise
+        self._begin_next(loader, is_first=True)
         self._kept.iterators.add(self)
 
-    def _serve(self, loader: compat.TorchDataLoader[Any]) -> Sampling:
+    def _serve(self, loader: compat.TorchDataLoader[Any]) -> None:
         decisions = decisions_of(loader)
         self._asked, self._builder = decisions.asked, Builder(decisions, self._kept)
         self._sampling = part(decisions, Sampling)
-        return self._sampling
 
     def _reset(self, loader: compat.TorchDataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
-        sampling = self._serve(loader)
+        self._serve(loader)
         pipeline = self._pipeline
         if pipeline is not None and not self._builder.can_continue(pipeline):
             if pipeline.source.pid in (None, os.getpid()):  # after a fork they are the parent's
                 self._shutdown_workers()
             self._pipeline = None
-        epoch = self._epochs.begin(sampling)
-        try:
-            self._begin(loader, epoch, _start_of(sampling, epoch, self._epochs), None)
+        self._begin_next(loader, is_first=False)
+
+    def _begin_next(self, loader: Any, *, is_first: bool) -> None:
+        """Begin the next epoch; if that fails, the loader is as it was, without workers."""
+        before = self._epochs.saved()
+        try:  # no context manager, see InlineSource
+            start = _start_of(self._sampling, self._epochs)
+            # Without workers torch asks the sampler for one iterator, before it draws the base seed; with workers for
+            # another one after that.
+            has_workers = self._sampling.num_workers > 0
+            generators = {} if has_workers else self._order_states(start)
+            if is_first:
+                self._begin_as_torch(loader, start)
+            # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
+            start.note_seeds(
+                self._base_seed, self._iterations, self._order_states(start) if has_workers else generators
+            )
+            self._begin(loader, start)
         except BaseException:
-            self._epochs.undo(epoch)
+            self._epochs.restore(before)
             self._shutdown_workers()
             raise
 
-    def _begin(self, loader: Any, epoch: Epoch, start: EpochStart | None, before: dict[str, Any] | None) -> None:
+    def _begin_as_torch(self, loader: Any, start: EpochStart) -> None:
+        with start.base_seed_drawn():
+            super().__init__(loader)
+        if not self._sampling.num_workers:
+            if self._timeout != 0:  # in torch's words, though its constructor checks it
+                raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
+            if compat.is_data_pipe(self._dataset):
+                torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
+
+    def _order_states(self, start: EpochStart) -> dict[str, Any]:
+        """Return the states of the generators that the order comes from."""
+        if start.comes_from_keys:
+            return {}
+        from ..sampling.sampler_generators import generator_states
+
+        return generator_states(self._sampling)
+
+    def _begin(self, loader: Any, start: EpochStart) -> None:
         since = time.perf_counter_ns()
-        sampling = self._sampling
-        # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-        self._note_randomness(epoch, start, before)
-        self._iterations = epoch.key_epoch + 1
-        self._epoch = epoch
-        epoch.shard = shard_of(sampling.sampler, epoch, self._rank, self._world_size)
-        epoch.shared_seed = self._shared_seed
+        sampling, ranks = self._sampling, (self._rank, self._world_size)
+        self._base_seed, self._iterations = start.base_seed, start.key_epoch + 1
         if self._pipeline is None:
-            self._pipeline = self._built(epoch)
-        pipeline = self._pipeline
+            # Between the two times that torch asks the sampler for an iterator.
+            self._pipeline = self._built(start.work(self._sampler_iter, ranks, self._shared_seed))
+        pipeline, source = self._pipeline, self._pipeline.source
         if sampling.num_workers:
             with compat.pipe_lock:
-                super()._reset(loader)  # torch asks a sampler for an iterator twice at the first iteration; so do we
-            epoch.shared_seed = self._shared_seed  # torch has drawn another one
-        self.is_resident = is_resident = pipeline.source.is_resident
-        # What torch's part asked the sampler for. One of ours would look up its epoch when it is first asked: another
-        # one, if that has been set meanwhile.
-        indices, first_row, arrays = self._sampler_iter, 0, pipeline.source.takes_arrays
-        if start is not None:
-            indices, first_row = start.index_batches(indices, arrays=arrays)
-        elif epoch.known is not None and isinstance(sampling.epoch_owner, EpochSampler):
-            indices = epoch.known.batches(epoch.number, arrays=arrays)
-        if is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
+                super()._reset(loader)
+        self.is_resident = source.is_resident
+        indices, first_row = start.index_batches(self._sampler_iter, arrays=source.takes_arrays)
+        if source.is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
-        work = self._work(epoch, indices, first_row)
-        pipeline.begin(work, self._upcoming(epoch))
-        epoch.empty_batches = work.empty_batches
-        self._raise_sampler_error(pipeline.source)
-        if start is not None:
-            start.begin_replicas(pipeline.source)
-        if start is not None and not self._asked.this_rank_only:
-            start.compare_ranks()  # while the workers load
+        failures = None if self._asked.on_error == "raise" else self._kept.counts.failures
+        if failures is not None:
+            failures = failures.begin(start.number, self._asked.max_errors)
+        work = start.work(indices, ranks, self._shared_seed, first_row=first_row, failures=failures)
+        pipeline.begin(work, start.upcoming() if self._asked.overlap_epochs else None)
+        self._raise_sampler_error(source)
+        progress = start.progress(work, source)
+        if not self._asked.this_rank_only:
+            start.compare_ranks(progress)  # while the workers load
+        self._progress = self._epochs.last = progress
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
-            observe.listener.begun(self, loader, pipeline.source.iteration, since)
+            observe.listener.begun(self, loader, source.iteration, since)
 
-    def _note_randomness(self, epoch: Epoch, start: EpochStart | None, before: dict[str, Any] | None) -> None:
-        """Note what an epoch's randomness comes from, in a resumed one the state.
-
-        ``before`` has the generators' states from before torch drew the base seed. None: with workers the sampler is
-        asked for another iterator.
-        """
-        sampling = self._sampling
-        epoch.generators = _order_states(sampling, epoch) if before is None else before
-        epoch.draws_base_seed = before is not None
-        key_epoch = self._iterations
-        if start is not None:
-            self._base_seed, key_epoch = start.randomness(self._base_seed, key_epoch)
-        epoch.base_seed = self._base_seed
-        epoch.key_epoch = epoch.number if sampling.order_seed is not None else key_epoch
-
-    def _built(self, epoch: Epoch) -> Pipeline:
+    def _built(self, work: EpochWork) -> Pipeline:
         # torch 2.6 names no device, and means CUDA.
         pin_device = (self._pin_memory_device or "cuda") if self._pin_memory else None
-        pipeline = self._builder.build(epoch, (self._rank, self._world_size), pin_device)
+        pipeline = self._builder.build(work, (self._rank, self._world_size), pin_device)
         if pipeline.source.workers:
             self._workers = pipeline.source.workers  # under the name of torch's iterators
         return pipeline
-
-    def _work(self, epoch: Epoch, indices: Iterator[Any], first_row: int) -> EpochWork:
-        replicas = epoch.resume.workers if epoch.resume is not None else None
-        failures = None if self._asked.on_error == "raise" else self._kept.counts.failures
-        return EpochWork(
-            index_batches=indices,
-            epoch=epoch.key_epoch,
-            shard=epoch.shard,
-            first_row=first_row,
-            identity=(epoch.number, epoch.known),
-            shared_seed=epoch.shared_seed,
-            paced=self._sampling.assigned or (epoch.known is None and self._sampling.order_seed is None),
-            first_worker=replicas["next"] if replicas is not None else 0,
-            replica_batches=replicas["batches"] if replicas is not None else (),
-            failures=None if failures is None else failures.begin(epoch.number, self._asked.max_errors),
-        )
-
-    def _upcoming(self, epoch: Epoch) -> EpochWork | None:
-        """Return the next epoch, where it is certain and its workers will be there."""
-        sampling, known = self._sampling, self._sampling.known
-        overlaps = self._asked.overlap_epochs and sampling.persistent_workers
-        if not overlaps or known is None or sampling.order_seed is None or sampling.assigned:
-            return None
-        number = epoch.number + 1
-        return EpochWork(
-            index_batches=known.batches(number), epoch=number, shard=known.rows.shard, identity=(number, known)
-        )
 
     def _raise_sampler_error(self, source: Source) -> None:
         """Raise an error of torch's samplers now, as torch does: a later ``next()`` cannot mend it."""
@@ -212,16 +171,17 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
                 f"this iterator belongs to process {source.pid}, and so do its workers; after a fork, begin a new "
                 "iteration with iter(loader)"
             )
-        epoch = self._epoch
-        # torch continues after an interrupted batch. The next call of next() skips that batch; until then a saved state
-        # still includes it.
-        epoch.delivered += self._interrupted
-        self._interrupted = False
+        progress = self._progress
+        if self._interrupted:
+            # torch continues after an interrupted batch. The next call of next() skips that batch; until then a saved
+            # state still includes it.
+            progress.note_skipped()
+            self._interrupted = False
         try:
             batch = pipeline.last.next()
             source.received()
         except StopIteration:
-            epoch.finished = True
+            progress.finished = True
             self._kept.steps.end()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
@@ -239,7 +199,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._interrupted = source.skips_interrupted
             raise
         if batch.error is None or (isinstance(batch.error, Exception) and not source.broken):
-            epoch.note(batch)
+            progress.note(batch)
         else:  # no error of a batch: it ends the iteration
             self._shutdown_workers(grace=0 if source.broken else GRACE)
         data = batch.result()
@@ -277,21 +237,14 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
                 self._shutdown_workers()
 
 
-def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:
-    """Return the states of the generators that an epoch's order comes from; {} where it comes from keys alone."""
-    if epoch.resume is None and epoch.known is not None and sampling.order_seed is not None:
-        return {}
-    from ..sampling.sampler_generators import generator_states
-
-    return generator_states(sampling)
-
-
-def _start_of(sampling: Sampling, epoch: Epoch, epochs: Epochs) -> EpochStart | None:
-    """Return how an epoch begins; None: as most do."""
-    may_draw_ahead = epoch.known is None and sampling.order_seed is not None
-    is_plain = epoch.resume is None and not sampling.iterable and not may_draw_ahead
+def _start_of(sampling: Sampling, epochs: Epochs) -> EpochStart:
+    """Begin the next epoch's number, and return what begins the rest."""
+    number, resume = epochs.begin(sampling)
+    known = known_from(sampling, resume)
+    may_draw_ahead = known is None and sampling.order_seed is not None
+    is_plain = resume is None and not sampling.iterable and not may_draw_ahead
     if is_plain and sampling.ours is None and not sampling.unskipped[1]:
-        return None
-    from .resuming import EpochStart
+        return EpochStart(sampling, number, known, None)
+    from .resuming import ResumedStart
 
-    return EpochStart(sampling, epoch, epochs)
+    return ResumedStart(sampling, number, known, resume, epochs)

@@ -6,7 +6,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..buffers.layout import LayoutBook
-from ..stages import Iterates
 from ..work import Counts
 from ..workers.pool import Pool
 from .steps import Steps
@@ -24,7 +23,8 @@ class Kept:
         self.book = LayoutBook()
         self.counts = Counts()
         self.steps = Steps()
-        self.iterators: weakref.WeakSet[Iterates] = weakref.WeakSet()
+        self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The iterations of the loader: see :class:`fastload.engine.iteration.Iteration`."""
         self.start_method: str | None = None
         self.transport: str | None = None
         self.job_pickled: str | None = None

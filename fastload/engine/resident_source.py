@@ -14,7 +14,6 @@ does everything behind samplers of the user's, which may look at what the loop h
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,17 +27,16 @@ from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, RowDraws, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, DeviceArguments, mover_of
 from ..device.streams import keep_in_children
-from ..stages import EpochWork, Source, Stage
+from ..sampling.epochs import EpochWork
+from ..stages import Source, Stage
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
 from ..work import GRACE, Batch, Shard
 from .kept import Kept
 
-# Bytes of the data that are transformed at once: on the CPU so many that its caches are of use; elsewhere most of an
-# epoch of CIFAR-10, but no more than this share of the memory, since some four times as many are there at a time.
+# Bytes that are transformed at once, or made of them: on the CPU so many that its caches are of use.
 _AT_ONCE_ON_HOST = 1 << 20
-_AT_ONCE_ON_DEVICE = 1 << 28
-_SHARE_AT_ONCE = 1 / 128
+_AT_ONCE_ON_DEVICE = 1 << 26
 
 _OURS = "fastload.transforms."
 
@@ -139,11 +137,6 @@ class _RowBatches(Stage):
         self._row += num_rows
         self._indices_read = None
 
-    @property
-    def sample_bytes(self) -> int:
-        """What a sample takes in memory."""
-        return self._columns.num_bytes // max(len(self._columns), 1)
-
     def loaded(self, parts: list[_RowBatch]) -> Batch:
         """Return what the device stage is to be given for some batches."""
         rows: Any = torch.from_numpy(np.concatenate([batch.rows for batch in parts]))
@@ -195,9 +188,7 @@ class ResidentSource(Source):
             away=self._mover.device != self._columns.device,
             in_pairs=getattr(self._arguments.batch_transform, "mixes", False),
         )
-        if self._bytes_at_once and self._mover.sample_bytes:
-            self._source.at_once = self._bytes_at_once // self._mover.sample_bytes
-        # Where nothing is done beside the user's loop, nothing is done ahead of it.
+        # Without streams nothing runs beside the user's loop, so nothing is made ahead of it.
         depth = 0 if self._mover.streams is None else self._arguments.prefetch_to_device
         self._stage = DeviceAhead(self._source, self._mover, depth)
         self._given: Iterator[Batch] = iter(())
@@ -234,11 +225,9 @@ class ResidentSource(Source):
     def _parts(self, made: Batch) -> Iterator[Batch]:
         """Yield the batches that were made at once, each when it is asked for."""
         sizes = [len(batch.rows) for batch in made.parts]
-        if self._bytes_at_once:
-            # Both what is read and what is made of it count; the first batch tells.
-            largest = max(bytes_of(made.data) // sum(sizes), self._source.sample_bytes, 1)
-            self._source.at_once = self._bytes_at_once // largest
-            self._mover.sample_bytes = largest
+        if self._bytes_at_once:  # the first batch tells how much is made of a sample
+            sample_bytes = max(bytes_of(made.data) // sum(sizes), self._columns.num_bytes // len(self._columns), 1)
+            self._source.at_once = self._bytes_at_once // sample_bytes
         shape = None if made.draws is None else made.draws.shape
         parts = split(made.data, sizes) if len(sizes) > 1 else [made.data]
         stream = None
@@ -271,13 +260,4 @@ def _bytes_at_once(arguments: DeviceArguments, device: torch.device) -> int:
     members = [member for member in transform.modules() if isinstance(member, Transform)]
     if not all(type(member).__module__.startswith(_OURS) for member in members):
         return 0
-    if device.type == "cpu":
-        return _AT_ONCE_ON_HOST
-    return min(_AT_ONCE_ON_DEVICE, int(_memory_of(device) * _SHARE_AT_ONCE))
-
-
-@functools.cache
-def _memory_of(device: torch.device) -> int:
-    """Return how many bytes of memory a device has; as many as the smallest have, where torch does not say."""
-    properties = getattr(torch.get_device_module(device), "get_device_properties", None)
-    return 8 << 30 if properties is None else int(properties(device).total_memory)
+    return _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE

@@ -21,7 +21,7 @@ from ..base.users_line import warn_at_users_line
 from ..errors import StateError, one_line
 from ..keys.seeding import fresh_base_seed
 from ..sampling.agreement import compare_ranks
-from ..sampling.epochs import Epoch, Epochs, Sampling
+from ..sampling.epochs import Epochs, EpochStart, EpochWork, KnownBatches, Progress, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
@@ -37,8 +37,7 @@ class Replicas:
     Of each this is a snapshot, or nothing, which is the epoch's start; and the number of batches since.
     """
 
-    def __init__(self, num_workers: int, resume: Resume | None) -> None:
-        begun = resume.workers if resume is not None else None
+    def __init__(self, num_workers: int, begun: dict[str, Any] | None) -> None:
         self._snapshots: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
         self._places: list[Place | None] = [None] * num_workers
         self._next: int = begun["next"] if begun is not None else 0
@@ -93,9 +92,8 @@ def _state_of_replica(snapshot: Any, place: Place | None) -> dict[str, Any] | No
     return None
 
 
-def _read_again(epoch: Epoch, source: Source) -> None:
+def _read_again(resume: Resume | None, source: Source) -> None:
     """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
-    resume = epoch.resume
     if resume is None or resume.workers is not None or not resume.batches:
         return
     warn_at_users_line(
@@ -121,28 +119,28 @@ def _read_again(epoch: Epoch, source: Source) -> None:
             bar.advance()
 
 
-class EpochStart:
-    """How an epoch begins that does not begin as most do: from a state, with replicas or other ranks, or drawn ahead.
+class ResumedStart(EpochStart):
+    """Begins an epoch that needs more: one from a state, of an IterableDataset, of several ranks, or drawn at once."""
 
-    The epoch has begun; it is told what its randomness and its replicas are.
-    """
-
-    def __init__(self, sampling: Sampling, epoch: Epoch, epochs: Epochs) -> None:
-        self._sampling, self._epoch, self._epochs = sampling, epoch, epochs
+    def __init__(
+        self, sampling: Sampling, number: int, known: KnownBatches | None, resume: Resume | None, epochs: Epochs
+    ) -> None:
+        super().__init__(sampling, number, known, resume)
+        self._epochs = epochs
 
     @contextlib.contextmanager
     def base_seed_drawn(self) -> Iterator[None]:
-        """While torch begins the epoch and draws a base seed: leave the user's generators as a resume needs them.
+        """Leave the user's generators as a resume needs them.
 
         In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state
         back. At an epoch's start it is drawn now, like the order; and where the user has set the global generators to
         what they were, this epoch begins like any other. Persistent workers draw one at their first epoch only.
         """
-        sampling, epoch, resume = self._sampling, self._epoch, self._epoch.resume
-        kept = sampling.persistent_workers and epoch.number > 0
+        sampling, resume = self._sampling, self._resume
+        kept = sampling.persistent_workers and self.number > 0
         if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
             if set_own_generators(sampling, resume.generators):
-                epoch.resume = None
+                self._resume = None
             yield
         elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
             yield
@@ -154,33 +152,30 @@ class EpochStart:
             finally:
                 generator.set_state(state)
 
-    def randomness(self, base_seed: int, key_epoch: int) -> tuple[int, int]:
-        """Return the epoch's base seed, and the epoch of its keys; given are those of an epoch that begins anew."""
-        sampling, epoch, resume = self._sampling, self._epoch, self._epoch.resume
+    def note_seeds(self, base_seed: int, key_epoch: int, generators: dict[str, Any]) -> None:
+        super().note_seeds(base_seed, key_epoch, generators)
+        sampling, resume = self._sampling, self._resume
         if resume is None:
-            return base_seed, key_epoch
+            return
         if resume.base_seed is not None:
-            base_seed, key_epoch = resume.base_seed, resume.key_epoch
+            self.base_seed = resume.base_seed
             if sampling.assigned and not sampling.iterable:
-                base_seed = fresh_base_seed(base_seed, key_epoch, resume.batches)
-            epoch.generators, epoch.draws_base_seed = resume.generators, resume.draws_base_seed
+                self.base_seed = fresh_base_seed(resume.base_seed, resume.key_epoch, resume.batches)
+            if sampling.order_seed is None:
+                self.key_epoch = resume.key_epoch
+            self._generators, self._draws_base_seed = resume.generators, resume.draws_base_seed
         elif resume.generators:
             # Saved between two epochs: the base seed comes from these generators too, as it would have.
             with generators_at(sampling, resume.generators):
                 iter(sampling.index_sampler)
-                base_seed = compat_features.draw_base_seed(sampling.generator)
-                epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(sampling)
+                self.base_seed = compat_features.draw_base_seed(sampling.generator)
+                self._generators = resume.generators if self._draws_base_seed else generator_states(sampling)
         elif resume.base and sampling.assigned and sampling.ours is not None:
-            base_seed = fresh_base_seed(sampling.ours.seed, epoch.number, resume.base, sampling.ours.rank)
-        return base_seed, key_epoch
+            self.base_seed = fresh_base_seed(sampling.ours.seed, self.number, resume.base, sampling.ours.rank)
 
     def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
-        """Return what the epoch is to load, and how many of this rank's samples were loaded before it.
-
-        Batches of a known order are arrays where that is asked for, else lists. The index batches that are skipped are
-        drawn, where their order is not known, but nothing of them is loaded.
-        """
-        sampling, epoch, resume = self._sampling, self._epoch, self._epoch.resume
+        """Do what the base class does. Skipped index batches are drawn where their order is not known, not loaded."""
+        sampling, resume, known = self._sampling, self._resume, self._known
         if sampling.iterable:
             return _asked(from_sampler, self._epochs), 0
         sampler, num_skipped = sampling.unskipped
@@ -189,21 +184,21 @@ class EpochStart:
         # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
         at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if resume is not None:
-            at_state = generators_at(sampling, epoch.generators, leave_equal=resume.at_start)
-        from_states = sampling.generator is not None or "torch" in epoch.generators
-        draws_base_seed = resume is not None and epoch.draws_base_seed and from_states
+            at_state = generators_at(sampling, self._generators, leave_equal=resume.at_start)
+        from_states = sampling.generator is not None or "torch" in self._generators
+        draws_base_seed = resume is not None and self._draws_base_seed and from_states
         # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
         ours = isinstance(sampling.epoch_owner, EpochSampler)
-        if epoch.known is not None and (ours or not whole):
+        if known is not None and (ours or not whole):
             with at_state:
                 if draws_base_seed:
                     compat_features.draw_base_seed(sampling.generator)
-                return epoch.known.batches(epoch.number, arrays=arrays), 0
+                return known.batches(self.number, arrays=arrays), 0
         if whole:
             return (_drawn_at_once(sampler) if at_once else from_sampler), 0
         num_rows = 0
         if resume is None:  # the first batches are skipped in any case
-            resume = Resume(epoch=epoch.number)
+            resume = Resume(epoch=self.number)
         with at_state:
             batches = _drawn_at_once(sampler) if at_once else iter(sampler)
             if draws_base_seed:
@@ -217,23 +212,23 @@ class EpochStart:
                     f"the state was saved after {resume.batches} batches, but the sampler gives only {skipped} now: it "
                     "or the dataset was changed; resume with the same ones, or begin without the state"
                 )
-            if resume.batches == 0 and epoch.generators:  # the order has to be made while its generators are there
+            if resume.batches == 0 and self._generators:  # the order has to be made while its generators are there
                 batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
         return batches, num_rows
 
-    def compare_ranks(self) -> None:
+    def progress(self, work: EpochWork, source: Source) -> Progress:
+        if not self._sampling.iterable:
+            return Progress(work)
+        replicas = Replicas(max(1, self._sampling.num_workers), work.replicas)
+        _read_again(work.resume, source)
+        return Progress(work, replicas)
+
+    def compare_ranks(self, progress: Progress) -> None:
         """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
         sampler = self._sampling.ours
         if sampler is not None:
-            place = place_of(self._sampling, self._epoch, self._epoch.number)
+            place = place_of(self._sampling, progress, self.number)
             compare_ranks(sampler, state_of(self._sampling, place))
-
-    def begin_replicas(self, source: Source) -> None:
-        """Note where the replicas of an IterableDataset are; ``source`` gives its next batch, for those to drop."""
-        epoch = self._epoch
-        if self._sampling.iterable:
-            epoch.replicas = Replicas(max(1, self._sampling.num_workers), epoch.resume)
-            _read_again(epoch, source)
 
 
 def _asked(from_sampler: Iterator[Any], epochs: Epochs) -> Iterator[Any]:

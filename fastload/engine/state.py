@@ -19,7 +19,7 @@ from typing import Any
 
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Epochs, Sampling
+from ..sampling.epochs import Epochs, Progress, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
@@ -73,27 +73,28 @@ def state_of(sampling: Sampling, place: Resume) -> dict[str, Any]:
     return state | {f"{_GENERATOR}{name}": value for name, value in generators.items()}
 
 
-def place_of(sampling: Sampling, last: Epoch | None, next_epoch: int, *, one_ahead: bool = False) -> Resume:
+def place_of(sampling: Sampling, last: Progress | None, next_epoch: int, *, one_ahead: bool = False) -> Resume:
     """Return where a loader is: within the epoch begun last, if there is one, or before the next one.
 
     ``one_ahead``: the last batch that it gave is not used yet, unless it has come to its end.
     """
     if last is None:
         return Resume(epoch=next_epoch)
+    work = last.work
     if last.finished:
         if not sampling.persistent_workers:
             return Resume(epoch=next_epoch)
         # Workers that stay alive keep their base seed.
-        return Resume(epoch=next_epoch, base_seed=last.base_seed, key_epoch=last.key_epoch + 1)
+        return Resume(epoch=next_epoch, base_seed=work.base_seed, key_epoch=work.epoch + 1)
     taken = last.taken(one_ahead=one_ahead)
     return Resume(
-        epoch=last.number,
-        base=0 if last.known is None else last.known.position_after(taken),
-        batches=taken + (0 if last.resume is None else last.resume.batches),
-        base_seed=last.base_seed,
-        key_epoch=last.key_epoch,
-        draws_base_seed=last.draws_base_seed,
-        generators=last.generators,
+        epoch=work.number,
+        base=0 if work.known is None else work.known.position_after(taken),
+        batches=taken + (0 if work.resume is None else work.resume.batches),
+        base_seed=work.base_seed,
+        key_epoch=work.epoch,
+        draws_base_seed=work.draws_base_seed,
+        generators=work.generators,
         workers=None if last.replicas is None else last.replicas.state(one_ahead=one_ahead),
     )
 

@@ -1,14 +1,8 @@
-"""How a source keeps its workers busy: numbers, which the builder chooses; turns of workers; batches' slots."""
+"""Limits of the work that is under way, and the turns of workers."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from ..work import WorkItem
-from ..workers.fetch import Result
-from ..workers.pool import Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +13,9 @@ class Window:
     """Most batches that are under way, or wait for ``next()``."""
     num_workers: int
     chunk_size: int | None
-    """Samples of a task; None: chosen by what a sample costs; ``sys.maxsize``: batches are not cut."""
+    """Samples of a task; None: chosen by what a sample costs."""
+    is_cut: bool
+    """Whether batches are cut into tasks; else each is one."""
     whole_reason: str | None
     """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
     iterable: bool
@@ -58,35 +54,3 @@ class Turns:
             if self.active[worker_id] and (self._window.in_order or self.load[worker_id] < share):
                 return worker_id
         return None
-
-
-@dataclass(slots=True)
-class Pending:
-    """A batch whose tasks were given out."""
-
-    num_rows: int
-    missing: int
-    """Chunks without a result."""
-    slot: int
-    """0: it has none, since the sampler raised an error in its place."""
-    parts: list[tuple[WorkItem, Result] | None]
-    worker_id: int | None = None
-    error: BaseException | None = None
-    redo: bool = False
-    """Whether a worker must load it again and collate it, since its samples could not be sent."""
-    ended: bool = False
-    """Whether the worker's replica had ended, in place of a batch."""
-
-
-def in_warm_slots(pool: Pool, batches: Sequence[Pending]) -> list[WorkItem]:
-    """Take back the tasks that nobody has begun, and return them; whole batches of them have better slots then."""
-    book, items = pool.slots.book, pool.recall()
-    recalled = Counter(item.slot for item in items)
-    moving = [batch for batch in batches if recalled[batch.slot] == len(batch.parts) > 0]
-    for batch in moving:
-        book.undo(batch.slot)
-    moved = {}
-    for batch in moving:
-        before, batch.slot = batch.slot, book.acquire()
-        moved[before] = batch.slot
-    return [item._replace(slot=moved.get(item.slot, item.slot)) for item in items]

@@ -20,7 +20,7 @@ from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
-from ..sampling.epochs import Epoch, KnownBatches
+from ..sampling.epochs import EpochWork, KnownBatches
 from ..spec import decisions_of
 from ..transforms.base import Transform
 from ..transforms.batches import images_of, on_batches
@@ -87,7 +87,7 @@ def replay(
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
     singly = replace(asked, device=None, auto_collation=True, worker_init_fn=None, drop_last=False)
     builder = Builder(replace(decisions, num_workers=0, asked=singly), loader._kept)
-    whole = Epoch(number=epoch, known=known, shard=shard)
+    whole = EpochWork(number=epoch, known=known, index_batches=iter(()), shard=shard, epoch=epoch)
     job = builder.job(whole)
     libraries = LibraryGenerators(asked.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)

@@ -40,7 +40,7 @@ from fastload.base.users_line import warn_at_users_line
 from fastload.engine.state import one_ahead
 from fastload.errors import ConfigError, StateError
 from fastload.options import OPTIONS
-from fastload.sampling.epochs import Epoch, Sampling
+from fastload.sampling.epochs import Progress, Sampling
 from fastload.sampling.samplers import EpochBatchSampler, EpochSampler
 from fastload.spec import spec_of
 
@@ -373,9 +373,9 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
     return wrapper
 
 
-def _begins(last: Epoch, number: int) -> bool:
+def _begins(last: Progress, number: int) -> bool:
     """Whether an epoch is this one, from its start: a shorter loader has begun it beside the longest one's last."""
-    return last.number == number and (last.resume is None or last.resume.at_start)
+    return last.work.number == number and (last.work.resume is None or last.work.resume.at_start)
 
 
 def _fetches_ahead(loop: Any) -> bool:

@@ -6,6 +6,7 @@ Plain data: no thread is started, and no generator is used here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -169,46 +170,78 @@ def seed_of(sampling: Sampling) -> int | None:
     return None if sampler is None else sampler.seed
 
 
-@dataclass(slots=True)
-class Epoch:
-    """One epoch that has begun, and how far its user has come."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochWork:
+    """One epoch of a loader: what is loaded, in which order, and what its randomness comes from."""
 
     number: int
     """As the user counts."""
-    known: KnownBatches | None
-    resume: Resume | None = None
-    shard: Shard = field(default_factory=lambda: Shard(length=0))
-    """Which positions of the order this rank has."""
+    known: KnownBatches | None = None
+    """Its order, or what is left of it; None: the sampler may give anything."""
+    index_batches: Iterator[Any]
+    shard: Shard
+    """Which positions of the global order this rank has."""
+    first_row: int = 0
+    """Samples of this rank before the first index batch."""
+    epoch: int
+    """Enters the samples' keys."""
+    base_seed: int | None = None
+    """torch's, of this epoch."""
     shared_seed: int | None = None
     """Seeds IterDataPipes."""
-    delivered: int = 0
-    """Batches given to the user since it began, including those that ended in an error."""
-    empty_batches: list[int] = field(default_factory=list)
-    """For each batch that was not given, since no sample of it could be loaded: how many were given before it."""
-    finished: bool = False
-    base_seed: int | None = None
-    key_epoch: int = 0
-    """Enters the samples' keys."""
+    resume: Resume | None = None
+    """Where it begins, from a state; None: at its start."""
     generators: dict[str, Any] = field(default_factory=dict)
     """States of the generators that make the order, from before the sampler was asked for an iterator."""
     draws_base_seed: bool = False
     """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
-    replicas: Any = None
-    """Where the replicas of an IterableDataset are: see :class:`fastload.engine.resuming.Replicas`."""
-    draws: Any = None
-    """What the batch transform drew from for the batch that was given last."""
+    paced: bool = False
+    """Whether index batches are drawn as torch draws them: one for each batch that the training loop has received, and
+    none for batches that a stage has taken ahead of it. The loop may use the generators that the sampler draws from,
+    and a worker's random stream goes on with each batch that is issued."""
+    failures: Any = None
+    """A :class:`fastload.workers.on_error.EpochFailures` of failed samples; None where their errors are raised."""
+
+    @property
+    def identity(self) -> object:
+        """What is compared to know whether an epoch that was begun ahead of time is the one asked for."""
+        return self.number, self.known
+
+    @property
+    def replicas(self) -> dict[str, Any] | None:
+        """Where the replicas of an IterableDataset begin, from a state; None: at their start."""
+        return None if self.resume is None else self.resume.workers
+
+
+class Progress:
+    """How far the user of an epoch has come. Written by the iteration alone."""
+
+    def __init__(self, work: EpochWork, replicas: Any = None) -> None:
+        self.work = work
+        self.replicas = replicas
+        """Where the replicas of an IterableDataset are: see :class:`fastload.engine.resuming.Replicas`."""
+        self.delivered = 0
+        """Batches given to the user since it began, including those that ended in an error."""
+        self.finished = False
+        self.draws: Any = None
+        """What the batch transform drew from for the batch that was given last."""
+        self._taken = self._taken_before = 0
 
     def taken(self, *, one_ahead: bool) -> int:
-        """Index batches that the user is done with since it began; ``one_ahead``: the last one is not used yet."""
-        used = max(0, self.delivered - one_ahead)
-        return used + sum(before < used for before in self.empty_batches)
+        """Return the index batches that the user is done with; ``one_ahead``: the last batch is not used yet."""
+        return self._taken_before if one_ahead else self._taken
 
     def note(self, batch: Batch) -> None:
         """Note that a batch, or the error in its place, is given to the user."""
-        self.delivered += 1
+        self.note_skipped(batch.num_empty)
         self.draws = batch.draws
         if self.replicas is not None and batch.replica is not None:
             self.replicas.note(batch.replica)
+
+    def note_skipped(self, num_empty: int = 0) -> None:
+        """Note a batch of which nothing is known, since an interrupt has cut it off."""
+        self.delivered += 1
+        self._taken_before, self._taken = self._taken, self._taken + 1 + num_empty
 
 
 class Epochs:
@@ -216,20 +249,18 @@ class Epochs:
 
     def __init__(self) -> None:
         self.next = 0
-        self.last: Epoch | None = None
-        """The epoch begun last."""
+        self.last: Progress | None = None
+        """Where the epoch begun last is."""
         self.resume: Resume | None = None
         """Where the next one begins, if a state was loaded and not used yet."""
         self.wants_states = False  # whether the user has saved or loaded one: see workers/replica_states.py
         self._given = 0
         self._times_set = 0
-        self._before: dict[str, Any] = {}
-        """What this object was before the last epoch began."""
 
     def copied(self) -> Epochs:
         """Return the same for a copy of the loader, which has not begun an epoch."""
         twin = Epochs()
-        vars(twin).update(vars(self), last=None, _before={})
+        vars(twin).update(vars(self), last=None)
         return twin
 
     def upcoming(self, sampling: Sampling) -> int:
@@ -246,32 +277,28 @@ class Epochs:
         epoch: int = owner.epoch
         return epoch if was_set else self.next
 
-    def begin(self, sampling: Sampling) -> Epoch:
-        """Begin the next epoch, and tell the sampler its number."""
+    def begin(self, sampling: Sampling) -> tuple[int, Resume | None]:
+        """Begin the next epoch, and tell the sampler its number; return that, and where in the epoch it begins."""
         last, resume = self.last, self.resume
-        self._before = {**vars(self), "_before": {}}
         owner = sampling.epoch_owner
         shuffles = seed_of(sampling) is None and resume is None and getattr(owner, "shuffle", False)
-        if shuffles and last is not None and last.number == owner.epoch and (last.finished or last.delivered > 1):
+        if shuffles and last is not None and last.work.number == owner.epoch and (last.finished or last.delivered > 1):
             or_seed = ", or give the DataLoader an integer seed: then epochs advance"
             warn_at_users_line(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
                 f"before; call its set_epoch() before each epoch{'' if sampling.seeding == 'torch' else or_seed}"
             )
         number = self._begin_number(sampling, owner)
-        if resume is not None and number != resume.epoch:
-            resume = None
-        known = known_batches(sampling)
-        if resume is not None and known is not None:
-            known = known.from_position(resume.base or known.position_after(resume.batches))
         self.resume = None
-        self.last = Epoch(number=number, known=known, resume=resume)
-        return self.last
+        return number, resume if resume is not None and resume.epoch == number else None
 
-    def undo(self, failed: Epoch) -> None:
-        """An epoch could not be begun: everything is as it was before."""
-        if self.last is failed and self._before:
-            vars(self).update(self._before)
+    def saved(self) -> dict[str, Any]:
+        """Return all that there is here, for :meth:`restore`."""
+        return dict(vars(self))
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Make this what it was: an epoch could not be begun."""
+        vars(self).update(saved)
 
     def _begin_number(self, sampling: Sampling, owner: Any) -> int:
         epoch = self.upcoming(sampling)
@@ -285,15 +312,103 @@ class Epochs:
         return epoch
 
 
-def shard_of(sampler: Any, epoch: Epoch, rank: int, num_ranks: int) -> Shard:
-    """Return which share of the epoch's order this rank of the process group has."""
-    if epoch.known is not None:
-        return epoch.known.rows.shard
+def known_from(sampling: Sampling, resume: Resume | None) -> KnownBatches | None:
+    """Return the order of an epoch's index batches from where it begins; None: the sampler may give anything."""
+    known = known_batches(sampling)
+    if resume is None or known is None:
+        return known
+    return known.from_position(resume.base or known.position_after(resume.batches))
+
+
+def shard_of(sampler: Any, known: KnownBatches | None, rank: int, num_ranks: int) -> Shard:
+    """Return which share of an epoch's order this rank of the process group has."""
+    if known is not None:
+        return known.rows.shard
     # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
     own_rank, num_replicas = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
     if isinstance(own_rank, int) and isinstance(num_replicas, int):
         rank, num_ranks = own_rank, num_replicas
     return Shard(length=0, rank=rank, num_ranks=num_ranks)
+
+
+class EpochStart:
+    """Begins an epoch at its start: collects its facts while torch begins it, and returns the :class:`EpochWork`.
+
+    The methods are called in their order here. For epochs that begin in another way see ``engine/resuming.py``.
+    """
+
+    def __init__(self, sampling: Sampling, number: int, known: KnownBatches | None, resume: Resume | None) -> None:
+        self._sampling, self.number, self._known, self._resume = sampling, number, known, resume
+        self._draws_base_seed = not sampling.num_workers
+        self._generators: dict[str, Any] = {}
+
+    @property
+    def comes_from_keys(self) -> bool:
+        """Whether no generator makes the order."""
+        return self._resume is None and self._known is not None and self._sampling.order_seed is not None
+
+    def base_seed_drawn(self) -> AbstractContextManager[None]:
+        """Return the context in which torch draws the base seed of new workers."""
+        return nullcontext()
+
+    def note_seeds(self, base_seed: int, key_epoch: int, generators: dict[str, Any]) -> None:
+        """Note torch's base seed, the number of the iteration, and the states of the generators that make the order."""
+        self.base_seed, self._generators = base_seed, generators
+        self.key_epoch = key_epoch if self._sampling.order_seed is None else self.number
+
+    def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
+        """Return what the epoch is to load, and how many of this rank's samples were loaded before it.
+
+        Batches of a known order are arrays where that is asked for, else lists.
+        """
+        # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+        if self._known is not None and isinstance(self._sampling.epoch_owner, EpochSampler):
+            return self._known.batches(self.number, arrays=arrays), 0
+        return from_sampler, 0
+
+    def work(
+        self,
+        index_batches: Iterator[Any],
+        ranks: tuple[int, int],
+        shared_seed: int | None,
+        *,
+        first_row: int = 0,
+        failures: Any = None,
+    ) -> EpochWork:
+        """Return the epoch; ``ranks``: this one, and the number of all."""
+        sampling = self._sampling
+        return EpochWork(
+            number=self.number,
+            known=self._known,
+            index_batches=index_batches,
+            shard=shard_of(sampling.sampler, self._known, *ranks),
+            first_row=first_row,
+            epoch=self.key_epoch,
+            base_seed=self.base_seed,
+            shared_seed=shared_seed,
+            resume=self._resume,
+            generators=self._generators,
+            draws_base_seed=self._draws_base_seed,
+            paced=sampling.assigned or (self._known is None and sampling.order_seed is None),
+            failures=failures,
+        )
+
+    def upcoming(self) -> EpochWork | None:
+        """Return the next epoch, where it is certain and its workers will be there."""
+        sampling, known, number = self._sampling, self._sampling.known, self.number + 1
+        if not sampling.persistent_workers or known is None or sampling.order_seed is None or sampling.assigned:
+            return None
+        return EpochWork(
+            number=number, known=known, index_batches=known.batches(number), shard=known.rows.shard, epoch=number
+        )
+
+    def progress(self, work: EpochWork, source: Any) -> Progress:
+        """Return what notes how far the user has come; ``source`` has begun."""
+        return Progress(work)
+
+    def compare_ranks(self, progress: Progress) -> None:
+        """Compare where the ranks are, if they share the order."""
+        return
 
 
 def repeats_from(shard: Shard) -> int:

@@ -18,7 +18,7 @@ from ..base.worker_errors import wrap_exception
 from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
-from ..work import Kind, WorkItem
+from ..work import Item, StartEpoch, WorkItem
 from .samples import Job, SampleLoader
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Outcome(IntEnum):
     EXHAUSTED = 5
     """None: an IterableDataset's replica has ended."""
     SKIPPED = 6
-    """None: the item belongs to an iteration that is over, or had no samples."""
+    """None: the item belongs to an iteration that is over, or began an epoch."""
     FAILED_START = 7
     """The ExceptionWrapper of ``worker_init_fn``: the worker has ended."""
     UNSENDABLE = 8
@@ -58,8 +58,6 @@ class Result(NamedTuple):
     worker_id: int
     outcome: int
     """See :class:`Outcome`."""
-    layout: int
-    """Generation of the layout that the rows were written by."""
     payload: Any
     busy_ns: int
     """Time from taking the item until now, in nanoseconds."""
@@ -111,10 +109,14 @@ class Fetcher:
         """Return the samples of an item."""
         return self.samples.load(indices, epoch, position)
 
-    def run(self, item: WorkItem, sink: Sink) -> Result:
+    def run(self, item: Item, sink: Sink) -> Result:
         """Do one item. Never raises an Exception: what the user's code raised is in the result."""
+        if isinstance(item, StartEpoch):
+            assert self.replica is not None
+            self.replica.begin_epoch(item.shared_seed, item.epoch)
+            return skipped(item, self._worker_id)
         watch = self.watch
-        if watch is None or item.kind == Kind.START:
+        if watch is None:
             return self._run(item, sink)
         watch.begin()
         try:
@@ -124,21 +126,12 @@ class Fetcher:
 
     def _run(self, item: WorkItem, sink: Sink) -> Result:
         begun = time.perf_counter_ns()
-        layout = item.layout
-        payload: Any = None
         self.samples.failures = []
         own = self.own_generators
         if own is not None:
             own.begin()
         try:
-            if item.kind == Kind.ROWS:
-                outcome, layout, payload = self._chunk(item, sink)
-            elif item.kind == Kind.BATCH:
-                outcome, payload = self._whole(item)
-            else:
-                assert self.replica is not None
-                self.replica.begin_epoch(item.indices, item.epoch)
-                outcome = Outcome.SKIPPED
+            outcome, payload = self._whole(item) if item.layout is None else self._chunk(item, sink)
         except Exception as error:
             outcome, payload = Outcome.ERROR, wrap_exception(error, self._where)
         replica = None
@@ -147,26 +140,26 @@ class Fetcher:
         busy_ns = time.perf_counter_ns() - begun
         failed, decoded = self.samples.failures, self.samples.decoded()
         drawn = () if own is None else own.end()
-        return Result(item.serial, self._worker_id, outcome, layout, payload, busy_ns, replica, failed, decoded, drawn)
+        return Result(item.serial, self._worker_id, outcome, payload, busy_ns, replica, failed, decoded, drawn)
 
-    def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, int, Any]:
+    def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, Any]:
         fused = self._fused
         if fused is None or not fused.follows(item.epoch):
             samples = self.load(item.indices, item.epoch, item.position)
         else:
             written = fused.chunk(item, sink)
             if not isinstance(written, list):
-                return Outcome.ROWS, *written
+                return Outcome.ROWS, written[0]
             samples = written
         if type(samples) is list and len(samples) == len(item.indices):
             rows = _rows if self.watch is None else self.watch.collate(_rows)
-            made: tuple[Outcome, int, Any] = rows(samples, item, sink)
+            made: tuple[Outcome, Any] = rows(samples, item, sink)
             if made[0] in (Outcome.ROWS, Outcome.OWN_ROWS) or not self._job.streams:
                 return made
-            return Outcome.BATCH, item.layout, self._collated(samples)  # the batch is whole, and is made once
+            return Outcome.BATCH, self._collated(samples)  # the batch is whole, and is made once
         if self.samples.failures and type(samples) is list:
-            return Outcome.SAMPLES, 0, samples  # their batch is put together without those that were left out
-        return Outcome.BATCH, item.layout, self._collated(samples)  # a __getitems__ may give anything
+            return Outcome.SAMPLES, samples  # their batch is put together without those that were left out
+        return Outcome.BATCH, self._collated(samples)  # a __getitems__ may give anything
 
     def fetch(self, index: Any, epoch: int, position: int) -> Any:
         """Load and collate one batch (or one sample, without auto-collation).
@@ -221,21 +214,31 @@ class Fetcher:
             return Outcome.ERROR, wrap_exception(error, self._where)
 
 
-def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[Outcome, int, Any]:
+def skipped(item: Item, worker_id: int) -> Result:
+    """Return the result of an item that makes nothing."""
+    return Result(item.serial, worker_id, Outcome.SKIPPED, None, 0)
+
+
+def failed_start(error: BaseException, worker_id: int, where: str) -> Result:
+    """Return the result of a worker that cannot start, or go on; it belongs to no item."""
+    return Result(-1, worker_id, Outcome.FAILED_START, wrap_exception(error, where), 0)
+
+
+def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[Outcome, Any]:
     """Write samples by the item's layout; if they do not fit, or it is not known, give them as they are."""
-    generation = item.layout or 1  # an item made before the first layout was known may use the first, and only it
-    layout = sink.layout(generation)
+    assert item.layout is not None
+    layout = sink.layout(item.layout)
     if layout is not None:
         try:
-            return Outcome.ROWS, generation, sink.write_rows(layout, item, partial(layout.write_into, samples))
+            return Outcome.ROWS, sink.write_rows(layout, item, partial(layout.write_into, samples))
         except LayoutMismatch:
             pass
     found = learn(samples[0])
     if isinstance(found, str):
-        return (Outcome.UNSENDABLE, 0, found) if found.startswith(REFUSED) else (Outcome.SAMPLES, 0, samples)
+        return (Outcome.UNSENDABLE, found) if found.startswith(REFUSED) else (Outcome.SAMPLES, samples)
     if len(samples) == item.num_rows:  # no other chunk of this batch writes by another layout
         try:
-            return Outcome.OWN_ROWS, 0, (found, sink.write_rows(found, item, partial(found.write_into, samples)))
+            return Outcome.OWN_ROWS, (found, sink.write_rows(found, item, partial(found.write_into, samples)))
         except LayoutMismatch:
             pass
-    return Outcome.SAMPLES, 0, samples
+    return Outcome.SAMPLES, samples

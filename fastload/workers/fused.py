@@ -63,16 +63,16 @@ class FusedLoader(SampleLoader):
         samples: list[Any] = loaded.samples()
         return samples
 
-    def chunk(self, item: WorkItem, sink: Sink) -> tuple[int, Any] | list[Any]:
+    def chunk(self, item: WorkItem, sink: Sink) -> tuple[Any] | list[Any]:
         """Write the images of a chunk where they are to be, if they can be there. Either way they are loaded once.
 
         Returns:
-            The generation of the layout and what goes with the rows; or the samples, which were not written.
+            What goes with the rows, in a tuple; or the samples, which were not written.
         """
         loaded: Any
         load = partial(self.load_fused, item.indices, item.epoch, item.position)
-        generation = item.layout or 1
-        layout = sink.layout(generation)
+        assert item.layout is not None
+        layout = sink.layout(item.layout)
         if layout is None or not self._fused.fits(layout):
             loaded = load()
             return loaded if isinstance(loaded, list) else loaded.samples()
@@ -85,6 +85,6 @@ class FusedLoader(SampleLoader):
             return write_column(layout, 1, loaded.targets, rows)
 
         try:
-            return generation, sink.write_rows(layout, item, write)
+            return (sink.write_rows(layout, item, write),)
         except LayoutMismatch:
             return loaded if isinstance(loaded, list) else loaded.copied().samples()

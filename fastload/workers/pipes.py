@@ -17,7 +17,7 @@ import numpy as np
 
 from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
-from ..work import WorkItem
+from ..work import Item, WorkItem, task_of
 from .fetch import Outcome, Result
 from .pool import Endpoint, MessageSink, Transport
 
@@ -194,13 +194,13 @@ class PipeSink(MessageSink):
         objects = write(layout.rows(rows, count, 0, count))
         return objects, pickle.PickleBuffer(rows.data)
 
-    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+    def encode(self, result: Result, item: Item | None) -> bytes:
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
         return result.pickled()
 
-    def decode(self, message: memoryview | bytes) -> WorkItem:
+    def decode(self, message: memoryview | bytes) -> Item:
         generation, encoded, fields = pickle.loads(message)
         if generation and generation not in self._layouts:
             self._layouts[generation] = pickle.loads(encoded)
-        return WorkItem(*fields)
+        return task_of(fields)

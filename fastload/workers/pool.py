@@ -1,4 +1,4 @@
-"""The contracts of workers (what delivery.py needs of them, how work and results pass), and the errors of their end."""
+"""The contracts of workers (what their source needs, how work and results pass), and the errors of their end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..base.worker_errors import read_error
 from ..buffers.layout import Layout, Sink
 from ..buffers.slots import SlotPool
 from ..errors import LoadTimeout, WorkerDied
-from ..work import GRACE, WorkItem
+from ..work import GRACE, Item, StartEpoch, WorkItem
 from .fetch import Result
 
 PATIENCE_S = 60.0
@@ -63,7 +63,7 @@ class Pool(Protocol):
     def publish(self, generation: int, layout: Layout) -> None:
         """Make a layout known to all workers."""
 
-    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+    def submit(self, item: Item, worker_id: int | None = None) -> None:
         """Give a task to one worker, or to whichever is idle first. Never blocks."""
 
     def recall(self) -> list[WorkItem]:
@@ -79,7 +79,7 @@ class Pool(Protocol):
     def held_by(self, worker_id: int) -> int | None:
         """Return the serial of the task that a worker is at, or was at last; None: not known, or there was none."""
 
-    def working_on(self, worker_id: int, items: Mapping[int, WorkItem]) -> list[WorkItem]:
+    def working_on(self, worker_id: int, items: Mapping[int, Item]) -> list[Item]:
         """Return the tasks, of these by serial, that a worker is at; each has only the samples that it is at."""
         item = items.get(-1 if (serial := self.held_by(worker_id)) is None else serial)
         return [] if item is None else [item]
@@ -157,14 +157,14 @@ class Transport(Protocol):
 class MessageSink(Sink, Protocol):
     """A sink that also reads and writes a worker's messages."""
 
-    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+    def encode(self, result: Result, item: Item | None) -> bytes:
         """Return the message that says a result; ``item``: what it is of; None: of a start that failed."""
 
-    def decode(self, message: memoryview | bytes) -> WorkItem:
+    def decode(self, message: memoryview | bytes) -> Item:
         """Return the item that a message asks for."""
 
 
-def died(worker_id: int, process: BaseProcess, items: Sequence[WorkItem]) -> WorkerDied:
+def died(worker_id: int, process: BaseProcess, items: Sequence[Item]) -> WorkerDied:
     """Return the error that says how a worker process ended, or is about to, and what it was doing: ``items``."""
     process.join()
     code = process.exitcode
@@ -192,19 +192,23 @@ def died(worker_id: int, process: BaseProcess, items: Sequence[WorkItem]) -> Wor
     return error
 
 
-def samples_of(item: WorkItem) -> tuple[object, ...]:
+def samples_of(item: Item) -> tuple[object, ...]:
     """Return the samples of a task."""
+    if isinstance(item, StartEpoch):
+        return ()
     return tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
 
 
-def named(item: WorkItem) -> str:
+def named(item: Item) -> str:
     """Return a task's batch and samples, in words."""
+    if isinstance(item, StartEpoch):
+        return "the start of an epoch"
     samples = samples_of(item)
     shown = ", ".join(repr(sample)[:40] for sample in samples[:8])
     return f"batch {item.batch_id} (samples {shown}{f', ... {len(samples)} in all' if len(samples) > 8 else ''})"
 
 
-def overdue(pool: Pool, items: Mapping[int, WorkItem], timeout: float) -> None:
+def overdue(pool: Pool, items: Mapping[int, Item], timeout: float) -> None:
     """Say that no batch was completed for long, and what each worker is at.
 
     Args:

@@ -31,7 +31,7 @@ from ..buffers.layout import Buffer, Layout
 from ..buffers.packing import unpack
 from ..buffers.rows import copy_rows
 from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
-from ..work import GRACE, WorkItem
+from ..work import GRACE, Item, WorkItem
 from .fetch import Outcome, Result
 from .held_interrupts import HeldInterrupts
 from .pool import Pool, Transport, WorkerArguments, died
@@ -73,7 +73,7 @@ class ProcessPool(Pool):
         self._watches: list[int | None] = []
         self._forks = OwnForks()
         self._job = job
-        self._items: dict[int, WorkItem] = {}
+        self._items: dict[int, Item] = {}
         self._mail: dict[int, int] = {}
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
@@ -172,7 +172,7 @@ class ProcessPool(Pool):
             self._file.write([encoded], offset + 8)
             self._file.write([len(encoded).to_bytes(8, "little")], offset)  # last: workers look at it first
 
-    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+    def submit(self, item: Item, worker_id: int | None = None) -> None:
         """See :class:`.pool.Pool`. Raises what pickling the indices raises; nothing has been sent then."""
         if self._file is None:
             message = pickle.dumps((*self._latest, tuple(item)), 5)
@@ -195,7 +195,9 @@ class ProcessPool(Pool):
         for message in self._transport.recall():
             first = first_integers(message, 1)[0]
             serial = serials.get(first, first)  # of an item; or where one lies
-            recalled.append(self._items.pop(serial))
+            item = self._items.pop(serial)
+            assert isinstance(item, WorkItem)  # a start is for one worker, whose own queue it is in
+            recalled.append(item)
             if serial in self._mail:
                 self.slots.release(self._mail.pop(serial))
         return recalled
@@ -259,7 +261,7 @@ class ProcessPool(Pool):
         control = self._control
         return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
 
-    def working_on(self, worker_id: int, items: Mapping[int, WorkItem]) -> list[WorkItem]:
+    def working_on(self, worker_id: int, items: Mapping[int, Item]) -> list[Item]:
         number, control = self._job.worker_threads, self._control
         if number == 1 or control is None:
             return super().working_on(worker_id, items)
@@ -294,7 +296,7 @@ def fields_of(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
         return tuple(pickle.loads(message))
     except Exception as error:
         serial, worker_id = first_integers(message, 2)
-        return Result(serial, worker_id, Outcome.ERROR, 0, wrap_unreadable(error, "a result"), 0)
+        return Result(serial, worker_id, Outcome.ERROR, wrap_unreadable(error, "a result"), 0)
 
 
 def _load_image_plugins() -> None:

@@ -30,9 +30,9 @@ from ..base.thread_state import ThreadState
 from ..errors import ConfigError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
-from ..work import Kind, WorkItem
+from ..work import Item, StartEpoch, WorkItem
 from . import routing
-from .fetch import Fetcher, Outcome, Result
+from .fetch import Fetcher, Result, skipped
 from .samples import Job, SampleLoader
 from .video_decoders import lock_decoders
 
@@ -99,7 +99,7 @@ class _ThreadFetcher(Fetcher):
 class _Task:
     """An item whose samples are loaded by several threads."""
 
-    def __init__(self, item: WorkItem, indices: list[Any] | None) -> None:
+    def __init__(self, item: Item, indices: list[Any] | None) -> None:
         self.item = item
         self.indices = indices
         """None: it is not cut into samples."""
@@ -199,7 +199,7 @@ class SampleThreads:
         libraries.adopt()
         return _ThreadFetcher(job, self._worker_id, self._where, seeder)
 
-    def _receive(self) -> WorkItem | None:
+    def _receive(self) -> Item | None:
         """Return the next item; None when there will be no more. Called by one thread at a time."""
         while (message := self._endpoint.receive()) is not None:
             try:
@@ -210,15 +210,15 @@ class SampleThreads:
                 return None
             if self._control is None or item.iteration >= self._control.iteration:
                 return item
-            self._send(Result(item.serial, self._worker_id, Outcome.SKIPPED, 0, None, 0), item)
+            self._send(skipped(item, self._worker_id), item)
         return None
 
-    def _send(self, result: Result, item: WorkItem) -> None:
+    def _send(self, result: Result, item: Item) -> None:
         message = self._encoded(self._sink, result, item, self._where)
         with self._sending:
             self._endpoint.send(message)
 
-    def _note(self, thread: int, item: WorkItem | None, row: int | None) -> None:
+    def _note(self, thread: int, item: Item | None, row: int | None) -> None:
         """Note what a thread begins (None: it is between two), and the row of its task (None: all)."""
         if self._control is not None:
             word = 0
@@ -239,9 +239,9 @@ class SampleThreads:
                 self._waiting += [(task, None)] if indices is None else [(task, row) for row in range(len(indices))]
             return self._waiting.popleft()
 
-    def _indices(self, fetcher: _ThreadFetcher, item: WorkItem) -> list[Any] | None:
+    def _indices(self, fetcher: _ThreadFetcher, item: Item) -> list[Any] | None:
         """Return the samples that an item is cut into; None: it is not."""
-        if not self._job.auto_collation or item.kind == Kind.START or not fetcher.loads_samples:
+        if not isinstance(item, WorkItem) or not self._job.auto_collation or not fetcher.loads_samples:
             return None
         try:
             indices = list(item.indices)
@@ -253,6 +253,7 @@ class SampleThreads:
         item, gathered = task.item, task.gathered
         if row is not None:
             assert task.indices is not None
+            assert isinstance(item, WorkItem)
             begun = time.perf_counter_ns()
             self._note(number, item, row)
             if not fetcher.is_late:
@@ -293,21 +294,23 @@ def live_in_threads(
     threads.run()
 
 
-def samples_at(words: Iterable[int], items: Mapping[int, WorkItem]) -> list[WorkItem]:
+def samples_at(words: Iterable[int], items: Mapping[int, Item]) -> list[Item]:
     """Return the tasks, of these by serial, that threads are at, each with only the samples that they are at.
 
     ``words``: of the threads, in the control page.
     """
-    found: dict[int, WorkItem] = {}
+    found: dict[int, Item] = {}
     for word in sorted(int(word) for word in words if word):
         serial, row = (word >> _ROW_BITS) - 1, (word & _MAX_ROW) - 1
         item = items.get(serial)
         if item is None:
             continue
-        if row < 0:
+        known = found.get(serial)
+        if row < 0 or isinstance(item, StartEpoch):
             found[serial] = item
-        elif serial not in found:
+        elif known is None:
             found[serial] = item._replace(indices=[list(item.indices)[row]])
-        elif found[serial] is not item:
-            found[serial].indices.append(list(item.indices)[row])
+        elif known is not item:
+            assert isinstance(known, WorkItem)
+            known.indices.append(list(item.indices)[row])
     return list(found.values())

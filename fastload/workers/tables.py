@@ -45,20 +45,20 @@ class TableLoader(SampleLoader):
         samples: list[Any] = loaded.samples()
         return samples
 
-    def chunk(self, item: WorkItem, sink: Sink) -> tuple[int, Any] | list[Any]:
+    def chunk(self, item: WorkItem, sink: Sink) -> tuple[Any] | list[Any]:
         """Write the samples of a batch where they are to be, if they can be there. Either way they are read once.
 
         Returns:
-            The generation of the layout and what goes with the rows; or the samples, which were not written.
+            What goes with the rows, in a tuple; or the samples, which were not written.
         """
         loaded = self.load_fused(item.indices, item.epoch, item.position)
         if isinstance(loaded, list):
             return loaded
-        generation = item.layout or 1
-        layout = sink.layout(generation)
+        assert item.layout is not None
+        layout = sink.layout(item.layout)
         if layout is not None:
             try:
-                return generation, sink.write_rows(layout, item, partial(loaded.write_into, layout))
+                return (sink.write_rows(layout, item, partial(loaded.write_into, layout)),)
             except LayoutMismatch:
                 pass
         samples: list[Any] = loaded.samples()

@@ -29,9 +29,9 @@ from ..buffers.slots import Memory, SlotPool
 from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import RNG_PROCESS, Seeder, fixed_place
 from ..keys.seeding import place as place_of_rng
-from ..work import GRACE, Kind, WorkItem
+from ..work import GRACE, Item, WorkItem
 from . import routing
-from .fetch import Fetcher, Outcome, Result
+from .fetch import Fetcher, Outcome, Result, failed_start, skipped
 from .pool import Pool, WorkerArguments
 from .replicas import with_replicas
 from .samples import Job
@@ -48,7 +48,7 @@ class _PoolState:
     """What the threads of a pool share. It does not know the pool, so that the pool can be collected."""
 
     def __init__(self, num_workers: int, memory: Memory, *, shared: bool) -> None:
-        self.tasks: list[queue.SimpleQueue[WorkItem | None]] = [
+        self.tasks: list[queue.SimpleQueue[Item | None]] = [
             queue.SimpleQueue() for _ in range(1 if shared else num_workers)
         ]
         self.results: queue.SimpleQueue[Result] = queue.SimpleQueue()
@@ -80,7 +80,7 @@ def _run_worker(
             _load_tasks(state, job, worker_id, generators)
     except BaseException as error:  # an exit would end a process; here it would be lost
         where = f"in DataLoader worker thread {worker_id}"
-        state.results.put(Result(-1, worker_id, Outcome.FAILED_START, 0, wrap_exception(error, where), 0))
+        state.results.put(failed_start(error, worker_id, where))
     finally:
         if generators is not None:
             routing.names.uninstall()
@@ -114,15 +114,14 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
     fetcher = Fetcher(job, worker_id, where, seeder)
     while (item := tasks.get()) is not None and not state.closed:
         state.held[worker_id] = item.serial
-        if item.iteration < state.iteration and item.kind != Kind.START and not job.streams:
-            result = Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0)
+        if item.iteration < state.iteration and not job.streams:
+            result = skipped(item, worker_id)
         else:
             try:
                 result = fetcher.run(item, state)
             except BaseException as error:
                 # SystemExit and the like: a process would end; here the error takes the batch's place.
-                wrapper = wrap_exception(error, where)
-                result = Result(item.serial, worker_id, Outcome.ERROR, 0, wrapper, 0)
+                result = Result(item.serial, worker_id, Outcome.ERROR, wrap_exception(error, where), 0)
         state.results.put(result)
         del item, result
 
@@ -191,7 +190,7 @@ class ThreadPool(Pool):
     def publish(self, generation: int, layout: Layout) -> None:
         self._state.layouts[generation] = layout
 
-    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+    def submit(self, item: Item, worker_id: int | None = None) -> None:
         tasks = self._state.tasks
         tasks[(worker_id or 0) % len(tasks)].put(item)
 

@@ -24,9 +24,8 @@ from ..buffers.layout import Layout, WriteRows
 from ..buffers.packing import join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
-from ..keys.library_generators import LibraryGenerators
-from ..work import GRACE, Kind, WorkItem
-from .fetch import Fetcher, Outcome, Result
+from ..work import GRACE, Item, WorkItem, task_of
+from .fetch import Fetcher, Outcome, Result, failed_start, skipped
 from .held_interrupts import let_interrupts_through_in_worker
 from .pool import MessageSink
 from .samples import Job
@@ -101,10 +100,10 @@ class FileSink(MessageSink):
             buffer = np.frombuffer(self._memory.buffer(item.slot, max(1, num_bytes)), dtype=np.uint8)
         return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
-    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+    def encode(self, result: Result, item: Item | None) -> bytes:
         """Turn a result into a packet; what is large goes into the item's slot and the packet says where."""
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
-            assert item is not None
+            assert isinstance(item, WorkItem)
             pieces, length = pack(result.payload)
             if result.outcome == Outcome.SAMPLES and length > MAX_CHUNK_BYTES:
                 raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
@@ -117,19 +116,19 @@ class FileSink(MessageSink):
                 result = result._replace(payload=length)
         message = result.pickled()
         if len(message) > MAX_PACKET:
-            # What is said of a start that failed belongs to no item: slot 0 has a place for each worker.
-            place = (0, result.worker_id) if item is None else (item.slot, item.chunk_id)
+            # What is said of a start belongs to no slot: slot 0 has a place for each worker.
+            place = (item.slot, item.chunk_id) if isinstance(item, WorkItem) else (0, result.worker_id)
             offset = message_offset(*place)
             self._memory.write([message], offset)
             message = pickle.dumps((offset, len(message)), 5)
         return message
 
-    def decode(self, message: memoryview | bytes) -> WorkItem:
+    def decode(self, message: memoryview | bytes) -> Item:
         fields = pickle.loads(message)
         if len(fields) == 2:
             offset, length = fields
             fields = pickle.loads(self._memory.read(length, offset))
-        return WorkItem(*fields)
+        return task_of(fields)
 
 
 def worker_main(
@@ -207,8 +206,8 @@ def _live(
             send_failed_start(error, sink, worker_id, endpoint, where)
             return
         if control is not None:
-            if item.iteration < control.iteration and item.kind != Kind.START and not job.streams:
-                endpoint.send(sink.encode(Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0), item))
+            if item.iteration < control.iteration and not job.streams:
+                endpoint.send(sink.encode(skipped(item, worker_id), item))
                 continue
             control.begin(worker_id, item.serial)
         result = fetcher.run(item, sink)
@@ -228,6 +227,8 @@ def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
     become_worker(job, worker_id)
     seeder: seeding.Seeder = seeding.GlobalSeeder()
     if job.seed is not None:
+        from ..keys.library_generators import LibraryGenerators
+
         seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
         libraries.adopt()
     return Fetcher(job, worker_id, where, seeder)
@@ -262,11 +263,11 @@ def become_worker(job: Job, worker_id: int) -> None:
 
 def send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
     """Say that this worker cannot start, or go on."""
-    result = Result(-1, worker_id, Outcome.FAILED_START, 0, wrap_exception(error, where), 0)
+    result = failed_start(error, worker_id, where)
     endpoint.send(encoded(sink, result, None, where))
 
 
-def encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str) -> bytes:
+def encoded(sink: MessageSink, result: Result, item: Item | None, where: str) -> bytes:
     """Encode a result; one that cannot be pickled becomes an error that says so, in its place."""
     try:
         return sink.encode(result, item)

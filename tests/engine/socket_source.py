@@ -15,7 +15,8 @@ from typing import Any
 from torch.utils.data import Dataset, default_collate
 
 from fastload import observe
-from fastload.stages import EpochWork, Source
+from fastload.sampling.epochs import EpochWork
+from fastload.stages import Source
 from fastload.work import GRACE, Batch, Counts
 from fastload.workers.samples import Job
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from kit.comparison import difference
 from torch.utils.data import default_collate
 
 from fastload import ConfigError
-from fastload import transforms as T
 from fastload.device.columns import Columns, Place, TooLarge, bytes_of, check_alike, rows_of, split
-from fastload.engine import resident_source
 
 HOST = torch.device("cpu")
 Pair = namedtuple("Pair", ["image", "label"])
@@ -148,10 +145,3 @@ def test_samples_that_are_read_again_are_compared_bit_for_bit_but_for_nan():
             check_alike(sample, other, 3, drew=False)
     with pytest.raises(ConfigError, match="draws random numbers for sample 3"):
         check_alike(sample, sample, 3, drew=True)
-
-
-@pytest.mark.parametrize(("memory", "share"), [(8 << 30, 1 << 26), (80 << 30, 1 << 28)])
-def test_what_is_made_at_once_on_a_device_is_a_share_of_its_memory(monkeypatch, memory, share):
-    monkeypatch.setattr(resident_source, "_memory_of", lambda device: memory)
-    arguments = SimpleNamespace(batch_transform=T.RandomHorizontalFlip(), fixed_buffers=False)
-    assert resident_source._bytes_at_once(arguments, torch.device("cuda", 0)) == share

@@ -19,9 +19,9 @@ from torch.utils.data import Dataset
 from fastload import ConfigError, DataLoader, replay
 from fastload.engine.build import Builder
 from fastload.engine.kept import Kept
-from fastload.sampling.epochs import Epoch
+from fastload.sampling.epochs import EpochWork
 from fastload.spec import decisions_of
-from fastload.stages import EpochWork, Source
+from fastload.stages import Source
 from fastload.work import Shard
 
 LENGTH, SIZE = 24, 4
@@ -73,8 +73,7 @@ def opened(name: str, dataset: Numbers) -> Iterator[Source]:
         address, served_by = serve(dataset.__getitem__)
         data = kind(address, LENGTH)
     loader = DataLoader(data, SIZE, **SOURCES[name])
-    epoch = Epoch(number=0, known=None, shard=Shard(length=LENGTH), base_seed=1)
-    source = Builder(decisions_of(loader), Kept()).build(epoch).source
+    source = Builder(decisions_of(loader), Kept()).build(work([])).source
     try:
         yield source
     finally:
@@ -89,7 +88,7 @@ def order(seed: int) -> list[list[int]]:
 
 
 def work(batches: Any, epoch: int = 0) -> EpochWork:
-    return EpochWork(index_batches=iter(batches), epoch=epoch, shard=Shard(length=LENGTH), identity=epoch)
+    return EpochWork(number=epoch, index_batches=iter(batches), epoch=epoch, shard=Shard(length=LENGTH), base_seed=1)
 
 
 def expected(batches: list[list[int]]) -> list[list[list[int]]]:

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import task
 
 from fastload import ClusterError, WorkerDied, observe
 from fastload.buffers.layout import learn
 from fastload.buffers.slots import MemoryFile
-from fastload.work import Kind, WorkItem
+from fastload.work import WorkItem
 from fastload.workers.fetch import Outcome, Result
 from fastload.workers.processes import fields_of
 from fastload.workers.ray import relay
@@ -30,11 +31,11 @@ PATIENCE_S = 60
 
 
 def item(serial: int, **fields: Any) -> WorkItem:
-    return WorkItem(serial, 0, 0, serial, 0, 0, 1, serial, Kind.BATCH, 0, 0, [serial])._replace(**fields)
+    return task(serial, slot=serial)._replace(**fields)
 
 
 def done(serial: int, **fields: Any) -> bytes:
-    return Result(serial, 0, Outcome.ROWS, 0, None, 5)._replace(**fields).pickled()
+    return Result(serial, 0, Outcome.ROWS, None, 5)._replace(**fields).pickled()
 
 
 class Method:
@@ -143,7 +144,7 @@ def of(*parameters: dict[str, Any]) -> Any:
 
 
 def tasks_of(actor: Any) -> list[int]:
-    return [pickle.loads(call[2])[0] for call in actor.run.calls]
+    return [pickle.loads(call[1])[0] for call in actor.run.calls]
 
 
 def test_a_task_goes_to_an_actor_and_its_result_to_the_pool(running):
@@ -191,13 +192,13 @@ def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running
     layout = learn([np.zeros(4, dtype=np.uint8)])
     running.relay.layouts[1] = layout, pickle.dumps(layout)
     actor = running.start(0)
-    running.add(5, kind=Kind.ROWS, num_rows=3, row=1)
+    running.add(5, layout=1, num_rows=3, row=1)
     future = actor.run.next()
-    generation, encoded, _ = actor.run.calls[0]
+    (generation, encoded), _ = actor.run.calls[0]
     assert (generation, pickle.loads(encoded)) == (1, layout)
     rows = np.zeros(layout.offsets(1)[1], dtype=np.uint8)
     layout.rows(rows, 1, 0, 1)[0][0][:] = 7
-    future.set_result((done(5, layout=1), rows))
+    future.set_result((done(5), rows))
     assert running.told().serial == 5
     size = layout.offsets(3)[1]
     batch = np.frombuffer(running.memory.buffer(5, size), dtype=np.uint8, count=size)
@@ -318,7 +319,7 @@ def test_a_worker_that_will_never_start_is_an_error(running, error, words):
 
 
 def test_the_users_error_at_the_start_is_told(running):
-    failed = Result(-1, 0, Outcome.FAILED_START, 0, None, 0).pickled()
+    failed = Result(-1, 0, Outcome.FAILED_START, None, 0).pickled()
     running.actors[0].start.next().set_result(Started("machine", False, failed))
     assert running.told() == Result(*fields_of(failed))
 
@@ -431,15 +432,15 @@ def test_a_process_that_does_not_end_is_an_error_and_its_slots_are_not_used_agai
 
 
 @pytest.mark.parametrize(
-    ("kind", "indices", "num_rows", "number"),
-    [(Kind.BATCH, 7, 1, 1), (Kind.BATCH, np.arange(4), 4, 4), (Kind.ROWS, [5, 6], 8, 2)],
+    ("layout", "indices", "num_rows", "number"),
+    [(None, 7, 1, 1), (None, np.arange(4), 4, 4), (1, [5, 6], 8, 2)],
 )
 def test_the_profiler_is_told_how_long_a_task_took_and_how_many_samples_it_has(
-    running, monkeypatch, kind, indices, num_rows, number
+    running, monkeypatch, layout, indices, num_rows, number
 ):
     noted: list[Any] = []
     monkeypatch.setattr(observe, "listener", SimpleNamespace(carried=lambda *arguments: noted.append(arguments)))
-    running.add(3, iteration=1, batch_id=2, kind=kind, indices=indices, num_rows=num_rows)
+    running.add(3, iteration=1, batch_id=2, layout=layout, indices=indices, num_rows=num_rows)
     running.start(0).run.next().set_result(done(3, busy_ns=10))
     assert running.told().serial == 3
     ((names, worker_id, number_told, begun, ended, busy_ns),) = noted

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from fakes import task
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate, get_worker_info
@@ -16,7 +17,6 @@ from torch.utils.data import default_collate, get_worker_info
 from fastload import DataLoader
 from fastload.errors import WorkerDied
 from fastload.sampling.distributed import DistributedSampler
-from fastload.work import WorkItem
 from fastload.workers.on_error import FailedSample
 from fastload.workers.sample_threads import Gathered
 
@@ -239,7 +239,7 @@ class _Loads:
 
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7), max_size=2), st.sets(st.integers(0, 7)))
 def test_samples_are_in_their_places_in_whatever_order_they_were_loaded(order, failing, left_out):
-    item = WorkItem(0, 0, 3, 0, 0, 0, 8, 1, 0, 0, 100, list(range(8)))
+    item = task(0, epoch=3, num_rows=8, layout=1, position=100, indices=list(range(8)))
     gathered, loader = Gathered(8), _Loads(failing, left_out)
     for row in order:
         if gathered.failed_at > row:

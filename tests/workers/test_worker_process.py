@@ -14,14 +14,13 @@ from pathlib import Path
 import PIL.Image
 import pytest
 import torch
-from fakes import Squares
+from fakes import Squares, task
 from kit.datasets import Made, Sized
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import default_collate
 
 import fastload
 from fastload.buffers.slots import MemoryFile, SlotPool
-from fastload.work import WorkItem
 from fastload.workers import worker_process
 from fastload.workers.processes import ProcessPool
 from fastload.workers.samples import Job
@@ -54,7 +53,7 @@ def test_tasks_that_no_worker_has_begun_come_back_whole_however_long_their_indic
     pool = ProcessPool(job, multiprocessing.get_context(), shared=True, slots=slots)
     try:
         items = [
-            WorkItem(serial, 1, 0, serial, 0, 0, count, slots.acquire(), 0, 0, 0, list(range(count)))
+            task(serial, iteration=1, num_rows=count, slot=slots.acquire(), layout=1, indices=list(range(count)))
             for serial, count in enumerate((1, 50_000, 3))
         ]
         for item in items:

@@ -23,12 +23,11 @@ import numpy as np
 import torch
 
 from ...base import compat
-from ...base.worker_errors import wrap_exception
 from ...buffers.layout import Buffer, Layout, WriteRows
 from ...buffers.packing import join, pack
 from ...buffers.slots import MemoryFile
-from ...work import WorkItem
-from ..fetch import Fetcher, Outcome, Result
+from ...work import Item, WorkItem, task_of
+from ..fetch import Fetcher, Outcome, Result, failed_start
 from ..pipes import PipeSink
 from ..samples import Job
 from ..worker_process import encoded, fetcher_of, keep_freed_memory
@@ -93,26 +92,26 @@ class RayWorker:
                     "the code of the dataset must be importable on each machine of the cluster: install it there, or "
                     "send it along with ray_options={'runtime_env': {'working_dir': '.'}}"
                 )
-            result = Result(-1, place.worker_id, Outcome.FAILED_START, 0, wrap_exception(error, self._where), 0)
+            result = failed_start(error, place.worker_id, self._where)
             failed = encoded(self._sink, result, None, self._where)
         node = ray.get_runtime_context().get_node_id()
         host = f"{socket.gethostname()} (pid {os.getpid()}, node {node[:8]})"
         self._started = Started(host, self._sink.memory is not None, failed)
         return self._started
 
-    def run(self, generation: int, layout: bytes, message: bytes) -> Any:
+    def run(self, layout: tuple[int, bytes] | None, message: bytes) -> Any:
         """Do a task; return its message, and the rows or packed samples that are not in the loader's memory.
 
-        ``layout``: what rows are to fit, pickled, of a generation; 0: there is none. ``message``: the task, pickled.
+        ``layout``: what rows are to fit: its number, and pickled; None: there is none. ``message``: the task, pickled.
         Returns None where this process was not told to start: it took the place of one that had died.
         """
         if self._started is None:
             return None
         sink = self._sink
         sink.array = None
-        if generation and generation not in sink.layouts:
-            sink.layouts[generation] = pickle.loads(layout)
-        item = WorkItem(*pickle.loads(message))
+        if layout is not None and layout[0] not in sink.layouts:
+            sink.layouts[layout[0]] = pickle.loads(layout[1])
+        item = task_of(pickle.loads(message))
         told = encoded(sink, self._fetcher.run(item, sink), item, self._where)
         return told if sink.array is None else (told, sink.array)
 
@@ -153,7 +152,7 @@ class _ArraySink(PipeSink):
         self.array = self._rows[:num_bytes]
         return objects
 
-    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+    def encode(self, result: Result, item: Item | None) -> bytes:
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             self.array = join(pack(result.payload)[0])
             result = result._replace(payload=None)

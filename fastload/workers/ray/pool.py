@@ -16,7 +16,7 @@ from ...buffers.packing import unpack
 from ...buffers.slots import MemoryFile, SlotPool
 from ...cache.shared import Ticket
 from ...errors import ConfigError
-from ...work import GRACE, WorkItem
+from ...work import GRACE, Item, WorkItem
 from ..fetch import Result
 from ..pool import Pool, WorkerArguments
 from ..samples import Job
@@ -87,7 +87,7 @@ class RayPool(Pool):
     def publish(self, generation: int, layout: Layout) -> None:
         self._relay.layouts[generation] = layout, pickle.dumps(layout, 5)
 
-    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+    def submit(self, item: Item, worker_id: int | None = None) -> None:
         self._relay.add(Task(item, pickle.dumps(tuple(item), 5), worker_id))
 
     def poll(self) -> Result | None:

@@ -33,8 +33,8 @@ from ...buffers.layout import Layout
 from ...buffers.rows import copy_rows
 from ...buffers.slots import MemoryFile
 from ...errors import ClusterError, WorkerDied
-from ...work import Kind, WorkItem
-from ..fetch import Outcome, Result
+from ...work import Item, WorkItem
+from ..fetch import Outcome, Result, skipped
 from ..pool import named, samples_of
 from ..processes import fields_of
 from .actor import LOCKS_AT, Place, RayWorker, Started, process_namespace
@@ -54,7 +54,7 @@ _END_S = 5.0
 class Task:
     """A task, and the same pickled, until its result is here."""
 
-    item: WorkItem
+    item: Item
     message: bytes
     worker_id: int | None = None
     """The only worker that may do it; None: any."""
@@ -198,14 +198,14 @@ class Relay:
 
     def _give(self, worker: Worker, task: Task) -> None:
         item = task.item
-        if item.iteration < self.iteration and item.kind != Kind.START and not self._assigned:
-            self.told.put(Result(item.serial, worker.worker_id, Outcome.SKIPPED, 0, None, 0))
+        if item.iteration < self.iteration and not self._assigned:
+            self.told.put(skipped(item, worker.worker_id))
             return
         worker.tasks[item.serial], task.given_ns = task, time.perf_counter_ns()
-        generation = item.layout or 1 if item.kind == Kind.ROWS else 0
-        layout = self.layouts.get(generation)
-        known = (0, b"") if layout is None else (generation, layout[1])
-        self._call(worker, task, worker.handle.run, *known, task.message)
+        number = item.layout if isinstance(item, WorkItem) else None
+        layout = None if number is None else self.layouts.get(number)
+        known = None if layout is None else (number, layout[1])
+        self._call(worker, task, worker.handle.run, known, task.message)
 
     def _start(self, worker: Worker) -> None:
         """Let a worker start, or say that it has."""
@@ -325,10 +325,12 @@ class Relay:
         message, array = value if isinstance(value, tuple) else (value, None)
         result = Result(*fields_of(message))
         if array is not None:
+            assert isinstance(item, WorkItem)
             self._counts["bytes"] += len(array)
             if result.outcome in (Outcome.ROWS, Outcome.OWN_ROWS):
                 own = result.outcome == Outcome.OWN_ROWS
-                layout: Layout = result.payload[0] if own else self.layouts[result.layout][0]
+                assert item.layout is not None
+                layout: Layout = result.payload[0] if own else self.layouts[item.layout][0]
                 num_bytes = max(1, layout.offsets(item.num_rows)[1])
                 rows = np.frombuffer(self._memory.buffer(item.slot, num_bytes), dtype=np.uint8)
                 copy_rows(layout, array, len(item.indices), rows, item.num_rows, item.row)
@@ -339,9 +341,9 @@ class Relay:
         # A task begins when it is handed out, or when the one before it is here.
         begun, ended = max(task.given_ns, worker.arrived_ns), time.perf_counter_ns()
         worker.arrived_ns = ended
-        if observe.listener is not None:
+        if observe.listener is not None and isinstance(item, WorkItem):
             # What a batch is made of as a whole may be a single key, or an array.
-            number = len(item.indices) if item.kind == Kind.ROWS else item.num_rows
+            number = item.num_rows if item.layout is None else len(item.indices)
             names = item.iteration, item.batch_id, item.chunk_id
             observe.listener.carried(names, worker.worker_id, number, begun, ended, result.busy_ns)
         self.told.put(result)

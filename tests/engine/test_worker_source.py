@@ -21,15 +21,15 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
 import fastload
-import fastload.engine.delivery
+import fastload.engine.worker_source
 from fastload.buffers import slots
 from fastload.buffers.layout import LayoutBook
 from fastload.buffers.slots import chunk_offset, slot_offset
 from fastload.engine.kept import Kept
 from fastload.engine.window import Window
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
-from fastload.stages import EpochWork
-from fastload.work import MAX_CHUNKS, Counts, Kind, Shard, WorkItem
+from fastload.sampling.epochs import EpochWork
+from fastload.work import MAX_CHUNKS, Counts, Shard, WorkItem
 from fastload.workers.fetch import Outcome, Result
 
 Batches = list[list[int]]
@@ -55,7 +55,7 @@ def failing(at: set[int]) -> Callable[[int], Any]:
     return load
 
 
-class Delivery(fastload.engine.delivery.Delivery):
+class RaisingSource(fastload.engine.worker_source.WorkerSource):
     """Gives the data of batches, or raises the errors in their place."""
 
     def next(self, wait: bool = True) -> Any:
@@ -65,39 +65,39 @@ class Delivery(fastload.engine.delivery.Delivery):
             assert self.num_ready() == sum(batch.missing == 0 for batch in self._under_way())
 
 
-def deliver(pool: FakePool, **options: Any) -> Delivery:
-    """Make a delivery over a pool; by default as a map-style dataset with two workers has it."""
+def deliver(pool: FakePool, **options: Any) -> RaisingSource:
+    """Make a source over a pool; by default as a map-style dataset with two workers has it."""
     kept = Kept()
     kept.book, kept.counts = options.pop("book", kept.book), options.pop("counts", kept.counts)
     batches = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
     plain = {
-        "chunk_size": None, "whole_reason": None, "iterable": False,
+        "chunk_size": None, "is_cut": True, "whole_reason": None, "iterable": False,
         "auto_collation": True, "assigned": False, "in_order": True, "timeout": 0.0,
         "where": "in DataLoader worker process 0",
     }  # fmt: skip
     window = Window(batches=batches, num_workers=pool.num_workers, **{**plain, **options})
-    return Delivery(pool, window, kept)
+    return RaisingSource(pool, window, kept)
 
 
-def iterate(delivery: Delivery, batches: Iterable[Any], epoch: int = 0) -> None:
-    delivery.begin(EpochWork(index_batches=iter(batches), epoch=epoch, shard=Shard(length=0)))
+def iterate(source: RaisingSource, batches: Iterable[Any], epoch: int = 0) -> None:
+    source.begin(EpochWork(number=epoch, index_batches=iter(batches), epoch=epoch, shard=Shard(length=0)))
 
 
-def outcome(delivery: Delivery) -> Any:
+def outcome(source: RaisingSource) -> Any:
     """Return the next batch, or the error that stands in its place."""
     try:
-        return delivery.next()
+        return source.next()
     except (StopIteration, AssertionError):
         raise
     except Exception as error:
         return error.with_traceback(None)  # which would keep the batch alive
 
 
-def outcomes(delivery: Delivery, at_most: int | None = None) -> list[Any]:
+def outcomes(source: RaisingSource, at_most: int | None = None) -> list[Any]:
     found = []
     try:
         while at_most is None or len(found) < at_most:
-            found.append(outcome(delivery))
+            found.append(outcome(source))
     except StopIteration:
         pass
     return found
@@ -122,11 +122,11 @@ def collated(indices: list[int], load: Callable[[int], Any]) -> Any:
         return error.with_traceback(None)  # which would keep the caller's batches alive
 
 
-def assert_all_slots_are_free(delivery: Delivery, pool: FakePool) -> None:
+def assert_all_slots_are_free(source: RaisingSource, pool: FakePool) -> None:
     """Assert it, after what was still under way has been done."""
     pool.do_all()
     with pytest.raises(StopIteration):
-        delivery.next()
+        source.next()
     pool.slots.collect()
     book = pool.slots.book
     if book.held:  # errors refer to the frames that they went through, and these to the errors
@@ -181,9 +181,9 @@ def test_each_batch_comes_once_and_in_the_plans_order_whatever_is_completed_firs
     batches, load = numbered(sizes), failing(bad)
     pool = FakePool(num_workers, load, rng, raw_share=raw)
     counts = Counts()
-    delivery = deliver(pool, counts=counts, in_order=in_order, **shape)
-    iterate(delivery, in_one_list(batches))
-    found = outcomes(delivery)
+    source = deliver(pool, counts=counts, in_order=in_order, **shape)
+    iterate(source, in_one_list(batches))
+    found = outcomes(source)
     good = [indices for indices in batches if not bad & set(indices)]
     if in_order:
         assert_outcomes(found, batches, load)
@@ -197,18 +197,18 @@ def test_each_batch_comes_once_and_in_the_plans_order_whatever_is_completed_firs
     assert counts.max_in_flight <= shape["prefetch"] * num_workers
     assert pool.most_in_flight <= shape["prefetch"] * num_workers
     del found
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 @given(sizes=sizes, shape=shapes, in_order=st.booleans(), held=st.sets(st.integers(0, 12)), rng=rngs)
 def test_batches_that_the_user_keeps_stay_as_they_were_and_do_not_count_as_in_flight(sizes, shape, in_order, held, rng):
     batches = numbered(sizes)
     pool = FakePool(2, sample, rng)
-    delivery = deliver(pool, in_order=in_order, **shape)
-    iterate(delivery, batches)
+    source = deliver(pool, in_order=in_order, **shape)
+    iterate(source, batches)
     kept = []
     for number in range(len(batches)):
-        batch = delivery.next()
+        batch = source.next()
         if number in held:
             kept.append(batch)
         del batch
@@ -216,7 +216,7 @@ def test_batches_that_the_user_keeps_stay_as_they_were_and_do_not_count_as_in_fl
     starts = {indices[0]: indices for indices in batches}
     assert_outcomes(kept, [starts[int(batch["y"][0])] for batch in kept])
     kept.clear()
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 @given(
@@ -229,47 +229,47 @@ def test_batches_that_the_user_keeps_stay_as_they_were_and_do_not_count_as_in_fl
 def test_a_new_iteration_in_the_middle_drops_the_rest_and_loses_no_slot(cuts, shape, in_order, bad, rng):
     load = failing(bad)
     pool = FakePool(3, load, rng, raw_share=0.1)
-    delivery = deliver(pool, in_order=in_order, **shape)
+    source = deliver(pool, in_order=in_order, **shape)
     for epoch, (sizes, taken) in enumerate(cuts):
-        iterate(delivery, numbered(sizes), epoch)
-        outcomes(delivery, taken)
+        iterate(source, numbered(sizes), epoch)
+        outcomes(source, taken)
     batches = numbered([3, 1, 4, 1, 5])
-    iterate(delivery, batches, 99)
-    found = outcomes(delivery)
+    iterate(source, batches, 99)
+    found = outcomes(source)
     if in_order:
         assert_outcomes(found, batches, load)
     else:
         assert len(found) == 5
-    assert {item.epoch for item in pool.submitted if item.iteration == delivery.iteration} == {99}
+    assert {item.epoch for item in pool.submitted if item.iteration == source.iteration} == {99}
     del found
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 @pytest.mark.parametrize("num_rows", [MAX_CHUNKS, MAX_CHUNKS + 1])
 def test_no_batch_has_more_chunks_than_a_slot_has_places(num_rows):
     pool = FakePool(2, lambda index: index, random.Random(0))
-    delivery = deliver(pool, chunk_size=1, window=1)
-    iterate(delivery, [range(num_rows)])
+    source = deliver(pool, chunk_size=1, window=1)
+    iterate(source, [range(num_rows)])
     last = max(item.chunk_id for item in pool.submitted)
     assert chunk_offset(1, last + 1) <= slot_offset(2)
-    assert delivery.next().equal(torch.arange(num_rows))
+    assert source.next().equal(torch.arange(num_rows))
 
 
 def test_assigned_batches_go_round_robin_and_are_not_moved():
     pool = FakePool(3, sample, random.Random(0))
-    delivery = deliver(pool, assigned=True, chunk_size=1, window=9)
-    iterate(delivery, numbered([2] * 9))
+    source = deliver(pool, assigned=True, chunk_size=1, window=9)
+    iterate(source, numbered([2] * 9))
     assert {(item.batch_id % 3, worker_id) for item, worker_id in pool.pending} == {(0, 0), (1, 1), (2, 2)}
-    assert len(outcomes(delivery)) == 9
+    assert len(outcomes(source)) == 9
 
 
 def test_the_work_of_a_new_batch_is_given_out_as_soon_as_one_is_taken():
     pool = FakePool(2, sample, random.Random(0))
-    delivery = deliver(pool, window=3, chunk_size=100)
-    iterate(delivery, numbered([1] * 9))
+    source = deliver(pool, window=3, chunk_size=100)
+    iterate(source, numbered([1] * 9))
     for taken in range(6):
         assert {item.batch_id for item in pool.submitted} == set(range(3 + taken))
-        delivery.next()
+        source.next()
 
 
 class SamplerError(Exception):
@@ -296,18 +296,18 @@ def test_whatever_goes_wrong_with_a_batch_is_an_error_at_its_place(sizes, shape,
     batches = numbered(sizes)
     place = min(place, len(batches))
     pool = FakePool(2, sample, rng)
-    delivery = deliver(pool, in_order=in_order, **shape)
+    source = deliver(pool, in_order=in_order, **shape)
     acquire, refused = pool.slots.acquire, []
 
     def acquire_or_fail() -> int:
         if rng.random() < refuses:
-            refused.append(delivery._epoch.num_made - 1)
+            refused.append(source._epoch.num_issued)
             raise OSError("cannot map a batch")
         return acquire()
 
     pool.slots.acquire = acquire_or_fail  # type: ignore[method-assign]
-    iterate(delivery, ending_in_an_error(batches, place))
-    found = outcomes(delivery)
+    iterate(source, ending_in_an_error(batches, place))
+    found = outcomes(source)
     expected: list[Any] = [*batches[:place], TypeError, *batches[place:], SamplerError]
     for number in refused:
         expected[number] = OSError
@@ -320,7 +320,7 @@ def test_whatever_goes_wrong_with_a_batch_is_an_error_at_its_place(sizes, shape,
         assert_outcomes([one for one in found if isinstance(one, dict)], good)
     pool.slots.acquire = acquire  # type: ignore[method-assign]
     found.clear()
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 def test_an_error_is_not_kept_alive_by_itself():
@@ -328,13 +328,13 @@ def test_an_error_is_not_kept_alive_by_itself():
         yield [0]
         raise SampleError("the sampler is broken")
 
-    delivery = deliver(FakePool(2, sample, random.Random(0)))
-    iterate(delivery, batches())
-    delivery.next()
+    source = deliver(FakePool(2, sample, random.Random(0)))
+    iterate(source, batches())
+    source.next()
     gc.disable()
     try:
         with pytest.raises(SampleError) as caught:
-            delivery.next()
+            source.next()
         error = weakref.ref(caught.value)
         del caught
         assert error() is None
@@ -363,16 +363,16 @@ def test_samples_that_cannot_be_sent_are_collated_by_a_worker(
     pool = FakePool(2, sample, rng, raw_share=raw)
     pool.unsendable = unsendable.__contains__
     pool.unpicklable = lambda indices: bool(unpicklable & set(indices))
-    delivery = deliver(pool, in_order=in_order, **shape)
+    source = deliver(pool, in_order=in_order, **shape)
     for epoch in range(2):
-        iterate(delivery, batches, epoch)
-        found = outcomes(delivery, 3 if epoch == 0 else None)
+        iterate(source, batches, epoch)
+        found = outcomes(source, 3 if epoch == 0 else None)
     if in_order:
         assert_outcomes(found, batches, load)
     else:
         assert len(found) == len(batches)
     found.clear()
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 @given(sizes=sizes, shape=shapes, rng=rngs, bad=st.integers(0, 12))
@@ -380,42 +380,42 @@ def test_samples_that_cannot_be_unpickled_here_are_an_error_at_their_place(sizes
     batches = numbered(sizes)
     pool = FakePool(2, sample, rng, raw_share=1.0, own_share=0.0)
     pool.broken_in_parent = lambda item: item.batch_id == bad
-    delivery = deliver(pool, **{**shape, "whole_reason": None})
-    iterate(delivery, batches)
-    found = outcomes(delivery)
-    as_samples = any(item.batch_id == bad and item.kind != Kind.BATCH for item in pool.submitted)
+    source = deliver(pool, **{**shape, "whole_reason": None})
+    iterate(source, batches)
+    found = outcomes(source)
+    as_samples = any(item.batch_id == bad and item.layout is not None for item in pool.submitted)
     assert [place for place, one in enumerate(found) if type(one) is SampleError] == [bad] * as_samples
     found.clear()
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 def test_a_batch_of_which_one_part_cannot_be_sent_there_and_another_not_sent_back_is_one_error():
     pool = FakePool(2, sample, random.Random(0), raw_share=1.0)
     pool.unpicklable = lambda indices: 0 in indices
     pool.unsendable = lambda index: index == 1
-    delivery = deliver(pool, chunk_size=1)
-    iterate(delivery, [[0, 1, 2], [3]])
-    first, second = outcomes(delivery)
+    source = deliver(pool, chunk_size=1)
+    iterate(source, [[0, 1, 2], [3]])
+    first, second = outcomes(source)
     assert type(first) is TypeError
     assert_outcomes([second], [[3]])
 
 
 def test_an_empty_batch_is_what_default_collate_makes_of_it():
     pool = FakePool(2, sample, random.Random(0))
-    delivery = deliver(pool)
-    iterate(delivery, [[1], [], [2]])
-    first, second, third = outcomes(delivery)
+    source = deliver(pool)
+    iterate(source, [[1], [], [2]])
+    first, second, third = outcomes(source)
     assert type(second) is IndexError
     assert_outcomes([first, third], [[1], [2]])
     del first, third
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 def test_a_collation_error_here_reads_as_one_in_a_worker():
     pool = FakePool(2, lambda index: torch.zeros(index), random.Random(0))
-    delivery = deliver(pool)
-    iterate(delivery, [[1, 2], [3, 3]])
-    first, second = outcomes(delivery)
+    source = deliver(pool)
+    iterate(source, [[1, 2], [3, 3]])
+    first, second = outcomes(source)
     assert type(first) is RuntimeError
     assert str(first).startswith("Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback")
     assert "equal size" in str(first)
@@ -442,18 +442,18 @@ def test_replicas_take_turns_until_each_has_ended_and_begin_anew_after_a_break(l
     pool = FakePool(len(lengths), sample, rng, replicas=lengths)
     options = {"prefetch": prefetch, "assigned": True, "iterable": True, "whole_reason": "iterable"}
     counts = Counts()
-    delivery = deliver(pool, counts=counts, in_order=in_order, **options)
+    source = deliver(pool, counts=counts, in_order=in_order, **options)
     for epoch in range(3):
-        iterate(delivery, itertools.repeat([None] * 3), epoch)
+        iterate(source, itertools.repeat([None] * 3), epoch)
         at_most = taken if epoch < 2 else None
-        found = outcomes(delivery, at_most)
+        found = outcomes(source, at_most)
         if in_order:
             assert found == replicas_in_turn(lengths)[:at_most]
         elif at_most is None:
             # Each gives all that it has, in its own order.
             assert sorted(found, key=lambda batch: batch[0]) == sorted(replicas_in_turn(lengths))
     assert counts.max_in_flight <= prefetch * len(lengths)
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 # Time.
@@ -462,7 +462,7 @@ def test_replicas_take_turns_until_each_has_ended_and_begin_anew_after_a_break(l
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock()
-    monkeypatch.setattr(fastload.engine.delivery, "time", frozen_time(clock))
+    monkeypatch.setattr(fastload.engine.worker_source, "time", frozen_time(clock))
     return clock
 
 
@@ -479,19 +479,19 @@ class Idle(FakePool):
 
 def test_a_timeout_is_raised_in_time_and_the_iteration_can_go_on(clock):
     pool = FakePool(2, sample, random.Random(0), clock=clock)
-    delivery = deliver(pool, timeout=5.0)
+    source = deliver(pool, timeout=5.0)
     batches = numbered([3, 3, 3])
     pool.stuck = True
-    iterate(delivery, batches)
+    iterate(source, batches)
     for tries in (1, 2):
         with pytest.raises(LoadTimeout, match=r"timed out after 5\.0 seconds") as error:
-            delivery.next()
+            source.next()
         assert isinstance(error.value, RuntimeError)
         assert clock.now == 1000 + 5 * tries
     pool.stuck = False
-    assert_outcomes(outcomes(delivery), batches)
+    assert_outcomes(outcomes(source), batches)
     assert clock.now == 1010
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 def test_no_timeout_is_raised_as_long_as_batches_are_completed(clock):
@@ -501,10 +501,10 @@ def test_no_timeout_is_raised_as_long_as_batches_are_completed(clock):
         pool.results.append(Result(item.serial, 0, *pool._done(item, 0), 1000))
 
     pool = Idle(1, do_the_youngest)
-    delivery = deliver(pool, timeout=1.0, window=4, chunk_size=100)
+    source = deliver(pool, timeout=1.0, window=4, chunk_size=100)
     batches = numbered([1] * 4)
-    iterate(delivery, batches)
-    assert_outcomes(outcomes(delivery), batches)
+    iterate(source, batches)
+    assert_outcomes(outcomes(source), batches)
     assert clock.now == pytest.approx(1000 + 4 * 0.9)
 
 
@@ -516,12 +516,12 @@ def test_an_overdue_batch_is_told_once_with_what_the_workers_are_at(clock):
             clock.advance(timeout)
 
     pool = Idle(3, do_one_if_there_is_no_end)
-    delivery = deliver(pool, chunk_size=10)
+    source = deliver(pool, chunk_size=10)
     batches = numbered([2, 9, 1])
-    iterate(delivery, batches)
+    iterate(source, batches)
     pool.held = {0: pool.submitted[0].serial, 2: pool.submitted[1].serial, 1: -7}
     with pytest.warns(UserWarning, match="no batch was completed for 60 seconds") as warned:
-        assert_outcomes(outcomes(delivery), batches)
+        assert_outcomes(outcomes(source), batches)
     assert clock.now == 1060
     assert len(warned) == 1
     assert (
@@ -533,11 +533,11 @@ def test_an_overdue_batch_is_told_once_with_what_the_workers_are_at(clock):
 
 def test_an_overdue_batch_that_nobody_has_begun_is_told_as_that(clock):
     pool = FakePool(1, sample, random.Random(0), clock=clock)
-    delivery = deliver(pool, timeout=3.0)
+    source = deliver(pool, timeout=3.0)
     pool.stuck = True
-    iterate(delivery, numbered([1]))
+    iterate(source, numbered([1]))
     with pytest.raises(LoadTimeout, match=r"^DataLoader timed out after 3\.0 seconds: no worker has begun a task$"):
-        delivery.next()
+        source.next()
 
 
 def test_chunks_alone_do_not_count_as_progress(clock):
@@ -548,10 +548,10 @@ def test_chunks_alone_do_not_count_as_progress(clock):
             pool.do_one()
 
     pool = Idle(1, do_one)
-    delivery = deliver(pool, timeout=1.0, window=1, chunk_size=1)
-    iterate(delivery, numbered([5]))
+    source = deliver(pool, timeout=1.0, window=1, chunk_size=1)
+    iterate(source, numbered([5]))
     with pytest.raises(LoadTimeout):
-        delivery.next()
+        source.next()
     assert clock.now == pytest.approx(1001)
 
 
@@ -560,17 +560,17 @@ def test_asking_without_waiting_never_waits():
         raise AssertionError("waited")
 
     pool = Idle(2, refuse)
-    delivery = deliver(pool)
-    iterate(delivery, numbered([2, 2]))
+    source = deliver(pool)
+    iterate(source, numbered([2, 2]))
     with pytest.raises(NotReady):
-        delivery.next(wait=False)
+        source.next(wait=False)
     pool.do_all()
-    found = [delivery.next(wait=False), delivery.next(wait=False)]
+    found = [source.next(wait=False), source.next(wait=False)]
     assert_outcomes(found, numbered([2, 2]))
     with pytest.raises(NotReady):
-        delivery.next(wait=False)
+        source.next(wait=False)
     with pytest.raises(StopIteration):
-        delivery.next()
+        source.next()
 
 
 def test_the_time_spent_waiting_is_counted(clock):
@@ -579,10 +579,10 @@ def test_the_time_spent_waiting_is_counted(clock):
         pool.do_one()
 
     counts, pool = Counts(), Idle(1, do_one)
-    delivery = deliver(pool, counts=counts, chunk_size=100)
-    iterate(delivery, numbered([1, 1, 1]))
+    source = deliver(pool, counts=counts, chunk_size=100)
+    iterate(source, numbered([1, 1, 1]))
     clock.advance(100)
-    outcomes(delivery)
+    outcomes(source)
     assert counts.waited_ns == 750_000_000
 
 
@@ -612,10 +612,10 @@ class Slow(FakePool):
 @pytest.mark.parametrize("chunk_size", [1, 100])
 def test_where_the_loop_waits_for_workers_a_slot_takes_memory_only_when_its_batch_is_begun(chunk_size):
     pool = Slow(2)
-    delivery = deliver(pool, chunk_size=chunk_size, prefetch=5)
-    iterate(delivery, numbered([4] * 30))
+    source = deliver(pool, chunk_size=chunk_size, prefetch=5)
+    iterate(source, numbered([4] * 30))
     for _ in range(30):
-        batch = delivery.next()  # the loop has the one before until it has this one
+        batch = source.next()  # the loop has the one before until it has this one
     assert batch["y"].tolist() == [116, 117, 118, 119]
     assert pool.slots.book.num_slots > 10  # the window's
     assert len(pool.written) <= 4
@@ -623,11 +623,11 @@ def test_where_the_loop_waits_for_workers_a_slot_takes_memory_only_when_its_batc
 
 def test_where_the_workers_wait_for_the_loop_its_window_is_filled():
     pool = Slow(2, ahead=True)
-    delivery = deliver(pool, prefetch=5)
-    iterate(delivery, numbered([4] * 30))
+    source = deliver(pool, prefetch=5)
+    iterate(source, numbered([4] * 30))
     found = []
     for _ in range(30):
-        batch = delivery.next()
+        batch = source.next()
         found.append(batch["y"].tolist())
     assert found == numbered([4] * 30)
     assert len(pool.written) >= 10
@@ -648,11 +648,11 @@ def test_a_task_that_cannot_be_given_out_again_is_an_error_at_its_batchs_place()
             super().submit(item, worker_id)
 
     pool = Full(1)
-    delivery = deliver(pool, chunk_size=100, prefetch=4)
-    iterate(delivery, numbered([3] * 8))
+    source = deliver(pool, chunk_size=100, prefetch=4)
+    iterate(source, numbered([3] * 8))
     found: list[Any] = []
     for _ in range(8):
-        one = outcome(delivery)
+        one = outcome(source)
         found.append(one if isinstance(one, OSError) else one["y"].tolist())
     [refused] = pool.refused
     assert isinstance(found[refused.batch_id], OSError)
@@ -661,7 +661,7 @@ def test_a_task_that_cannot_be_given_out_again_is_an_error_at_its_batchs_place()
     ]
     found.clear()
     one = None
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 # Losing workers.
@@ -673,24 +673,24 @@ def test_a_dead_worker_breaks_the_iteration():
             raise WorkerDied("worker 0 was killed", worker_id=0, exitcode=-9)
 
     pool = Dying(2, sample, random.Random(0))
-    delivery = deliver(pool)
-    iterate(delivery, numbered([1]))
-    assert not delivery.broken
+    source = deliver(pool)
+    iterate(source, numbered([1]))
+    assert not source.broken
     with pytest.raises(WorkerDied):
-        delivery.next()
-    assert delivery.broken
+        source.next()
+    assert source.broken
 
 
 def test_a_worker_that_fails_to_start_breaks_the_iteration():
     pool = FakePool(2, sample, random.Random(0))
-    delivery = deliver(pool)
-    iterate(delivery, numbered([1]))
+    source = deliver(pool)
+    iterate(source, numbered([1]))
     error = SampleError("worker_init_fn")
     wrapper = ExceptionWrapper((SampleError, error, None), where="in a fake")
-    pool.results.append(Result(-1, 0, Outcome.FAILED_START, 0, wrapper, 0))
+    pool.results.append(Result(-1, 0, Outcome.FAILED_START, wrapper, 0))
     with pytest.raises(SampleError, match="worker_init_fn"):
-        delivery.next()
-    assert delivery.broken
+        source.next()
+    assert source.broken
 
 
 # Layouts.
@@ -700,10 +700,10 @@ def test_a_worker_that_fails_to_start_breaks_the_iteration():
 def test_samples_of_one_layout_all_lie_in_slots(sizes, shape, rng):
     counts, book = Counts(), LayoutBook()
     pool = FakePool(2, sample, rng)
-    delivery = deliver(pool, counts=counts, book=book, **{**shape, "whole_reason": None})
+    source = deliver(pool, counts=counts, book=book, **{**shape, "whole_reason": None})
     for epoch in range(2):
-        iterate(delivery, numbered(sizes), epoch)
-        outcomes(delivery)
+        iterate(source, numbered(sizes), epoch)
+        outcomes(source)
     assert counts.without_layout == 0
     assert book.generation == (1 if sizes else 0)
 
@@ -715,16 +715,16 @@ def test_samples_without_a_layout_are_collated_in_the_workers_from_the_second_wi
 
     counts, book = Counts(), LayoutBook()
     pool = FakePool(2, load, rng)
-    delivery = deliver(pool, counts=counts, book=book, window=3)
+    source = deliver(pool, counts=counts, book=book, window=3)
     batches = numbered(sizes)
-    iterate(delivery, batches)
-    found = outcomes(delivery)
+    iterate(source, batches)
+    found = outcomes(source)
     assert_outcomes(found, batches, load)
     assert all(type(batch) is OrderedDict for batch in found)
     if sizes:
         assert book.given_up == "a sample has collections.OrderedDict"
         assert counts.reasons == {book.given_up: len(sizes)}
-        assert all(item.kind == Kind.BATCH for item in pool.submitted if item.batch_id >= 4)
+        assert all(item.layout is None for item in pool.submitted if item.batch_id >= 4)
 
 
 def resized(at: int) -> Callable[[int], Any]:
@@ -740,9 +740,9 @@ def test_a_shape_that_changes_for_good_is_learnt_again_whatever_the_window(windo
     load = resized(200)
     for part in (batches,) if epochs == 1 else (batches[:50], batches[50:]):
         pool = FakePool(2, load, random.Random(0))
-        delivery = deliver(pool, counts=counts, book=book, window=window)
-        iterate(delivery, part)
-        assert_outcomes(outcomes(delivery), part, load)
+        source = deliver(pool, counts=counts, book=book, window=window)
+        iterate(source, part)
+        assert_outcomes(outcomes(source), part, load)
     assert book.given_up is None
     assert counts.without_layout <= window + 1
     assert book.layout is not None
@@ -757,10 +757,10 @@ def test_one_odd_sample_does_not_spoil_the_layout_of_the_others(window, place):
 
     counts, book = Counts(), LayoutBook()
     pool = FakePool(2, load, random.Random(0))
-    delivery = deliver(pool, counts=counts, book=book, window=window)
+    source = deliver(pool, counts=counts, book=book, window=window)
     batches = numbered([4] * 50)
-    iterate(delivery, batches)
-    assert_outcomes(outcomes(delivery), batches, load)
+    iterate(source, batches)
+    assert_outcomes(outcomes(source), batches, load)
     assert book.given_up is None
     assert counts.without_layout == 1
 
@@ -772,12 +772,12 @@ def test_layouts_are_given_up_when_shapes_change_all_the_time(rng, window):
 
     counts, book = Counts(), LayoutBook()
     pool = FakePool(2, load, rng)
-    delivery = deliver(pool, counts=counts, book=book, window=window)
+    source = deliver(pool, counts=counts, book=book, window=window)
     batches = numbered([4] * 60)
-    iterate(delivery, batches)
-    assert_outcomes(outcomes(delivery), batches, load)
+    iterate(source, batches)
+    assert_outcomes(outcomes(source), batches, load)
     assert book.given_up == "samples change their shape, type or keys too often"
-    assert pool.submitted[-1].kind == Kind.BATCH
+    assert pool.submitted[-1].layout is None
     assert counts.reasons[book.given_up] > 20
 
 
@@ -788,13 +788,13 @@ def test_batches_are_right_whenever_the_layout_changes(sizes, rng, kinds, shape)
         return {"x": torch.tensor([index] * (1 + kind // 2)), "y": [index, float(index), index][kind], "s": str(index)}
 
     pool = FakePool(3, load, rng, raw_share=0.2)
-    delivery = deliver(pool, **{**shape, "whole_reason": None})
+    source = deliver(pool, **{**shape, "whole_reason": None})
     batches = numbered(sizes)
-    iterate(delivery, batches)
-    found = outcomes(delivery)
+    iterate(source, batches)
+    found = outcomes(source)
     assert_outcomes(found, batches, load)
     del found
-    assert_all_slots_are_free(delivery, pool)
+    assert_all_slots_are_free(source, pool)
 
 
 @pytest.mark.parametrize("window", [2, 4, 8])
@@ -802,19 +802,19 @@ def test_two_iterations_at_once_may_learn_together(window):
     book, counts = LayoutBook(), Counts()
     batches = numbered([3] * 20)
     pools = [FakePool(2, sample, random.Random(seed)) for seed in (0, 1)]
-    deliveries = [deliver(pool, book=book, counts=counts, window=window) for pool in pools]
-    for delivery in deliveries:
-        iterate(delivery, batches)
+    sources = [deliver(pool, book=book, counts=counts, window=window) for pool in pools]
+    for source in sources:
+        iterate(source, batches)
     found: list[list[Any]] = [[], []]
     for _ in batches:
-        for place, delivery in enumerate(deliveries):
-            found[place].append(delivery.next())
+        for place, source in enumerate(sources):
+            found[place].append(source.next())
     for place in (0, 1):
         assert_outcomes(found[place], batches)
     assert (book.given_up, book.generation) == (None, 1)
     found.clear()
-    for delivery, pool in zip(deliveries, pools, strict=True):
-        assert_all_slots_are_free(delivery, pool)
+    for source, pool in zip(sources, pools, strict=True):
+        assert_all_slots_are_free(source, pool)
 
 
 def test_the_book_forgets_old_layouts():
@@ -849,14 +849,14 @@ def test_chunks_follow_the_measured_cost():
     pool = FakePool(2, sample, random.Random(0))
     book = LayoutBook()
     book.sample_ns = 1e9
-    delivery = deliver(pool, book=book, window=1)
-    iterate(delivery, numbered([20, 20]))
+    source = deliver(pool, book=book, window=1)
+    iterate(source, numbered([20, 20]))
     assert {len(item.indices) for item in pool.submitted} == {1}
     book.sample_ns = 1.0
     pool.submitted.clear()
-    delivery.next()
+    source.next()
     assert {len(item.indices) for item in pool.submitted} == {20}
-    outcomes(delivery)
+    outcomes(source)
 
 
 @pytest.mark.parametrize("seeding", ["sample", "torch"])

@@ -10,94 +10,148 @@ so in-order delivery cannot block itself. Work that nobody has begun may be take
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import observe
 from ..base.worker_errors import error_of, wrap_exception
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
-from ..stages import EpochWork, Source
-from ..work import GRACE, Batch, Kind, Replica, WorkItem, choose_chunk_size, chunk_bounds
+from ..sampling.epochs import EpochWork
+from ..stages import Source
+from ..work import GRACE, Batch, Item, Replica, StartEpoch, WorkItem, choose_chunk_size, tasks_of
 from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool, overdue
 from .assembly import Assembly
 from .kept import Kept
-from .window import Pending, Turns, Window, in_warm_slots
+from .window import Turns, Window
 
 
-class _EpochUnderWay:
-    """One epoch's batches under way."""
+@dataclass(slots=True, kw_only=True)
+class Pending:
+    """A batch whose tasks were given out, or an error of the sampler in its place."""
+
+    num_rows: int = 0
+    missing: int = 0
+    """Tasks without a result."""
+    slot: int | None = None
+    """None: the sampler has raised an error, or the slot was given back."""
+    parts: list[tuple[WorkItem, Result] | None] = field(default_factory=list)
+    worker_id: int | None = None
+    """The only worker that may make it; None: any."""
+    error: BaseException | None = None
+    redo: bool = False
+    """Whether a worker must load it again and collate it, since its samples could not be sent."""
+    ended: bool = False
+    """Whether the worker's replica had ended, in place of a batch."""
+
+
+class BatchesUnderWay:
+    """The batches of one epoch: which was drawn, issued, completed and given. All of that is written here alone."""
 
     def __init__(self, work: EpochWork) -> None:
         self.number = next(observe.numbers)
-        """Of the iteration, unique within the process; workers skip items of lower numbers than the current one."""
+        """Of the iteration, unique within the process; workers skip tasks of lower numbers than the current one."""
         self.work = work
-        self.index_batches: Iterator[Any] | None = work.index_batches
-        """None: they have ended."""
+        """That of an epoch begun ahead of time is replaced by the one that begins it: equal, with a log of failures."""
+        self.has_more = True
+        """Whether there may be more index batches."""
+        self._index_batches: Iterator[Any] = work.index_batches
         self._drawn: tuple[Any, Exception | None] | None = None
         """An index batch, or what the sampler raised in its place, that is not issued yet."""
         self.first_row = work.first_row
+        """First row of the batch to be issued next."""
+        self.num_issued = 0
         self.batches: dict[int, Pending] = {}
-        self.completed: deque[int] = deque()
+        self._completed: deque[int] = deque()
         """Complete batches, in the order of completion."""
         self.num_complete = 0
         """Complete batches that were not given yet."""
-        self.num_made = 0
+        self._next_given = 0
         self.num_lost = 0
         """Batches that were assigned to workers whose replicas had ended already. torch counts them as under way: so
         the streams of the others go on by as many batches as torch's."""
-        self.next_given = 0
-        self.num_given = 0
+        self._num_empty = 0
+        """Batches since the one given last of which no sample could be loaded."""
 
     def draw(self) -> None:
         """Draw an index batch, to be issued once there is room."""
-        if self.index_batches is not None and self._drawn is None:
+        if self.has_more and self._drawn is None:
             try:
-                self._drawn = next(self.index_batches), None
+                self._drawn = next(self._index_batches), None
             except Exception as error:
                 self._drawn = None, error
 
     def next_indices(self) -> Any:
         """Return the next index batch, or raise what the sampler raised."""
-        assert self.index_batches is not None
         if self._drawn is None:
-            return next(self.index_batches)
+            return next(self._index_batches)
         (indices, error), self._drawn = self._drawn, None
         if error is not None:
             raise error
         return indices
 
+    def issue(self, batch: Pending) -> None:
+        """Note that the next batch is issued."""
+        self.batches[self.num_issued] = batch
+        self.num_issued += 1
+        self.first_row += batch.num_rows
+
+    def fail(self, num_rows: int, error: Exception) -> None:
+        """Note an error at the place of a batch that could not be issued."""
+        self.issue(Pending(error=error, num_rows=num_rows))
+        self.complete(self.num_issued - 1)
+
     def complete(self, batch_id: int) -> None:
         """Note that a batch is complete."""
-        self.completed.append(batch_id)
+        self._completed.append(batch_id)
         self.num_complete += 1
 
     def next_complete(self, *, in_order: bool) -> int | None:
         """Return the batch to be given next, if it is complete."""
         if not in_order:
-            while self.completed:
-                batch_id = self.completed.popleft()
+            while self._completed:
+                batch_id = self._completed.popleft()
                 if batch_id in self.batches:
                     return batch_id
             return None
-        while self.next_given < self.num_made:
-            batch = self.batches.get(self.next_given)
+        while self._next_given < self.num_issued:
+            batch = self.batches.get(self._next_given)
             if batch is not None and batch.missing:
                 return None
-            self.next_given += 1
+            self._next_given += 1
             if batch is not None:  # else its worker's replica had ended
-                return self.next_given - 1
+                return self._next_given - 1
         return None
 
+    def take(self, batch_id: int) -> Pending:
+        """Return a complete batch, which is given now."""
+        self.num_complete -= 1
+        return self.batches.pop(batch_id)
 
-class Delivery(Source):
+    def lose(self, worker_id: int) -> None:
+        """Forget what a worker whose replica has ended was still to make; its slots come back with the results."""
+        lost = [batch_id for batch_id, batch in self.batches.items() if batch.worker_id == worker_id]
+        for batch_id in lost:
+            self.num_complete -= not self.batches.pop(batch_id).missing
+        self.num_lost += len(lost)
+
+    def note_empty(self) -> None:
+        """Note that nothing is left of the batch that was taken last."""
+        self._num_empty += 1
+
+    def take_num_empty(self) -> int:
+        """Return how many batches were empty since this was asked last."""
+        number, self._num_empty = self._num_empty, 0
+        return number
+
+
+class WorkerSource(Source):
     """The source of batches that a pool of workers makes. See :class:`~fastload.stages.Source`."""
 
-    _epoch: _EpochUnderWay
+    _epoch: BatchesUnderWay
     """Set by :meth:`begin`."""
 
     def __init__(self, pool: Pool, window: Window, kept: Kept) -> None:
@@ -108,11 +162,11 @@ class Delivery(Source):
         self._book, self._counts = kept.book, kept.counts
         self._assembly = Assembly(pool, kept.book, window.where)
         self._serial = 0
-        self._items: dict[int, WorkItem] = {}
+        self._items: dict[int, Item] = {}
         self._stale: dict[int, int] = {}
         """Slots of dropped batches, with the results that are still to come for them."""
         self._begun = False
-        self._following: _EpochUnderWay | None = None
+        self._following: BatchesUnderWay | None = None
         """The epoch after it, once its work is submitted ahead of time."""
         self._upcoming: EpochWork | None = None
         self._turns: Turns | None = None
@@ -127,7 +181,7 @@ class Delivery(Source):
         begun, following = self._begun, self._following
         self._upcoming, self._following = upcoming, None
         if following is not None and not self._epoch.batches and following.work.identity == work.identity:
-            following.work.failures, following.work.empty_batches = work.failures, work.empty_batches
+            following.work = work
             self._epoch = following
             self.pool.begin(following.number)
             self._refill()
@@ -138,18 +192,17 @@ class Delivery(Source):
             self._drop(self._epoch)
         if following is not None:
             self._drop(following)
-        self._epoch = epoch = _EpochUnderWay(work)
+        self._epoch = epoch = BatchesUnderWay(work)
         self._num_ahead = 0
         self._begun = True
         self.pool.begin(epoch.number)
-        self._replica_batches = list(work.replica_batches) or [0] * self._window.num_workers
+        replicas = work.replicas or {"batches": [0] * self._window.num_workers, "next": 0}
+        self._replica_batches = list(replicas["batches"])
         if self._window.assigned:
-            self._turns = Turns(self._window, work.first_worker)
+            self._turns = Turns(self._window, replicas["next"])
         if begun and self._window.iterable:
             for worker_id in range(self._window.num_workers):
-                where = self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0
-                item = WorkItem(*where, Kind.START, 0, 0, work.shared_seed)
-                self._submit(item, worker_id)
+                self._submit(StartEpoch(self._serial, epoch.number, work.epoch, work.shared_seed), worker_id)
         self._refill()
 
     @property
@@ -159,7 +212,7 @@ class Delivery(Source):
 
     def first_error(self) -> BaseException | None:
         batch = self._epoch.batches.get(0)
-        return batch.error if batch is not None and not batch.slot else None
+        return batch.error if batch is not None and batch.slot is None else None
 
     def num_ready(self) -> int:
         return self._num_complete()
@@ -187,25 +240,24 @@ class Delivery(Source):
 
     def _give(self, batch_id: int) -> Batch | None:
         """Return a complete batch, whose slot is the user's, or free, afterwards; None if nothing is left of it."""
-        epoch = self._epoch
-        pending = epoch.batches.pop(batch_id)
-        epoch.num_complete -= 1
-        if pending.ended:
-            self._replica_ended(epoch, pending.worker_id)
-            return None
-        if pending.worker_id is not None and self._turns is not None:
-            self._turns.load[pending.worker_id] -= 1
-        epoch.num_given += 1  # an error has the batch's place
+        epoch, turns = self._epoch, self._turns
+        pending = epoch.take(batch_id)
+        if pending.worker_id is not None and turns is not None:
+            if pending.ended:
+                turns.active[pending.worker_id] = False
+                epoch.lose(pending.worker_id)
+                return None
+            turns.load[pending.worker_id] -= 1
         paced = epoch.work.paced
         try:
             batch = self._finish(pending, epoch)
+            batch.num_empty = epoch.take_num_empty()
             self._num_ahead += paced
             if observe.listener is not None:
                 observe.listener.given(self, epoch.number, batch_id, batch.error is not None)
             return batch
         except NothingLeft:
-            epoch.num_given -= 1
-            epoch.work.empty_batches.append(epoch.num_given)
+            epoch.note_empty()
             paced = False  # the next one takes its place
             return None
         finally:
@@ -267,25 +319,43 @@ class Delivery(Source):
         """
         if not self.pool.slots.has_better():
             return
-        for item in in_warm_slots(self.pool, self._under_way()):
+        for item in self._recalled():
             self._items[item.serial] = item
             try:
                 self.pool.submit(item)
             except Exception as error:  # no memory for a long list of indices
                 wrapper = wrap_exception(error, self._window.where)
-                self._take(Result(item.serial, -1, Outcome.ERROR, 0, wrapper, 0))
+                self._take(Result(item.serial, -1, Outcome.ERROR, wrapper, 0))
+
+    def _recalled(self) -> list[WorkItem]:
+        """Take back the tasks that nobody has begun, and return them; whole batches of them have better slots then."""
+        book, items = self.pool.slots.book, self.pool.recall()
+        recalled = Counter(item.slot for item in items)
+        moving = [
+            (batch, batch.slot)
+            for batch in self._under_way()
+            if batch.slot is not None and recalled[batch.slot] == len(batch.parts)
+        ]
+        for _, slot in moving:
+            book.undo(slot)
+        moved = {}
+        for batch, slot in moving:
+            batch.slot = moved[slot] = book.acquire()
+        return [item._replace(slot=moved.get(item.slot, item.slot)) for item in items]
 
     def _refill(self) -> None:
         """Submit work until the window is full."""
-        epoch = self._epoch if self._epoch.index_batches is not None else self._following
-        while epoch is not None and epoch.index_batches is not None:
+        epoch: BatchesUnderWay | None = self._epoch
+        if not self._epoch.has_more:
+            epoch = self._following
+        while epoch is not None and epoch.has_more:
             if self._num_under_way() >= self._window.batches:
                 break
             worker_id = None
             if self._turns is not None and (worker_id := self._turns.next()) is None:
                 return
-            batch_id, num_rows = epoch.num_made, 0
-            begun = 0 if observe.listener is None else time.perf_counter_ns()
+            num_rows = 0
+            since = 0 if observe.listener is None else time.perf_counter_ns()
             try:
                 indices = epoch.next_indices()
                 if not self._window.auto_collation:
@@ -295,81 +365,85 @@ class Delivery(Source):
                 elif hasattr(indices, "__iter__"):  # its samples are to be counted
                     indices = list(indices)
                     num_rows = len(indices)
-                epoch.num_made += 1
-                self._issue(epoch, batch_id, indices, num_rows, worker_id, begun)
+                batch, tasks = self._next_batch(epoch, indices, num_rows, worker_id)
+                self._issue(epoch, batch, tasks, since)
             except StopIteration:
-                epoch.index_batches = None
+                epoch.has_more = False
                 epoch = self._begin_upcoming() if epoch is self._epoch else None
             except Exception as error:
                 # At its own place, so that the batches before it are not lost.
-                epoch.num_made = batch_id + 1
-                epoch.batches[batch_id] = Pending(0, 0, 0, [], None, error)
-                epoch.complete(batch_id)
-                epoch.first_row += num_rows
+                epoch.fail(num_rows, error)
                 return
-            else:
-                epoch.first_row += num_rows
         self._counts.max_in_flight = max(self._counts.max_in_flight, self._num_under_way())
 
-    def _begin_upcoming(self) -> _EpochUnderWay | None:
+    def _begin_upcoming(self) -> BatchesUnderWay | None:
         if self._upcoming is not None:
-            self._following, self._upcoming = _EpochUnderWay(self._upcoming), None
+            self._following, self._upcoming = BatchesUnderWay(self._upcoming), None
         return self._following
 
-    def _issue(
-        self, epoch: _EpochUnderWay, batch_id: int, indices: Any, num_rows: int, worker_id: int | None, since: int
-    ) -> None:
-        sampler_ns = time.perf_counter_ns() - since if since else 0
-        kind = Kind.ROWS
-        if self._window.whole_reason is not None or self._book.given_up is not None:
-            kind = Kind.BATCH
+    def _next_batch(
+        self, epoch: BatchesUnderWay, indices: Any, num_rows: int, worker_id: int | None
+    ) -> tuple[Pending, list[WorkItem]]:
+        """Return the batch of these indices, which has a slot from now on, and its tasks."""
+        window, work = self._window, epoch.work
+        collated = window.whole_reason is not None or self._book.given_up is not None
         if type(indices) is list:
             indices = indices[:]  # the sampler may use the list again
-        elif type(indices) is not tuple and num_rows and kind != Kind.BATCH and self._window.chunk_size != sys.maxsize:
+        elif type(indices) is not tuple and num_rows and window.is_cut and not collated:
             indices = list(indices)
             num_rows = len(indices)  # whatever it said of itself
-        if num_rows == 0:
-            kind = Kind.BATCH
-        bounds = [(0, num_rows)] if kind == Kind.BATCH else self._chunks(epoch, batch_id, num_rows)
-        layout = self._assembly.generation() if kind == Kind.ROWS else 0
-        slot = self.pool.slots.acquire()
-        batch = epoch.batches[batch_id] = Pending(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
+        layout = chunk_size = None
+        if num_rows and not collated:
+            layout, chunk_size = self._assembly.layout(), self._chunk_size(epoch, num_rows)
+        whole = WorkItem(
+            serial=self._serial,
+            iteration=epoch.number,
+            epoch=work.epoch,
+            batch_id=epoch.num_issued,
+            chunk_id=0,
+            row=0,
+            num_rows=num_rows,
+            slot=self.pool.slots.acquire(),
+            layout=layout,
+            position=work.shard.position(epoch.first_row),
+            indices=indices,
+        )
+        # The first sample teaches the layout: have it soon, for all that is made after it.
+        teaches = self._book.layout is None and whole.batch_id < window.num_workers
+        tasks = tasks_of(whole, chunk_size, work.shard.stride, first_alone=teaches)
+        parts: list[tuple[WorkItem, Result] | None] = [None] * len(tasks)
+        return Pending(num_rows=num_rows, missing=len(tasks), slot=whole.slot, parts=parts, worker_id=worker_id), tasks
+
+    def _chunk_size(self, epoch: BatchesUnderWay, num_rows: int) -> int:
+        """Return how many samples the tasks of the next batch have."""
+        window, size = self._window, num_rows
+        if window.is_cut:
+            awaited = epoch.num_issued == 0 and epoch is self._epoch
+            sample_ns = self._book.sample_ns and self._book.sample_ns / self.pool.task_cost
+            size = window.chunk_size or choose_chunk_size(num_rows, window.num_workers, sample_ns, awaited=awaited)
+        self._counts.chunk_size = min(size, num_rows)
+        return size
+
+    def _issue(self, epoch: BatchesUnderWay, batch: Pending, tasks: list[WorkItem], since: int) -> None:
+        """Send the tasks of a batch; ``since``: when the sampler was asked for it; 0: nobody listens."""
+        batch_id, worker_id = epoch.num_issued, batch.worker_id
+        epoch.issue(batch)
         if worker_id is not None and self._turns is not None:
             self._turns.load[worker_id] += 1
-        work = epoch.work
-        position = work.shard.position(epoch.first_row)
-        number = int(kind)  # a member of an enum takes three times as long to pickle
-        for chunk_id, (start, stop) in enumerate(bounds):
-            part = indices if len(bounds) == 1 else indices[start:stop]
-            at = position + work.shard.stride * start
-            where = self._serial, epoch.number, work.epoch, batch_id, chunk_id, start, num_rows, slot
-            item = WorkItem(*where, number, layout, at, part)
+        sampler_ns = time.perf_counter_ns() - since if since else 0
+        for task in tasks:
             try:
-                self._submit(item, worker_id)
-                if observe.listener is not None and since:
-                    task = item.iteration, item.batch_id, item.chunk_id
-                    worker = -1 if worker_id is None else worker_id
-                    observe.listener.dispatched(task, item.indices, worker, since, sampler_ns)
-                    since, sampler_ns = time.perf_counter_ns(), 0
+                self._submit(task, worker_id)
             except Exception as error:  # indices that cannot be pickled
                 batch.error = batch.error or error
                 self._part_done(epoch, batch_id, batch)
+                continue
+            if observe.listener is not None and since:
+                place, worker = (task.iteration, batch_id, task.chunk_id), -1 if worker_id is None else worker_id
+                observe.listener.dispatched(place, task.indices, worker, since, sampler_ns)
+                since, sampler_ns = time.perf_counter_ns(), 0
 
-    def _chunks(self, epoch: _EpochUnderWay, batch_id: int, num_rows: int) -> list[tuple[int, int]]:
-        """Return the rows of each task of a batch."""
-        awaited = batch_id == 0 and epoch is self._epoch
-        sample_ns = self._book.sample_ns and self._book.sample_ns / self.pool.task_cost
-        window = self._window
-        size = window.chunk_size or choose_chunk_size(num_rows, window.num_workers, sample_ns, awaited=awaited)
-        bounds = chunk_bounds(num_rows, size)
-        teaches = self._book.layout is None and batch_id < window.num_workers
-        if len(bounds) > 1 and teaches and bounds[0][1] > 1:
-            # The first sample teaches the layout: have it soon, for all that is made after it.
-            bounds[:1] = [(0, 1), (1, bounds[0][1])]
-        self._counts.chunk_size = min(size, num_rows)
-        return bounds
-
-    def _submit(self, item: WorkItem, worker_id: int | None) -> None:
+    def _submit(self, item: Item, worker_id: int | None) -> None:
         self._serial += 1
         self.pool.submit(item, worker_id)
         self._items[item.serial] = item
@@ -383,7 +457,7 @@ class Delivery(Source):
             self.broken = True
             raise
 
-    def _epoch_of(self, item: WorkItem) -> _EpochUnderWay | None:
+    def _epoch_of(self, item: WorkItem) -> BatchesUnderWay | None:
         """Return the epoch that an item belongs to; None if it was dropped."""
         if item.iteration == self._epoch.number:
             return self._epoch
@@ -396,9 +470,10 @@ class Delivery(Source):
             raise error_of(self.pool.take_error(result.payload))
         if result.decoded:
             self._counts.count_decoded(result.decoded)
-        self._counts.unseeded.update(dict.fromkeys(result.drawn_from))
+        if result.drawn_from:
+            self._counts.unseeded.update(dict.fromkeys(result.drawn_from))
         item = self._items.pop(result.serial)
-        if item.kind == Kind.START:
+        if isinstance(item, StartEpoch):
             return
         epoch = self._epoch_of(item)
         if epoch is None:
@@ -412,11 +487,11 @@ class Delivery(Source):
             return
         if result.outcome == Outcome.EXHAUSTED:
             # Noted when it is this batch's turn, as by torch: until then its worker has turns.
-            batch.ended, batch.missing, batch.slot = True, 0, 0
+            batch.ended, batch.missing, batch.slot = True, 0, None
             self.pool.slots.release(item.slot)
             epoch.complete(item.batch_id)
             return
-        if item.kind != Kind.BATCH and result.outcome != Outcome.ERROR:
+        if item.layout is not None and result.outcome != Outcome.ERROR:
             self._book.observe_cost(result.busy_ns, len(item.indices))
         if result.outcome == Outcome.UNSENDABLE:
             self._book.given_up = result.payload
@@ -428,14 +503,14 @@ class Delivery(Source):
         batch.parts[item.chunk_id] = (item, result)
         self._part_done(epoch, item.batch_id, batch)
 
-    def _part_done(self, epoch: _EpochUnderWay, batch_id: int, batch: Pending) -> None:
+    def _part_done(self, epoch: BatchesUnderWay, batch_id: int, batch: Pending) -> None:
         batch.missing -= 1
         if batch.missing:
             return
         if batch.redo and batch.error is None:
             items = [part[0] for part in batch.parts if part is not None]
             indices = [index for item in items for index in item.indices]
-            whole = items[0]._replace(serial=self._serial, kind=int(Kind.BATCH), layout=0, indices=indices)
+            whole = items[0]._replace(serial=self._serial, layout=None, indices=indices)
             batch.redo, batch.missing, batch.parts = False, 1, [None]
             try:
                 self._submit(whole, batch.worker_id)
@@ -444,22 +519,12 @@ class Delivery(Source):
                 batch.error, batch.missing = error, 0
         epoch.complete(batch_id)
 
-    def _replica_ended(self, epoch: _EpochUnderWay, worker_id: int | None) -> None:
-        """Forget what a worker whose replica has ended was still to make; its slots come back with the results."""
-        assert self._turns is not None
-        assert worker_id is not None
-        self._turns.active[worker_id] = False
-        lost = [id_ for id_, batch in epoch.batches.items() if batch.worker_id == worker_id]
-        for batch_id in lost:
-            epoch.num_complete -= not epoch.batches.pop(batch_id).missing
-        epoch.num_lost += len(lost)
-
-    def _drop(self, epoch: _EpochUnderWay) -> None:
+    def _drop(self, epoch: BatchesUnderWay) -> None:
         """Forget the batches of an epoch. A slot is free when nobody can be writing to it any more."""
         for batch in epoch.batches.values():
-            if batch.missing:
+            if batch.slot is not None and batch.missing:
                 self._stale[batch.slot] = batch.missing
-            elif batch.slot:
+            elif batch.slot is not None:
                 self.pool.slots.release(batch.slot)
 
     def _stale_done(self, item: WorkItem) -> None:
@@ -470,27 +535,27 @@ class Delivery(Source):
             self._stale.pop(item.slot, None)
             self.pool.slots.release(item.slot)
 
-    def _finish(self, pending: Pending, epoch: _EpochUnderWay) -> Batch:
+    def _finish(self, pending: Pending, epoch: BatchesUnderWay) -> Batch:
         """Turn a complete batch into what the user gets.
 
         Raises:
             NothingLeft: all its samples failed and are left out.
         """
-        slots = self.pool.slots
-        if pending.error is not None:
-            if pending.slot:
-                slots.release(pending.slot)
-            return Batch(error=pending.error)
+        slot, iterable = pending.slot, self._window.iterable
         parts = [part for part in pending.parts if part is not None]
+        if pending.error is not None or slot is None:
+            if slot is not None:
+                self.pool.slots.release(slot)
+            return Batch(error=pending.error)
         first, result = parts[0]
         made, replica = 0, None
-        if self._window.iterable:
+        if iterable:
             made = self._replica_batches[result.worker_id] = self._replica_batches[result.worker_id] + 1
             if result.replica is not None:
                 replica = Replica(result.worker_id, result.replica, made)
         for _, one in parts:
             if one.outcome == Outcome.ERROR:
-                slots.release(pending.slot)
+                self.pool.slots.release(slot)
                 return Batch(error=error_of(self.pool.take_error(one.payload)), replica=replica)
         failures = [replace(failure, row=item.row + failure.row) for item, one in parts for failure in one.failures]
         left_out = [failure.row for failure in failures if failure.substitute is None]
@@ -498,25 +563,25 @@ class Delivery(Source):
             try:
                 epoch.work.failures.note(failures)
             except DatasetError as error:
-                slots.release(pending.slot)
+                self.pool.slots.release(slot)
                 return Batch(error=error)
         try:
-            data, reason = self._assembly.build(pending.slot, pending.num_rows, parts)
+            data, reason = self._assembly.build(slot, pending.num_rows, parts)
         except NothingLeft:
             raise
         except Exception as error:  # of collation
             return Batch(error=error)
-        batch = Batch(data=data, epoch=first.epoch, position=first.position, left_out=left_out)
-        if self._window.iterable:
-            batch.replica = replica
+        batch = Batch(data=data, epoch=first.epoch, position=first.position, left_out=left_out, replica=replica)
+        if iterable:
             batch.position = (made - 1) * self._window.num_workers + result.worker_id
         elif len(parts) == 1:
             batch.indices = first.indices
         else:
             batch.indices = [index for item, _ in parts for index in item.indices]
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
-        num_samples = 1 if self._window.iterable else pending.num_rows - len(left_out)
-        self._counts.count(num_samples, reason and (self._window.whole_reason or reason))
+        self._counts.count(
+            1 if iterable else pending.num_rows - len(left_out), reason and (self._window.whole_reason or reason)
+        )
         return batch
 
     def note(self) -> None:

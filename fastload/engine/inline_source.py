@@ -14,7 +14,8 @@ from ..errors import NothingLeft, NotReady
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import VisitingSeeder
 from ..keys.seeding import place
-from ..stages import EpochWork, Source
+from ..sampling.epochs import EpochWork
+from ..stages import Source
 from ..work import Batch, Counts, Replica
 from ..workers.fetch import Fetcher
 from ..workers.samples import Job
@@ -47,8 +48,8 @@ class InlineSource(Source):
         self._indices = work.index_batches
         self._row = work.first_row
         self._paced = work.paced
-        self._num_made = work.replica_batches[0] if work.replica_batches else 0
-        self._num_given = 0
+        self._num_made = 0 if work.replicas is None else work.replicas["batches"][0]
+        self._num_given = self._num_empty = 0
 
     def next(self, wait: bool = True) -> Batch:
         if not wait and self._paced:
@@ -57,7 +58,7 @@ class InlineSource(Source):
             try:
                 batch = self._load()
             except NothingLeft:
-                self._work.empty_batches.append(self._num_given)
+                self._num_empty += 1
                 continue
             except Exception as error:
                 if isinstance(error, StopIteration):
@@ -68,6 +69,7 @@ class InlineSource(Source):
                     self._note_given(failed=True)
                 raise
             self._note_given(failed=batch.error is not None)
+            batch.num_empty, self._num_empty = self._num_empty, 0
             return batch
 
     def _note_given(self, *, failed: bool) -> None:
