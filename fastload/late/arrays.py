@@ -41,8 +41,6 @@ _ORIENTATION = 0x0112
 JPEG, PNG = "JPEG", "PNG"
 JPEGS = tuple(f"JPEG {sampling}" for sampling in jpeg.SAMPLINGS)
 """Kinds of JPEG files: there are libjpegs that decode some of them to other pixels."""
-LEAST_VALUES = 10_000
-"""Of a PNG file's image: smaller ones others decode as fast."""
 
 Takes = Callable[[str, int], bool]
 """Whether files of a kind (:data:`PNG` or one of :data:`JPEGS`), read in a mode, are decoded here."""
@@ -128,8 +126,7 @@ def _form(head: bytes) -> str | None:
     if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < _HEAD:
         return None
     width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
-    values = width * height * (3 if head[25] & 2 else 1)
-    return PNG if values >= LEAST_VALUES and max(width, height) <= MOST_SIDE else None
+    return PNG if max(width, height) <= MOST_SIDE else None
 
 
 _HEAD = 33  # up to the end of a PNG file's first chunk

@@ -132,14 +132,13 @@ def _changes_alike(override: Override) -> bool:
 
 _PURPOSE = "colors of late images are changed by the native library"
 _V1, _V2 = "torchvision.transforms._functional_pil", "torchvision.transforms.v2.functional"
-_CALLS = "PIL.Image blend fromarray merge new", "PIL.ImageStat Stat", "numpy array", "PIL.Image:Image filter"
 OVERRIDES: tuple[Override, ...] = (
     *(
-        _Enhancer("PIL.ImageEnhance", owner, "__init__", _PURPOSE, None, _agrees, calls=(*_CALLS, f"{owner} enhance"))
+        _Enhancer("PIL.ImageEnhance", owner, "__init__", _PURPOSE, None, _agrees)
         for owner in map("PIL.ImageEnhance:{}".format, _ENHANCERS)
     ),
-    SampleOverride(_V1, _V1, "adjust_hue", _PURPOSE, _with_hue, _changes_alike, calls=_CALLS),
-    SampleOverride(_V1, _V1, "to_grayscale", _PURPOSE, _grey, _agrees, calls=_CALLS),
+    SampleOverride(_V1, _V1, "adjust_hue", _PURPOSE, _with_hue, _changes_alike),
+    SampleOverride(_V1, _V1, "to_grayscale", _PURPOSE, _grey, _agrees),
     # Version 2 keeps the function that it was written with.
-    KernelOverride(_V2, f"{_V2}:adjust_hue", "PIL.Image:Image", _PURPOSE, _with_hue, _changes_alike, calls=_CALLS),
+    KernelOverride(_V2, f"{_V2}:adjust_hue", "PIL.Image:Image", _PURPOSE, _with_hue, _changes_alike),
 )

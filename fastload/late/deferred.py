@@ -26,9 +26,6 @@ from .scope import is_watched, thread, tried
 from .source import FileSource
 from .transform_lists import V2_FUNCTIONAL
 
-LEAST_VALUES = 10_000
-"""Smallest tensor, in elements, worth deferring."""
-
 
 class Table(NamedTuple):
     """What transforms that look at one value at a time make of a PIL image in RGB."""
@@ -212,7 +209,7 @@ def materialized(found: Any) -> Any:
 
 
 def can_defer(image: Tensor) -> bool:
-    """Whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps, and large enough."""
+    """Whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps."""
     if is_watched():  # which would see what is asked here
         return False
     if image.dtype is not torch.uint8 or image.ndim != 3 or image.layout is not torch.strided or not image.is_cpu:
@@ -220,7 +217,7 @@ def can_defer(image: Tensor) -> bool:
     channels, height, width = image.shape
     if channels != 3 or not _tells_order((width, height)) or max(width, height) > MOST_SIDE:
         return False
-    if 3 * height * width < LEAST_VALUES or torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active():
         return False
     return image.as_subclass(Tensor).stride() == (1, 3 * width, 3)
 

@@ -263,11 +263,4 @@ def _draws_the_same(override: Override) -> bool:
 
 
 _PURPOSE = "the random crop that keeps boxes is drawn with fewer calls"
-_CALLS = (
-    "torch rand",
-    f"{V2}._geometry box_iou get_bounding_boxes query_size",
-    f"{V2_FUNCTIONAL} convert_bounding_box_format",
-)
-OVERRIDES = (
-    SampleOverride(*(V2, f"{V2}:RandomIoUCrop", "make_params", _PURPOSE, _parameters, _draws_the_same), calls=_CALLS),
-)
+OVERRIDES = (SampleOverride(V2, f"{V2}:RandomIoUCrop", "make_params", _PURPOSE, _parameters, _draws_the_same),)

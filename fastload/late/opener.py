@@ -21,7 +21,7 @@ from .scope import thread
 from .source import FileSource
 
 LEAST_VALUES = 10_000
-"""Of a PNG file's image: of smaller ones Pillow's whole decode costs less than to delay it."""
+"""Smallest PNG, in values, worth deferring; Pillow decodes smaller ones faster."""
 TOO_OLD = "Pillow is older than 10.1"
 """A reason of :func:`why_not`."""
 

@@ -1,39 +1,22 @@
-"""Functions of other packages: overrides that act within samples, and whether users have replaced what is called."""
+"""Overrides that act within samples, and whether users have replaced functions of other packages."""
 
 from __future__ import annotations
 
 import functools
 import pkgutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ..base.overrides import Override, is_written_in, unwrapped
 from .scope import thread, tried
 
 
-@dataclass(eq=False)
 class SampleOverride(Override):
     """An override that acts while a sample is made, in the thread that makes it."""
 
-    calls: tuple[str, ...] = ()
-    """Functions that the original calls: if a user has replaced one, it is called. A module or class, and names."""
-
-    def found(self) -> Any:
-        """Return what is there now, if all owners of what the original calls are there too."""
-        assert self._called
-        return super().found()
-
     def is_active(self) -> bool:
-        """Whether this thread makes a sample, and what the original calls is as it was written."""
-        return thread.scope is not None and (not self.calls or self._called.replaced() is None)
-
-    @functools.cached_property
-    def _called(self) -> Originals:
-        originals = Originals("PIL", "torch", "torchvision", "numpy", "fastload")
-        for owner, *names in map(str.split, self.calls):
-            originals.add(pkgutil.resolve_name(owner), names)
-        return originals
+        """Whether this thread makes a sample."""
+        return thread.scope is not None
 
     def compare(self, *case: Any) -> bool:
         """Compare both outside of the sample; False where that fails."""

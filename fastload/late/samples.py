@@ -6,19 +6,17 @@ Pillow is imported only if the dataset uses it: otherwise late decoding costs no
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
 import sys
-import threading
-from collections.abc import Callable, Mapping
-from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
+from collections.abc import Mapping
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ..base import compat, overrides
-from .scope import Scope, making, thread
+from .scope import Scope, thread
 
 if TYPE_CHECKING:
     from ..cache.records import Records
@@ -26,12 +24,8 @@ if TYPE_CHECKING:
 Compared = Mapping[tuple[Any, ...], bool]
 """See :data:`fastload.base.overrides.results`."""
 
-# Types that neither are images nor hold any.
-_PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
-# Types that are no images; what they hold is what the garbage collector sees. Most samples are made of these.
-_CONTAINERS = frozenset((tuple, list, dict, torch.Tensor))
-# A sample has fewer.
-_MOST_OBJECTS = 100_000
+# Classes of a sample's leaves that hold no image; any other object may.
+_NO_IMAGES = (torch.Tensor, np.generic, int, float, complex, str, bytes, NoneType, np.ndarray)
 
 
 @functools.cache
@@ -82,9 +76,6 @@ class LateSamples(Scope):
                     late_module("containers").prepare(is_worker)
             if is_worker:
                 overrides.install(self._compared)
-        making.add(threading.get_ident())
-        if len(making) > 1:
-            Scope.outlived = True
         self._outer.append(thread.scope)
         thread.scope = self
         return self
@@ -94,65 +85,52 @@ class LateSamples(Scope):
     ) -> None:
         self._begin_next()  # behind a sample that has failed
         thread.scope = self._outer.pop()
-        if thread.scope is None:
-            making.discard(threading.get_ident())
 
     def materialize(self, sample: Any) -> None:
         """End a sample: materialize its lazy images. Call it only if there are :attr:`images`, or if :attr:`outlived`.
 
-        Images that the dataset keeps elsewhere stay lazy, unless their pixels take less memory than their files.
+        Images that the dataset keeps elsewhere stay lazy, unless their pixels take less memory than their files, or the
+        sample holds an object that may hold them.
         """
         late = late_module("image")
-        if self.outlived or any(late.is_late(reference()) for reference in self.images):
-            for found in _late_in(sample, late.is_late):
-                late.materialize(found)
-            for reference in self.images:
-                image = reference()
-                if late.is_late(image) and late.is_small(image):
+        made = self._lazy_images()
+        if made or self.outlived:
+            leaves = _leaves(sample)
+            for leaf in filter(late.is_late, leaves):
+                late.materialize(leaf)
+            no_images = (*_NO_IMAGES, late.Image.Image)
+            may_hold_more = any(not isinstance(leaf, no_images) for leaf in leaves)
+            for image in filter(late.is_late, made):
+                if may_hold_more or late.is_small(image):
                     late.materialize(image)
         self._begin_next()
 
+    def _lazy_images(self) -> list[Any]:
+        """Return the images that the sample has made and that are lazy still."""
+        if not self.images:
+            return []
+        is_late = late_module("image").is_late
+        return [image for reference in self.images if is_late(image := reference())]
+
     def _begin_next(self) -> None:
         """Note whether images outlive their sample, and begin the next one."""
-        images, self.images = self.images, []
+        if self._lazy_images():
+            Scope.outlived = True  # never False again: another thread may have set it meanwhile
+        self.images = []
         self.sample = object()
         self.num_bytes = 0
-        if images:
-            is_late = late_module("image").is_late
-            if any(is_late(reference()) for reference in images):
-                Scope.outlived = True  # never False again: another thread may have set it meanwhile
 
 
-def materialize(sample: Any) -> Any:
-    """Return a sample with its lazy images materialized, for callers that inspect it before its maker ends it."""
-    scope = thread.scope
-    if isinstance(scope, LateSamples) and (scope.images or scope.outlived):
-        scope.materialize(sample)
-    return sample
-
-
-def _late_in(sample: Any, is_late: Callable[[Any], bool]) -> list[Any]:
-    """Return the late images in a sample: in containers, attributes, closures, generators, at any depth."""
-    found: list[Any] = []
-    seen: dict[int, Any] = {}
+def _leaves(sample: Any) -> list[Any]:
+    """Return what a sample's dicts, lists and tuples hold, at any depth."""
+    leaves: list[Any] = []
+    seen: set[int] = set()
     pending = [sample]
     while pending:
         one = pending.pop()
-        kind = type(one)
-        if kind in _PLAIN or id(one) in seen or isinstance(one, type):
-            continue
-        if len(seen) == _MOST_OBJECTS:
-            # It holds a whole dataset, say: all images of the process may as well be in it.
-            return [one for one in gc.get_objects() if is_late(one)]
-        seen[id(one)] = one
-        if kind in _CONTAINERS:
-            pending += gc.get_referents(one)
-        elif is_late(one):
-            found.append(one)
-        elif kind is FunctionType:  # not what its module holds
-            pending += one.__closure__, one.__defaults__, one.__kwdefaults__, one.__dict__
-        else:
-            if isinstance(one, np.ndarray) and one.dtype.hasobject:
-                pending += one.ravel().tolist()
-            pending += gc.get_referents(one)
-    return found
+        if type(one) not in (dict, list, tuple):
+            leaves += one.ravel().tolist() if isinstance(one, np.ndarray) and one.dtype.hasobject else [one]
+        elif id(one) not in seen:
+            seen.add(id(one))
+            pending += one.values() if type(one) is dict else one
+    return leaves

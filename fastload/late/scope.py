@@ -21,7 +21,7 @@ class Scope:
     """The sample that a worker makes, for lazy images."""
 
     outlived = False
-    """True once a lazy image outlived its sample, or samples are made side by side: then every sample is searched."""
+    """True once a lazy image outlived its sample: then every sample is searched."""
 
     def __init__(self, cache: Records | None = None) -> None:
         self.cache = cache
@@ -34,22 +34,24 @@ class Scope:
         """That the current sample's images have read and decoded."""
         self._counts: dict[str, int] = {}
         self._score = 0
-        self._last_uses = [1]
+        """From 0 to 9: how likely the next file's pixels are used more than once, as with two views of each image."""
 
     @property
     def is_full(self) -> bool:
         """Whether the sample's images hold so much that the next ones are decoded at once."""
         return self.num_bytes > MOST_BYTES
 
-    def uses_images_again(self, uses: list[int]) -> bool:
-        """Begin with a file; guess whether its pixels will be used more than once, as with two views of each image.
+    def uses_images_again(self) -> bool:
+        """Begin with a file; guess whether its pixels will be used more than once.
 
         Then one whole decode is cheaper than several partial ones: the guess changes the cost, never the pixels.
-        ``uses``: [number of the file's uses], which is kept.
         """
-        self._score = min(8, self._score + 2) if self._last_uses[0] > 1 else max(0, self._score - 1)
-        self._last_uses = uses
+        self._score = max(0, self._score - 1)
         return self._score >= 4
+
+    def note_second_use(self) -> None:
+        """Note that a file's pixels are used once more."""
+        self._score = min(9, self._score + 3)
 
     def note_not_kept(self, reason: str) -> None:
         """Count a file that is not kept, if there is a cache; reasons are those of :mod:`fastload.cache.records`."""
@@ -74,13 +76,10 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
-making: set[int] = set()
-"""Identifiers of the threads that are making samples."""
 
 
 def _forget() -> None:
     thread.scope = None
-    making.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -177,7 +177,8 @@ class FileSource:
         self._data: Data = data
         self._record = record
         self._cached = cached
-        self._uses = [0]
+        self._uses = 2 if isinstance(data, np.ndarray) else 0
+        """How often its pixels were used: once, a part of the file may do. Of pixels, all are there."""
         self.file = b""
         """A PNG file whose image has more than the colours that are decoded here."""
 
@@ -225,12 +226,12 @@ class FileSource:
 
     def _materialize(self, make: Callable[[Data], Any], cut: Cut, scope: Scope | None) -> Any:
         """Return what is made of a cut: of the file, where that does, else of the whole image."""
-        data = self._data
-        is_whole = isinstance(data, np.ndarray) or self._uses[0] > 0
-        if not is_whole and not (scope is not None and scope.uses_images_again(self._uses)):
-            made = self._made(make, data)
+        self._uses += 1
+        if self._uses == 2 and scope is not None:
+            scope.note_second_use()
+        if self._uses == 1 and not (scope is not None and scope.uses_images_again()):
+            made = self._made(make, self._data)
             if not isinstance(made, Status):
-                self._uses[0] = 1
                 if scope is not None:
                     keeps_all = cut.box[2:] == cut.window[2:] == (self.height, self.width)
                     scope.count(self._counted("whole" if keeps_all else "in part"))
@@ -244,7 +245,6 @@ class FileSource:
         """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
         data = self._data
         if isinstance(data, np.ndarray):
-            self._uses[0] += 1
             return data
         cut, layout = whole(self.height, self.width), "L" if self.is_grey else "RGB"
         pixels: Pixels | Status = self._made(lambda data: _pixels_of(data, cut, layout), data)
@@ -262,7 +262,6 @@ class FileSource:
             scope.count(self._counted("whole"))
             scope.num_bytes += pixels.nbytes
         self._data = pixels
-        self._uses[0] += 1
         return pixels
 
     def _counted(self, how: str) -> str:

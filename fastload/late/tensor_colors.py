@@ -33,10 +33,6 @@ _V1, _V2 = "torchvision.transforms._functional_tensor", "torchvision.transforms.
 _LEVELS = torch.arange(256, dtype=torch.uint8, device="cpu").reshape(1, 16, 16)
 _MOST_FACTOR = 1e6
 """Far below where single precision ends."""
-_CALLS = {
-    1: f"{_V1} _blend _hsv2rgb _max_value _rgb2hsv convert_image_dtype",
-    2: f"{_V2}._color _blend _hsv_to_rgb _max_value _rgb_to_grayscale_image _rgb_to_hsv to_dtype_image",
-}
 
 
 class _Color(NamedTuple):
@@ -179,21 +175,18 @@ def _fused(version: int) -> bool | None:
 
 
 def _overrides() -> Iterator[Override]:
+    purpose = "colors of tensors are changed by the native library"
     for name, known in KNOWN.items():
-        for version in known.versions:
-            calls = "torch clamp stack where", _CALLS[version]
-            what: dict[str, Any] = {"purpose": "colors of tensors are changed by the native library", "calls": calls}
 
-            def of(one: _Color, what: dict[str, Any] = what) -> dict[str, Any]:
-                return {**what, "make": one.changed, "self_test": one.makes_the_same, "needs": why_not}
+        def of(one: _Color) -> dict[str, Any]:
+            return {"purpose": purpose, "make": one.changed, "self_test": one.makes_the_same, "needs": why_not}
 
-            if version == 1:
-                yield SampleOverride(_V1, _V1, name, **of(_Color(known, 1)))
-            else:
-                owner = f"{_V2}:{name}"
-                plain = KernelOverride(_V2, owner, "torch:Tensor", **of(_Color(known, 2)))
-                yield plain
-                yield KernelOverride(_V2, owner, "torchvision.tv_tensors:Image", **of(_Color(known, 2, plain)))
+        if 1 in known.versions:
+            yield SampleOverride(_V1, _V1, name, **of(_Color(known, 1)))
+        owner = f"{_V2}:{name}"
+        plain = KernelOverride(_V2, owner, "torch:Tensor", **of(_Color(known, 2)))
+        yield plain
+        yield KernelOverride(_V2, owner, "torchvision.tv_tensors:Image", **of(_Color(known, 2, plain)))
 
 
 OVERRIDES = tuple(_overrides())
