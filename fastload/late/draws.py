@@ -23,7 +23,7 @@ from ..base import overrides
 from ..base.overrides import Override
 from .originals import SampleOverride
 from .scope import is_watched, tried
-from .transform_lists import V2, V2_FUNCTIONAL, takes_names
+from .transform_lists import V2, V2_FUNCTIONAL
 
 Draw = Callable[[dict[str, Any], Any], Any]
 """Takes a transform's attributes and an image; returns what the transform makes of the image, or None before anything
@@ -36,11 +36,9 @@ def _random_resized_crop(arguments: dict[str, Any], image: Any) -> Any:
     size: Any = arguments.get("size")
     logarithms = arguments.get("_log_ratio")  # version 2 takes them when it is constructed
     mode = arguments.get("interpolation")
-    if type(mode) is str and logarithms is not None:
-        name = mode.upper() if mode.islower() and takes_names() else ""
-    else:
-        name = getattr(mode, "name", "")
-    resample = getattr(Image.Resampling, name, None)
+    # Version 2 takes names too.
+    is_name = type(mode) is str and mode.islower() and logarithms is not None
+    resample = getattr(Image.Resampling, mode.upper() if is_name else getattr(mode, "name", ""), None)
     number = torch.empty(1)
     if resample is None or arguments.get("antialias") is not True or not _is_plain(number):
         return None

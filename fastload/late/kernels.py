@@ -17,16 +17,16 @@ from torchvision.transforms.v2 import functional
 
 from ..base.overrides import is_written_in
 from .deferred import DeferredTensor, materialized
-from .transform_lists import registry, takes_names
+from .transform_lists import registry
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-_RESAMPLINGS: dict[Any, Image.Resampling] = {}
+_RESAMPLINGS: dict[Any, Image.Resampling] = {
+    mode: one
+    for one in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
+    for mode in (InterpolationMode(one.name.lower()), one.name.lower(), int(one))
+}
 """By the forms in which torchvision takes them."""
-for _one in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
-    _name = _one.name.lower()
-    _RESAMPLINGS |= dict.fromkeys((InterpolationMode(_name), int(_one), *[_name] * takes_names()), _one)
-
 
 _torchvisions: dict[str, Any] = {
     function.__name__: function

@@ -11,16 +11,13 @@ user's is called, and torchvision is not imported: an object of its classes exis
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import torch
 from torch import nn
 
 from ..base.overrides import is_written_in
-from .scope import tried
 
 V1, V2 = "torchvision.transforms.transforms", "torchvision.transforms.v2"
 V2_FUNCTIONAL = f"{V2}.functional"
@@ -109,10 +106,3 @@ def _class_of(module: str, name: str) -> Any:
 def registry() -> dict[Any, dict[type, Any]]:
     """Return version 2's kernels, by function and class of images; empty if it is not imported."""
     return getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
-
-
-@functools.cache
-def takes_names() -> bool:
-    """Whether version 2, which must be imported, takes a mode of interpolation by its name."""
-    image = torch.zeros((3, 2, 2), device="cpu")
-    return tried(lambda: sys.modules[V2_FUNCTIONAL].resize(image, [3, 3], "bilinear")) is not None
