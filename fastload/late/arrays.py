@@ -93,7 +93,6 @@ class WholeImage(SampleOverride):
         return is_same
 
     def agrees(self, *case: Any) -> bool:
-        """Return whether both make the same of files of a kind, read in a mode."""
         # cv2.imread takes no files in memory.
         return OVERRIDES[1].agrees(*case) if self.decode is _imread else super().agrees(*case)
 
@@ -174,7 +173,7 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
             if flags not in _KNOWN[JPEG]:
                 if form == JPEG:
                     _note(OTHER_WAY)
-            elif form == JPEG and not same(key, key_of_file(file.fileno()) if key is not None else None):
+            elif form == JPEG and not same(key, key_of_file(file.fileno())):
                 key = None
                 _note(CHANGED)
     except (OSError, ValueError):

@@ -21,7 +21,7 @@ from ..native.rows import Cut, Pixels
 from .geometry import Geometry
 from .image import changed, is_late, made_late, materialize, state_of
 from .originals import KernelOverride, SampleOverride
-from .scope import Scope
+from .scope import LateSamples
 from .source import FileSource
 
 _ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
@@ -44,14 +44,13 @@ class _Enhancer(SampleOverride):
     """
 
     def stand_in(self, original: Any) -> Any:
-        """Return the constructor."""
         kind, _ = self.place()
         change = _ENHANCERS[kind.__name__]
 
         def attributes(image: Any) -> dict[str, Any]:
-            made = object.__new__(kind)
-            original(made, image)
-            return vars(made)
+            made: dict[str, Any] = vars(enhancer := object.__new__(kind))
+            original(enhancer, image)
+            return made
 
         more = functools.cache(lambda: attributes(Image.new("RGB", (3, 3))))
 
@@ -75,11 +74,12 @@ class _Other(FileSource):
     __slots__ = ("_attributes", "_before", "change", "geometry", "image")
 
     def __init__(self, image: Any, attributes: Callable[[Any], Any], change: Callable[..., Pixels | None]) -> None:
-        super().__init__(b"", *image.size, is_grey=False)
-        self.image, self.change, self.geometry = image, change, Geometry.whole(*image.size)
+        width, height = image.size
+        super().__init__(b"", width, height, is_grey=False)
+        self.image, self.change, self.geometry = image, change, Geometry.whole(width, height)
         self._attributes, self._before = attributes, image.copy()  # the user may change the image itself
 
-    def _materialize(self, make: Callable[[Any], Any], cut: Cut, scope: Scope | None) -> Any:
+    def _materialize(self, make: Callable[[Any], Any], cut: Cut, scope: LateSamples | None) -> Any:
         if not isinstance(self._data, np.ndarray):
             self._data = np.array(self._attributes(materialize(self._before))["degenerate"])
         return make(self._data)

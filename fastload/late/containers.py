@@ -65,7 +65,6 @@ class _Container(SampleOverride):
         return self.name in vars(self.place()[0]) and super().is_original(found)
 
     def stand_in(self, original: Any) -> Any:
-        """Return what runs them."""
         takes_trees = self.library.startswith(V2)
 
         @in_place_of(original)

@@ -35,7 +35,7 @@ def _random_resized_crop(arguments: dict[str, Any], image: Any) -> Any:
     ratio: Any = arguments.get("ratio")
     size: Any = arguments.get("size")
     logarithms = arguments.get("_log_ratio")  # version 2 takes them when it is constructed
-    mode = arguments.get("interpolation")
+    mode: Any = arguments.get("interpolation")
     # Version 2 takes names too.
     is_name = type(mode) is str and mode.islower() and logarithms is not None
     resample = getattr(Image.Resampling, mode.upper() if is_name else getattr(mode, "name", ""), None)
@@ -139,16 +139,26 @@ def draw_of(kind: type) -> Draw | None:
 def _makes_the_same(kind: Any, draw: Draw) -> bool:
     levels = (np.arange(3 * 40 * 40, dtype=np.uint32) * 2654435761 >> 24).astype(np.uint8).reshape(40, 40, 3)
     transform = kind((7, 5)) if kind.__name__ == "RandomResizedCrop" else kind()
-    for seed, (height, width) in enumerate(((40, 31), (23, 40), (40, 3))):
-        image = Image.fromarray(levels[:height, :width])
-        start = torch.Generator().manual_seed(seed).get_state()  # torch.manual_seed would act on accelerators too
-        results = []
-        for run in (transform, functools.partial(draw, vars(transform))):
-            torch.set_rng_state(start)
-            results.append((run(image).tobytes(), torch.get_rng_state().numpy().tobytes()))
-        if results[0] != results[1]:
-            return False
-    return True
+
+    def pixels(run: Any, image: Any) -> bytes:
+        made: bytes = run(image).tobytes()
+        return made
+
+    images = (Image.fromarray(levels[:height, :width]) for height, width in ((40, 31), (23, 40), (40, 3)))
+    runs = transform, functools.partial(draw, vars(transform))
+    return all(
+        _draw_alike(seed, *(functools.partial(pixels, run, image) for run in runs)) for seed, image in enumerate(images)
+    )
+
+
+def _draw_alike(seed: int, one: Callable[[], Any], other: Callable[[], Any]) -> bool:
+    """Return whether two functions make the same from the same state of torch's generator, and leave it the same."""
+    start = torch.Generator().manual_seed(seed).get_state()  # torch.manual_seed would act on accelerators too
+    results = []
+    for run in (one, other):
+        torch.set_rng_state(start)
+        results.append((run(), torch.get_rng_state().tolist()))
+    return results[0] == results[1]
 
 
 _MOST = 1e4
@@ -243,21 +253,17 @@ def _draws_the_same(override: Override) -> bool:
     from torchvision.tv_tensors import BoundingBoxes
 
     transform = RandomIoUCrop(trials=8)
-    for seed, dtype in enumerate((torch.float32, torch.int64) * 3):
+
+    def parameters(draw: Any, dtype: torch.dtype) -> Any:
         edges = torch.tensor([[10, 20, 150, 180], [180, 80, 320, 250], [5, 3, 490, 320]], dtype=dtype)
-        boxes = [BoundingBoxes(edges, format="XYXY", canvas_size=(375, 500))]
-        # torch.manual_seed would act on accelerators too.
-        start = torch.Generator().manual_seed(seed).get_state()
-        results = []
-        for draw in (functools.partial(override.original, transform), functools.partial(_drawn, vars(transform))):
-            torch.set_rng_state(start)
-            made = draw(boxes)
-            if made:
-                made["is_within_crop_area"] = made["is_within_crop_area"].tolist()
-            results.append((made, torch.get_rng_state().tolist()))
-        if results[0] != results[1]:
-            return False
-    return True
+        made = draw([BoundingBoxes(edges, format="XYXY", canvas_size=(375, 500))])
+        return made and {**made, "is_within_crop_area": made["is_within_crop_area"].tolist()}
+
+    draws = functools.partial(override.original, transform), functools.partial(_drawn, vars(transform))
+    return all(
+        _draw_alike(seed, *(functools.partial(parameters, draw, dtype) for draw in draws))
+        for seed, dtype in enumerate((torch.float32, torch.int64) * 3)
+    )
 
 
 _PURPOSE = "the random crop that keeps boxes is drawn with fewer calls"

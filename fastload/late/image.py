@@ -26,7 +26,7 @@ from ..native.rows import LAYOUTS, Pixels
 from .geometry import Geometry
 from .originals import Originals
 from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
-from .scope import Scope, thread, tried
+from .scope import LateSamples, thread, tried
 from .source import FileSource, read_jpeg, read_png
 
 
@@ -408,7 +408,7 @@ OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, L
 LATE = (LateImage, *OPENED.values())
 
 
-def _load(image: Any, read: Callable[[Any, Scope], FileSource | str], **done: Any) -> Any:
+def _load(image: Any, read: Callable[[Any, LateSamples], FileSource | str], **done: Any) -> Any:
     """Load an opened image. ``done``: attributes that say so, beside those of all files."""
     scope = thread.scope
     is_unread = is_late(image) and "_late" not in _attributes(image)

@@ -45,7 +45,6 @@ class _Opener(SampleOverride):
         return found[0] is not None
 
     def stand_in(self, original: Any) -> Any:
-        """Return both."""
         factory, accept = original
 
         @functools.wraps(factory, updated=())  # of PNG files it is a class

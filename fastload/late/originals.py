@@ -15,11 +15,9 @@ class SampleOverride(Override):
     """An override that acts while a sample is made, in the thread that makes it."""
 
     def is_active(self) -> bool:
-        """Whether this thread makes a sample."""
         return thread.scope is not None
 
     def compare(self, *case: Any) -> bool:
-        """Compare both outside of the sample; False where that fails."""
         assert self.self_test is not None
         return bool(tried(functools.partial(self.self_test, self, *case)))
 
@@ -28,13 +26,11 @@ class KernelOverride(SampleOverride):
     """Of a function of torchvision's version 2, the owner, what it calls for images of the class ``name``."""
 
     def place(self) -> tuple[Any, Any]:
-        """Return the function's kernels, and the class."""
         kernels = pkgutil.resolve_name("torchvision.transforms.v2.functional._utils:_KERNEL_REGISTRY")
         return kernels[pkgutil.resolve_name(self.owner)], pkgutil.resolve_name(self.name)
 
     @functools.cached_property
     def path(self) -> str:
-        """The function and the class."""
         return f"{self.owner} of {self.name}".replace(":", ".")
 
 

@@ -19,14 +19,13 @@ from PIL import Image, JpegImagePlugin
 
 from fastload.late import LateSamples
 from fastload.late.image import is_late
-from fastload.late.scope import Scope
 
 FILE = jpeg()
 
 
 @pytest.fixture(autouse=True)
 def _nothing_has_outlived_its_sample(monkeypatch):
-    monkeypatch.setattr(Scope, "outlived", False)
+    monkeypatch.setattr(LateSamples, "outlived", False)
 
 
 def large() -> Image.Image:
