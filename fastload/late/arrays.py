@@ -43,7 +43,7 @@ JPEGS = tuple(f"JPEG {sampling}" for sampling in jpeg.SAMPLINGS)
 """Kinds of JPEG files: there are libjpegs that decode some of them to other pixels."""
 
 Takes = Callable[[str, int], bool]
-"""Whether files of a kind (:data:`PNG` or one of :data:`JPEGS`), read in a mode, are decoded here."""
+"""True if files of a kind (:data:`PNG` or one of :data:`JPEGS`), read in a mode, are decoded here."""
 Decode = Callable[..., Any]
 """Takes a :data:`Takes` and what the function takes whose place it has. Returns the image, or None: call that one."""
 
@@ -84,7 +84,7 @@ class WholeImage(SampleOverride):
         return made
 
     def takes(self, kind: str, mode: int) -> bool:
-        """Whether files of a kind, read in a mode, are decoded here; others are counted."""
+        """Return whether files of a kind, read in a mode, are decoded here; others are counted."""
         if kind not in self.kinds:
             return False
         is_same = self.agrees(kind, mode)
@@ -135,7 +135,7 @@ _COLOR, _COLOR_RGB, _IGNORE_ORIENTATION = 1, 256, 128
 _AS_IT_IS, _GRAYSCALE, _ANYDEPTH, _ANYCOLOR = -1, 0, 2, 4
 _OPENCV_WEIGHTS = 0.299, 0.587
 _Layouts: TypeAlias = dict[str, str]
-"""What is made of a PNG file, by its mode; the original makes it of those that are not named."""
+"""Layouts of the result, by a PNG file's mode; the original decodes all other modes."""
 
 
 def _layouts(grey: str, color: str, alpha: str) -> _Layouts:
@@ -318,7 +318,7 @@ def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.Size |
 
 
 def is_upright(data: Any) -> bool:
-    """Whether a JPEG file says nothing of its orientation, or that it is upright; False where that is not clear."""
+    """Return whether a JPEG file has no orientation, or the upright one; False where that is not clear."""
     place, is_told = 2, False
     try:
         while data[place + 1] != 0xDA:  # the first scan
@@ -339,7 +339,7 @@ def is_upright(data: Any) -> bool:
 
 
 def _says_upright(segment: bytes) -> bool:
-    """Whether an EXIF segment's first directory says 1, or nothing, of the orientation."""
+    """Return whether an EXIF segment's first directory says 1, or nothing, of the orientation."""
     if segment[:6] != _EXIF or segment[6:10] not in (b"II*\0", b"MM\0*"):
         return False
     order = "<" if segment[6:7] == b"I" else ">"

@@ -33,7 +33,7 @@ _ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
 
 
 def _is_known(image: Any) -> bool:
-    """Whether an image is late and in RGB."""
+    """Return whether an image is late and in RGB."""
     return is_late(image) and image.mode == "RGB"
 
 
@@ -69,7 +69,7 @@ class _Enhancer(SampleOverride):
 
 
 class _Other(FileSource):
-    """What an enhancer mixes an image with: made when its own pixels are needed."""
+    """The image that an enhancer mixes with the given one: made when its own pixels are needed."""
 
     __slots__ = ("_attributes", "_before", "change", "geometry", "image")
 

@@ -61,7 +61,7 @@ class _Container(SampleOverride):
     """A container's method that calls its transforms."""
 
     def is_original(self, found: Any) -> bool:
-        """Whether it is the container's own: behind one that was deleted there is its base's."""
+        """Return whether it is the container's own: behind one that was deleted there is its base's."""
         return self.name in vars(self.place()[0]) and super().is_original(found)
 
     def stand_in(self, original: Any) -> Any:
@@ -84,7 +84,7 @@ class _Container(SampleOverride):
 
 
 def _is_image(found: Any, *, is_tree: bool) -> bool:
-    """Whether an object is a lazy image, or a tensor that a lazy one can stand for; in a tree, it says it is one."""
+    """Return whether an object is a lazy image, or a tensor that can be deferred."""
     return is_late(found) or _can_defer(found, is_tree)
 
 
@@ -168,7 +168,7 @@ def _deferred(found: Any, table: Table | None, is_tree: bool) -> Any:
 
 
 def _can_defer(found: Any, is_tree: bool) -> bool:
-    """Whether an object is an image, and a lazy tensor can stand for it; alone, a plain tensor is an image too."""
+    """Return whether an image tensor can be deferred; a plain tensor is an image if it is alone."""
     return (type(found) is tv_tensors.Image or (type(found) is Tensor and not is_tree)) and can_defer(found)
 
 
@@ -306,28 +306,28 @@ _FUNCTIONS = {
         *("get_size", "resize_bounding_boxes"),
     ),
 }
-"""What they call, as far as it is public. Where one of these was replaced, all transforms are called."""
+"""Public functions that they call. Where one of these was replaced, all transforms are called."""
 
 _MODULES = (*_FUNCTIONS, *_CLASSES)
 
 
 class _Role(NamedTuple):
-    """What is known of a class of transforms."""
+    """The facts about a class of transforms."""
 
     arguments: tuple[str, ...] = ()
     """The attributes that hold the arguments of a transform that looks at one value at a time."""
     makes_tensor: bool = False
-    """Whether it makes a tensor of a PIL image."""
+    """True if it makes a tensor of a PIL image."""
     changes_values: bool = False
-    """Whether it changes each value of such a tensor by itself."""
+    """True if it changes each value of such a tensor by itself."""
     is_to_image: bool = False
     draws: bool = False
-    """Whether its draws can be made with fewer calls."""
+    """True if its draws can be made with fewer calls."""
     is_geometric: bool = False
-    """Whether it is one of version 2 that crops, resizes or flips."""
+    """True if it is one of version 2 that crops, resizes or flips."""
 
     def is_geometric_for(self, transform: Any) -> bool:
-        """Whether a transform crops, resizes or flips a lazy tensor as an image.
+        """Return whether a transform crops, resizes or flips a lazy tensor as an image.
 
         It does not where it looks up what to fill by the exact class.
         """
@@ -376,7 +376,7 @@ class _Known:
             self.roles[kind] = self.roles.get(kind, _Role())._replace(**facts)
 
     def is_intact(self) -> bool:
-        """Whether the known classes run the code that they were written with, and nothing else looks on.
+        """Return whether the known classes run the code that they were written with, and nothing else looks on.
 
         That would be hooks of all modules, or a mode of torch, such as a default device.
         """

@@ -102,7 +102,7 @@ def _is_pair(value: Any, *types: type) -> bool:
 
 
 def _is_plain(number: Tensor) -> bool:
-    """Whether the default dtype, the default device and the modes in force are those that draw as usual."""
+    """Return whether the default dtype, the default device and the modes in force are those that draw as usual."""
     return type(number) is Tensor and number.is_cpu and number.dtype is torch.float32
 
 
@@ -162,7 +162,7 @@ def _draw_alike(seed: int, one: Callable[[], Any], other: Callable[[], Any]) -> 
 
 
 _MOST = 1e4
-"""Of a scale: sides stay whole numbers in single precision."""
+"""Largest scale: sides stay whole numbers in single precision."""
 
 
 def _parameters(override: Override, self: Any, flat_inputs: Any) -> Any:

@@ -23,7 +23,7 @@ class SampleOverride(Override):
 
 
 class KernelOverride(SampleOverride):
-    """Of a function of torchvision's version 2, the owner, what it calls for images of the class ``name``."""
+    """The kernel that a function of torchvision's version 2, the owner, calls for images of the class ``name``."""
 
     def place(self) -> tuple[Any, Any]:
         kernels = pkgutil.resolve_name("torchvision.transforms.v2.functional._utils:_KERNEL_REGISTRY")
@@ -51,12 +51,12 @@ class Originals:
         self._known = {**{(owner, name): (None, None) for name in names}, **self._known}
 
     def is_replaced(self, owner: Any, name: str) -> bool:
-        """Whether one of the added functions was replaced."""
+        """Return whether one of the added functions was replaced."""
         found = getattr(owner, name, None)
         return found is not self._known[owner, name][1] and self._is_of_others(found, owner, name)
 
     def _is_of_others(self, found: Any, owner: Any, name: str) -> bool:
-        """Whether what was found under a name is neither the known function nor fastload's in its place."""
+        """Return whether what was found under a name is neither the known function nor fastload's in its place."""
         known, _ = self._known[owner, name]
         function = getattr(found, "stands_for", found)  # fastload's own in its place
         if "fastload" in self._packages:

@@ -56,7 +56,7 @@ class LateSamples:
         self.cache = cache
         self._compared = {} if compared is None else compared
         self.is_possible = False
-        """Whether a sample can make late images."""
+        """True if a sample can make late images."""
         self.images: list[weakref.ref[Any]] = []
         """Lazy images that the current sample has made."""
         self.sample = object()
@@ -136,7 +136,7 @@ class LateSamples:
 
     @property
     def is_full(self) -> bool:
-        """Whether the sample's images hold so much that the next ones are decoded at once."""
+        """Return whether the sample's images hold so much that the next ones are decoded at once."""
         return self.num_bytes > MOST_BYTES
 
     def uses_images_again(self) -> bool:
@@ -185,7 +185,7 @@ def _leaves(sample: Any) -> list[Any]:
 
 class _Thread(threading.local):
     scope: LateSamples | None = None
-    """Of the sample that the thread is making; None: no sample, or late decoding is off."""
+    """The sample that the thread is making; None: no sample, or late decoding is off."""
 
 
 thread = _Thread()

@@ -152,7 +152,7 @@ def _palette_of(data: bytes) -> bytes | None:
 
 
 class FileSource:
-    """What images are made of: a file; a record in a pack, and where it lies, for errors; one in the cache; or pixels.
+    """The data of images: a file; a record in a pack, and where it lies, for errors; one in the cache; or pixels.
 
     Sizes are in pixels.
     """

@@ -36,7 +36,7 @@ _MOST_FACTOR = 1e6
 
 
 class _Color(NamedTuple):
-    """What an override does."""
+    """A change of colors, for one version of torchvision and one class of images."""
 
     known: Known
     version: int
@@ -76,7 +76,7 @@ class _Color(NamedTuple):
 
 
 def _is_plain(image: Tensor) -> bool:
-    """Whether the native library takes an image, and none of torch's modes or defaults asks for other results."""
+    """Return whether the native library takes an image, and no mode or default of torch's changes the result."""
     if is_watched() or torch._C._are_functorch_transforms_active():
         return False
     if torch.get_default_dtype() is not torch.float32:
@@ -127,7 +127,7 @@ def _greys(original: Kernel, image: Tensor, channels: Any, version: int) -> Tens
 
 
 class Known(NamedTuple):
-    """What the native library does in place of a function."""
+    """The native library's version of a function."""
 
     change: Change
     argument: str

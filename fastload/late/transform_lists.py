@@ -27,7 +27,7 @@ CONTAINERS = ((V1, "Compose", "__call__"), (f"{V2}._container", "Compose", "forw
 METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
 """The methods that torchvision's transforms run."""
 _OF_ITS_OWN = (*METHODS, "_transformed_types")
-"""What makes a transform another one, if it has one of its own."""
+"""Attributes that change a transform, if it has one of its own."""
 
 
 class Member(NamedTuple):
@@ -36,7 +36,7 @@ class Member(NamedTuple):
     name: str
     transform: Any
     version: Literal["v1", "v2"] | None
-    """Of torchvision; None: it is not of torchvision."""
+    """The version of torchvision; None: it is not of torchvision."""
     change: str | None
     """Why it may do something else than others of its class: hooks, or replaced methods; None: it does the same."""
 
@@ -54,7 +54,7 @@ def recognise(transform: Any) -> list[Member]:
 
 
 def is_container(kind: type) -> bool:
-    """Whether instances of a class do nothing but call their transforms in order; subclasses may do anything."""
+    """Return whether instances of a class do nothing but call their transforms in order; subclasses may do anything."""
     return kind is nn.Sequential or any(kind is _class_of(module, name) for module, name, _ in CONTAINERS)
 
 
