@@ -11,9 +11,10 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import NoneType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -49,8 +50,8 @@ class LateSamples:
                 late.materialize(sample)
     """
 
-    outlived = False
-    """True once a lazy image outlived its sample: then every sample is searched."""
+    outlived: ClassVar[deque[weakref.ref[Any]]] = deque(maxlen=10_000)
+    """Lazy images of all threads that outlived their samples, the last of them: then every sample is searched."""
 
     def __init__(self, cache: Records | None = None, compared: Compared | None = None) -> None:
         self.cache = cache
@@ -103,33 +104,29 @@ class LateSamples:
     def materialize(self, sample: Any) -> None:
         """End a sample: materialize its lazy images. Call it only if there are :attr:`images`, or if :attr:`outlived`.
 
-        Images that the dataset keeps elsewhere stay lazy, unless their pixels take less memory than their files, or the
-        sample holds an object that may hold them.
+        Images that the dataset keeps elsewhere stay lazy, unless their pixels take less memory than their files. If the
+        sample holds an object that may hold images, all images become ordinary.
         """
         late = late_module("image")
-        made = self._lazy_images()
+        made = [image for reference in self.images if late.is_late(image := reference())]
         if made or self.outlived:
             leaves = _leaves(sample)
-            for leaf in filter(late.is_late, leaves):
-                late.materialize(leaf)
+            found = [leaf for leaf in leaves if late.is_late(leaf)]
             no_images = (*_NO_IMAGES, late.Image.Image)
-            may_hold_more = any(not isinstance(leaf, no_images) for leaf in leaves)
-            for image in filter(late.is_late, made):
-                if may_hold_more or late.is_small(image):
-                    late.materialize(image)
+            if all(isinstance(leaf, no_images) for leaf in leaves):
+                found += [image for image in made if late.is_late(image) and late.is_small(image)]
+            else:
+                found += made + [image for reference in self.outlived.copy() if late.is_late(image := reference())]
+                self.outlived.clear()
+            for image in found:
+                late.materialize(image)
         self._begin_next()
 
-    def _lazy_images(self) -> list[Any]:
-        """Return the images that the sample has made and that are lazy still."""
-        if not self.images:
-            return []
-        is_late = late_module("image").is_late
-        return [image for reference in self.images if is_late(image := reference())]
-
     def _begin_next(self) -> None:
-        """Note whether images outlive their sample, and begin the next one."""
-        if self._lazy_images():
-            LateSamples.outlived = True  # never False again: another thread may have set it meanwhile
+        """Note which images outlive their sample, and begin the next one."""
+        if self.images:
+            is_late = late_module("image").is_late
+            self.outlived.extend(reference for reference in self.images if is_late(reference()))
         self.images = []
         self.sample = object()
         self.num_bytes = 0
