@@ -130,11 +130,14 @@ def _recorded(role: _Role, transform: Any, inputs: tuple[Any, ...], is_tree: boo
     if role.draws and is_late(inputs[0]):
         return None if is_tree else _drawn(transform, inputs[0])
     makes_tensor = role.is_to_image if is_tree else role.makes_tensor
-    table = _table_of(transform) if makes_tensor and any(map(is_late, _leaves(inputs))) else None
     is_geometric = role.is_geometric_for(transform)
-    if table is not None or is_geometric:
-        inputs = _with_leaves(functools.partial(_deferred, table=table, is_tree=is_tree), inputs)
-    if not any(type(one) is DeferredTensor for one in _leaves(inputs)):
+    parts = [*_leaves(inputs)] if is_tree else inputs
+    table = _table_of(transform) if makes_tensor and any(map(is_late, parts)) else None
+    holds_deferred = any(type(one) is DeferredTensor for one in parts)
+    if table is not None or (is_geometric and not holds_deferred):
+        before, inputs = inputs, _with_leaves(functools.partial(_deferred, table=table, is_tree=is_tree), inputs)
+        holds_deferred = holds_deferred or inputs is not before
+    if not holds_deferred:
         return None
     if table is not None:
         return transform(*inputs) if is_tree else inputs[0]
