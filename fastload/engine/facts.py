@@ -15,7 +15,7 @@ from ..base.retry import Retry
 from ..base.worker_kinds import WORKER_KINDS
 from ..device.streams import device_or_cpu
 from ..keys import seeding
-from ..late.samples import late_module
+from ..late.scope import late_module
 from ..spec import Decisions, Spec
 from ..transforms import proof
 from . import tables

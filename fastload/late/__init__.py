@@ -19,6 +19,6 @@ Late decoding stays off where the library's pixels are not the installed Pillow'
 of samples. To support one more operation: record it in ``Geometry``, and override it in :mod:`fastload.late.image`.
 """
 
-from .samples import LateSamples
+from .scope import LateSamples
 
 __all__ = ["LateSamples"]

@@ -40,11 +40,9 @@ _ORIENTATION = 0x0112
 JPEG, PNG = "JPEG", "PNG"
 JPEGS = tuple(f"JPEG {sampling}" for sampling in jpeg.SAMPLINGS)
 """Kinds of JPEG files: there are libjpegs that decode some of them to other pixels."""
-LEAST_VALUES = 10_000
-"""Of a PNG file's image: smaller ones others decode as fast."""
 
 Takes = Callable[[str, int], bool]
-"""Whether files of a kind (:data:`PNG` or one of :data:`JPEGS`), read in a mode, are decoded here."""
+"""True if files of a kind (:data:`PNG` or one of :data:`JPEGS`), read in a mode, are decoded here."""
 Decode = Callable[..., Any]
 """Takes a :data:`Takes` and what the function takes whose place it has. Returns the image, or None: call that one."""
 
@@ -86,7 +84,7 @@ class WholeImage(SampleOverride):
         return made
 
     def takes(self, kind: str, mode: int) -> bool:
-        """Whether files of a kind, read in a mode, are decoded here; others are counted."""
+        """Return whether files of a kind, read in a mode, are decoded here; others are counted."""
         if kind not in self.kinds:
             return False
         is_same = self.agrees(kind, mode)
@@ -95,7 +93,6 @@ class WholeImage(SampleOverride):
         return is_same
 
     def agrees(self, *case: Any) -> bool:
-        """Return whether both make the same of files of a kind, read in a mode."""
         # cv2.imread takes no files in memory.
         return OVERRIDES[1].agrees(*case) if self.decode is _imread else super().agrees(*case)
 
@@ -128,8 +125,7 @@ def _form(head: bytes) -> str | None:
     if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < _HEAD:
         return None
     width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
-    values = width * height * (3 if head[25] & 2 else 1)
-    return PNG if values >= LEAST_VALUES and max(width, height) <= MOST_SIDE else None
+    return PNG if max(width, height) <= MOST_SIDE else None
 
 
 _HEAD = 33  # up to the end of a PNG file's first chunk
@@ -139,7 +135,7 @@ _COLOR, _COLOR_RGB, _IGNORE_ORIENTATION = 1, 256, 128
 _AS_IT_IS, _GRAYSCALE, _ANYDEPTH, _ANYCOLOR = -1, 0, 2, 4
 _OPENCV_WEIGHTS = 0.299, 0.587
 _Layouts: TypeAlias = dict[str, str]
-"""What is made of a PNG file, by its mode; the original makes it of those that are not named."""
+"""Layouts of the result, by a PNG file's mode; the original decodes all other modes."""
 
 
 def _layouts(grey: str, color: str, alpha: str) -> _Layouts:
@@ -177,7 +173,7 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
             if flags not in _KNOWN[JPEG]:
                 if form == JPEG:
                     _note(OTHER_WAY)
-            elif form == JPEG and not same(key, key_of_file(file.fileno()) if key is not None else None):
+            elif form == JPEG and not same(key, key_of_file(file.fileno())):
                 key = None
                 _note(CHANGED)
     except (OSError, ValueError):
@@ -322,7 +318,7 @@ def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.Size |
 
 
 def is_upright(data: Any) -> bool:
-    """Whether a JPEG file says nothing of its orientation, or that it is upright; False where that is not clear."""
+    """Return whether a JPEG file has no orientation, or the upright one; False where that is not clear."""
     place, is_told = 2, False
     try:
         while data[place + 1] != 0xDA:  # the first scan
@@ -343,7 +339,7 @@ def is_upright(data: Any) -> bool:
 
 
 def _says_upright(segment: bytes) -> bool:
-    """Whether an EXIF segment's first directory says 1, or nothing, of the orientation."""
+    """Return whether an EXIF segment's first directory says 1, or nothing, of the orientation."""
     if segment[:6] != _EXIF or segment[6:10] not in (b"II*\0", b"MM\0*"):
         return False
     order = "<" if segment[6:7] == b"I" else ">"

@@ -17,9 +17,12 @@ from PIL import Image
 
 from ..base.overrides import Override, in_place_of
 from ..native.adjust import Change, adjust, pillow_agrees, sharpen
-from ..native.rows import Pixels
-from .image import changed, is_late
+from ..native.rows import Cut, Pixels
+from .geometry import Geometry
+from .image import changed, is_late, made_late, materialize, state_of
 from .originals import KernelOverride, SampleOverride
+from .scope import LateSamples
+from .source import FileSource
 
 _ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
     "Brightness": functools.partial(adjust, change=Change.BRIGHTNESS),
@@ -30,71 +33,68 @@ _ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
 
 
 def _is_known(image: Any) -> bool:
-    """Whether an image is late and in RGB."""
+    """Return whether an image is late and in RGB."""
     return is_late(image) and image.mode == "RGB"
 
 
 class _Enhancer(SampleOverride):
-    """The constructor of a class of ``ImageEnhance``: it leaves the other image, with which the given one is mixed.
+    """The constructor of a class of ``ImageEnhance``: the image with which it mixes the given one is late too.
 
-    An object without it is of another class, which makes it when it is asked for.
+    ``enhance`` blends both: see :func:`_blended`.
     """
 
     def stand_in(self, original: Any) -> Any:
-        """Return the constructor."""
         kind, _ = self.place()
-        late = _late_class(kind, original, _ENHANCERS[kind.__name__], self.is_active)
+        change = _ENHANCERS[kind.__name__]
+
+        def attributes(image: Any) -> dict[str, Any]:
+            made: dict[str, Any] = vars(enhancer := object.__new__(kind))
+            original(enhancer, image)
+            return made
+
+        more = functools.cache(lambda: attributes(Image.new("RGB", (3, 3))))
 
         @in_place_of(original)
         def construct(enhancer: Any, image: Any) -> None:
-            if type(enhancer) is kind and self.is_active() and _is_known(image) and self.agrees():
-                # Beside the image itself, what it is now: a late copy.
-                vars(enhancer).update(image=image, _given=(image, image.copy()))
-                enhancer.__class__ = late
-            else:
+            if not (self.is_active() and _is_known(image) and self.agrees()):
                 original(enhancer, image)
+                return
+            source = _Other(image, attributes, change)
+            # The image that Brightness and Contrast mix is a new one; the others' is made of the given one.
+            info: Any = {} if kind.__name__ in ("Brightness", "Contrast") else image.info.copy()
+            other = made_late(source, source.geometry, "RGB", info)
+            vars(enhancer).update(more() | {"image": image, "degenerate": other})
 
         return construct
 
 
-def _late_class(
-    kind: Any, init: Callable[..., Any], change: Callable[..., Pixels | None], is_active: Callable[[], bool]
-) -> type:
-    def complete(self: Any) -> Any:
-        """Make what the constructor has left. Other threads may do so at the same time, and get the same."""
-        own = vars(self)
-        given = own.get("_given")
-        if given is not None:
-            made = object.__new__(kind)
-            init(made, given[1])
-            for name, value in vars(made).items():
-                own.setdefault(name, value)  # the user may have set it
-            own.pop("_given", None)
-        self.__class__ = kind
-        return self
+class _Other(FileSource):
+    """The image that an enhancer mixes with the given one: made when its own pixels are needed."""
 
-    def enhance(self: Any, factor: Any) -> Any:
-        image, made = self.image, None
-        given, _ = vars(self).get("_given", (None, None))
-        is_as_given = given is image and "degenerate" not in vars(self)
-        if is_as_given and type(factor) in (float, int) and is_active() and _is_known(image):
-            # Pillow copies the info of the other image: Brightness and Contrast make a new one, the others change this.
-            info: Any = {} if kind.__name__ in ("Brightness", "Contrast") else None
-            made = changed(image, "convert", functools.partial(change, part=factor), info)
-        return kind.enhance(complete(self), factor) if made is None else made
+    __slots__ = ("_attributes", "_before", "change", "geometry", "image")
 
-    def attribute(self: Any, name: str) -> Any:
-        return object.__getattribute__(complete(self), name)
+    def __init__(self, image: Any, attributes: Callable[[Any], Any], change: Callable[..., Pixels | None]) -> None:
+        width, height = image.size
+        super().__init__(b"", width, height, is_grey=False)
+        self.image, self.change, self.geometry = image, change, Geometry.whole(width, height)
+        self._attributes, self._before = attributes, image.copy()  # the user may change the image itself
 
-    methods = {
-        "enhance": in_place_of(kind.enhance)(enhance),
-        "__getattr__": attribute,
-        # Who reads its pickle, or copy, knows nothing of what the constructor has left.
-        "__reduce_ex__": lambda self, protocol: object.__reduce_ex__(complete(self), protocol),
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-    }
-    return type(kind.__name__, (kind,), methods)
+    def _materialize(self, make: Callable[[Any], Any], cut: Cut, scope: LateSamples | None) -> Any:
+        if not isinstance(self._data, np.ndarray):
+            self._data = np.array(self._attributes(materialize(self._before))["degenerate"])
+        return make(self._data)
+
+
+def _blended(override: Override, other: Any, image: Any = None, alpha: Any = None, *more: Any, **named: Any) -> Any:
+    if more or named or type(alpha) not in (float, int) or not (_is_known(other) and _is_known(image)):
+        return None
+    state = state_of(other, "convert")
+    if state is None or not isinstance(state.source, _Other) or not override.agrees():
+        return None
+    source = state.source
+    if source.image is not image or state.geometry != source.geometry:
+        return None
+    return changed(image, "convert", functools.partial(source.change, part=alpha), other.info.copy())
 
 
 def _with_hue(override: Override, image: Any, hue_factor: Any = None, *others: Any, **named: Any) -> Any:
@@ -132,14 +132,14 @@ def _changes_alike(override: Override) -> bool:
 
 _PURPOSE = "colors of late images are changed by the native library"
 _V1, _V2 = "torchvision.transforms._functional_pil", "torchvision.transforms.v2.functional"
-_CALLS = "PIL.Image blend fromarray merge new", "PIL.ImageStat Stat", "numpy array", "PIL.Image:Image filter"
 OVERRIDES: tuple[Override, ...] = (
     *(
-        _Enhancer("PIL.ImageEnhance", owner, "__init__", _PURPOSE, None, _agrees, calls=(*_CALLS, f"{owner} enhance"))
+        _Enhancer("PIL.ImageEnhance", owner, "__init__", _PURPOSE, None, _agrees)
         for owner in map("PIL.ImageEnhance:{}".format, _ENHANCERS)
     ),
-    SampleOverride(_V1, _V1, "adjust_hue", _PURPOSE, _with_hue, _changes_alike, calls=_CALLS),
-    SampleOverride(_V1, _V1, "to_grayscale", _PURPOSE, _grey, _agrees, calls=_CALLS),
+    SampleOverride("PIL.ImageEnhance", "PIL.Image", "blend", _PURPOSE, _blended, _agrees),
+    SampleOverride(_V1, _V1, "adjust_hue", _PURPOSE, _with_hue, _changes_alike),
+    SampleOverride(_V1, _V1, "to_grayscale", _PURPOSE, _grey, _agrees),
     # Version 2 keeps the function that it was written with.
-    KernelOverride(_V2, f"{_V2}:adjust_hue", "PIL.Image:Image", _PURPOSE, _with_hue, _changes_alike, calls=_CALLS),
+    KernelOverride(_V2, f"{_V2}:adjust_hue", "PIL.Image:Image", _PURPOSE, _with_hue, _changes_alike),
 )

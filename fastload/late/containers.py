@@ -61,12 +61,31 @@ class _Container(SampleOverride):
     """A container's method that calls its transforms."""
 
     def is_original(self, found: Any) -> bool:
-        """Whether it is the container's own: behind one that was deleted there is its base's."""
+        """Return whether it is the container's own: behind one that was deleted there is its base's."""
         return self.name in vars(self.place()[0]) and super().is_original(found)
 
     def stand_in(self, original: Any) -> Any:
-        """Return what runs them."""
-        return _around(original)
+        takes_trees = self.library.startswith(V2)
+
+        @in_place_of(original)
+        def run(container: Any, *inputs: Any, **named: Any) -> Any:
+            # Asked first, so that torch.compile and torch.jit.trace see nothing but the method.
+            if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or is_tracing():
+                return original(container, *inputs, **named)
+            is_tree = not (len(inputs) == 1 and _is_image(inputs[0], is_tree=False))
+            if is_tree and not (takes_trees and any(_is_image(one, is_tree=True) for one in _leaves(inputs))):
+                return original(container, *inputs)
+            items = items_of(container)
+            # A list itself: a transform may change it meanwhile, and the loop that this stands in for sees that.
+            transforms = items if type(items) is list else [*items] if isinstance(items, (tuple, nn.Sequential)) else []
+            return _run(transforms, inputs, is_tree) if transforms else original(container, *inputs)
+
+        return run
+
+
+def _is_image(found: Any, *, is_tree: bool) -> bool:
+    """Return whether an object is a lazy image, or a tensor that can be deferred."""
+    return is_late(found) or _can_defer(found, is_tree)
 
 
 _PURPOSE = "conversion, scaling and Normalize are made in the pass that decodes"
@@ -79,32 +98,7 @@ OVERRIDES = tuple(
 )
 
 
-def _around(method: Callable[..., Any]) -> Callable[..., Any]:
-    takes_trees = method.__module__.startswith(V2)
-
-    @in_place_of(method)
-    def run(self: Any, *inputs: Any, **named: Any) -> Any:
-        # Asked first, so that torch.compile and torch.jit.trace see nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or is_tracing():
-            return method(self, *inputs, **named)
-        record: _Record | None = None
-        if len(inputs) == 1 and (is_late(inputs[0]) or _can_defer(inputs[0])):
-            record = _recorded
-        elif takes_trees and any(is_late(one) or _can_defer_in_tree(one) for one in _leaves(inputs)):
-            record = _recorded_in_tree
-        items = None if record is None else items_of(self)
-        # A list itself: a transform may change it meanwhile, and the loop that this stands in for sees that.
-        transforms = items if type(items) is list else [*items] if isinstance(items, (tuple, nn.Sequential)) else []
-        return _run(record, transforms, inputs) if record and transforms else method(self, *inputs)
-
-    return run
-
-
-_Record = Callable[["_Role", Any, tuple[Any, ...]], Any]
-"""Records what a transform makes of its inputs, and returns it; None: the transform is to be called."""
-
-
-def _run(record: _Record, transforms: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
+def _run(transforms: Sequence[Any], inputs: tuple[Any, ...], is_tree: bool) -> Any:
     """Return what the transforms make of the inputs, as their container calls them."""
     outputs: Any = None
     is_single = len(inputs) == 1
@@ -115,7 +109,7 @@ def _run(record: _Record, transforms: Sequence[Any], inputs: tuple[Any, ...]) ->
         role = _known.roles.get(type(transform))
         if role is not None and change_of(transform) is None:
             is_intact = _known.is_intact() if is_intact is None else is_intact
-            outputs = record(role, transform, inputs) if is_intact else None
+            outputs = _recorded(role, transform, inputs, is_tree) if is_intact else None
         if outputs is not None:
             holds_deferred = True
         else:
@@ -128,22 +122,32 @@ def _run(record: _Record, transforms: Sequence[Any], inputs: tuple[Any, ...]) ->
     return _with_leaves(materialized, outputs) if holds_deferred else outputs
 
 
-def _recorded(role: _Role, transform: Any, inputs: tuple[Any, ...]) -> Any:
-    """Record what a transform makes of one image."""
-    (image,) = inputs
-    if is_late(image):
-        if role.draws:
-            return _drawn(transform, image)
-        table = _table_of(transform) if role.makes_tensor else None
-        return None if table is None else DeferredTensor.of_image(image, table)
+def _recorded(role: _Role, transform: Any, inputs: tuple[Any, ...], is_tree: bool) -> Any:
+    """Record what a transform makes of its inputs, and return it; None: the transform is to be called.
+
+    ``is_tree``: whether they are more than one image: boxes, masks and the like, which version 2 takes.
+    """
+    if role.draws and is_late(inputs[0]):
+        return None if is_tree else _drawn(transform, inputs[0])
+    makes_tensor = role.is_to_image if is_tree else role.makes_tensor
     is_geometric = role.is_geometric_for(transform)
-    if type(image) is not DeferredTensor:
-        if not is_geometric or not _can_defer(image):
-            return None
-        image = DeferredTensor.of_tensor(image)
+    parts = [*_leaves(inputs)] if is_tree else inputs
+    table = _table_of(transform) if makes_tensor and any(map(is_late, parts)) else None
+    holds_deferred = any(type(one) is DeferredTensor for one in parts)
+    if table is not None or (is_geometric and not holds_deferred):
+        before, inputs = inputs, _with_leaves(functools.partial(_deferred, table=table, is_tree=is_tree), inputs)
+        holds_deferred = holds_deferred or inputs is not before
+    if not holds_deferred:
+        return None
+    if table is not None:
+        return transform(*inputs) if is_tree else inputs[0]
     if is_geometric:
-        made = _drawn(transform, image) if role.draws else None
-        return transform(image) if made is None else made
+        made = _drawn(transform, inputs[0]) if role.draws and not is_tree else None
+        return transform(*inputs) if made is None else made
+    if is_tree:
+        is_known = role.changes_values and type(transform).__module__ != V1
+        return _mapped(transform, inputs) if is_known and type(transform).__name__ != "ToPureTensor" else None
+    (image,) = inputs
     # Version 1 makes a plain tensor of an image of version 2, or not: the user may choose.
     if not role.changes_values or (type(transform).__module__ == V1 and image.table.kind is not Tensor):
         return None
@@ -156,41 +160,19 @@ def _drawn(transform: Any, image: Any) -> Any:
     return None if draw is None else draw(vars(transform), image)
 
 
-def _recorded_in_tree(role: _Role, transform: Any, inputs: tuple[Any, ...]) -> Any:
-    """Record what a transform of version 2 makes of images with boxes, masks and the like."""
-    kind = type(transform)
-    is_geometric = role.is_geometric_for(transform)
-    holds_deferred = any(type(one) is DeferredTensor for one in _leaves(inputs))
-    if role.is_to_image or (is_geometric and not holds_deferred):
-        table = _table_of(transform) if role.is_to_image else None
-        deferred = _with_leaves(functools.partial(_deferred, table=table), inputs)
-        holds_deferred, inputs = holds_deferred or deferred is not inputs, deferred
-    if not holds_deferred:
-        return None
-    if role.is_to_image or is_geometric:
-        return transform(*inputs)
-    if not role.changes_values or kind.__module__ == V1 or kind.__name__ == "ToPureTensor":
-        return None
-    return _mapped(transform, inputs)
-
-
-def _deferred(found: Any, table: Table | None) -> Any:
-    """Return a lazy tensor in place of an image tensor and, with ``ToImage``'s table, of a lazy image."""
+def _deferred(found: Any, table: Table | None, is_tree: bool) -> Any:
+    """Return a lazy tensor in place of a tensor and, with the table of what makes one, of a lazy image."""
     made = None
     if table is not None and is_late(found):
         made = DeferredTensor.of_image(found, table)
-    elif _can_defer_in_tree(found):
+    elif _can_defer(found, is_tree):
         made = DeferredTensor.of_tensor(found)
     return found if made is None else made
 
 
-def _can_defer(found: Any) -> bool:
-    """Whether an object that is alone is an image, and a lazy tensor can stand for it."""
-    return type(found) in (Tensor, tv_tensors.Image) and can_defer(found)
-
-
-def _can_defer_in_tree(found: Any) -> bool:
-    return type(found) is tv_tensors.Image and can_defer(found)
+def _can_defer(found: Any, is_tree: bool) -> bool:
+    """Return whether an image tensor can be deferred; a plain tensor is an image if it is alone."""
+    return (type(found) is tv_tensors.Image or (type(found) is Tensor and not is_tree)) and can_defer(found)
 
 
 def _mapped(transform: Any, inputs: Any) -> Any:
@@ -327,35 +309,28 @@ _FUNCTIONS = {
         *("get_size", "resize_bounding_boxes"),
     ),
 }
-"""What they call, as far as it is public. Where one of these was replaced, all transforms are called."""
-
-_CALLED: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (torch, ("as_tensor", "exp", "from_numpy", "log", "rand", "randint", "tensor")),
-    (np, ("array",)),
-    (nn.Module, ("_call_impl",)),
-)
-"""The same, of torch and NumPy."""
+"""Public functions that they call. Where one of these was replaced, all transforms are called."""
 
 _MODULES = (*_FUNCTIONS, *_CLASSES)
 
 
 class _Role(NamedTuple):
-    """What is known of a class of transforms."""
+    """The facts about a class of transforms."""
 
     arguments: tuple[str, ...] = ()
     """The attributes that hold the arguments of a transform that looks at one value at a time."""
     makes_tensor: bool = False
-    """Whether it makes a tensor of a PIL image."""
+    """True if it makes a tensor of a PIL image."""
     changes_values: bool = False
-    """Whether it changes each value of such a tensor by itself."""
+    """True if it changes each value of such a tensor by itself."""
     is_to_image: bool = False
     draws: bool = False
-    """Whether its draws can be made with fewer calls."""
+    """True if its draws can be made with fewer calls."""
     is_geometric: bool = False
-    """Whether it is one of version 2 that crops, resizes or flips."""
+    """True if it is one of version 2 that crops, resizes or flips."""
 
     def is_geometric_for(self, transform: Any) -> bool:
-        """Whether a transform crops, resizes or flips a lazy tensor as an image.
+        """Return whether a transform crops, resizes or flips a lazy tensor as an image.
 
         It does not where it looks up what to fill by the exact class.
         """
@@ -370,9 +345,7 @@ class _Known:
         """Those that were found."""
         self.in_worker_process = False
         self.roles: dict[type, _Role] = {}
-        self._originals = Originals("torch", "torchvision", "timm", "numpy")
-        for owner, names in _CALLED:
-            self._originals.add(owner, names)
+        self._originals = Originals("torch", "torchvision", "timm")
 
     def find(self, modules: Sequence[str]) -> None:
         """Find the transforms and functions of these modules."""
@@ -406,7 +379,7 @@ class _Known:
             self.roles[kind] = self.roles.get(kind, _Role())._replace(**facts)
 
     def is_intact(self) -> bool:
-        """Whether the known classes run the code that they were written with, and nothing else looks on.
+        """Return whether the known classes run the code that they were written with, and nothing else looks on.
 
         That would be hooks of all modules, or a mode of torch, such as a default device.
         """

@@ -26,12 +26,9 @@ from .scope import is_watched, thread, tried
 from .source import FileSource
 from .transform_lists import V2_FUNCTIONAL
 
-LEAST_VALUES = 10_000
-"""Smallest tensor, in elements, worth deferring."""
-
 
 class Table(NamedTuple):
-    """What transforms that look at one value at a time make of a PIL image in RGB."""
+    """The result of transforms that look at one value at a time, for each level of a PIL image in RGB."""
 
     signatures: tuple[Any, ...]
     """The transforms' classes and arguments."""
@@ -42,9 +39,9 @@ class Table(NamedTuple):
     kind: type[Tensor]
     """The result's class."""
     is_identity: bool
-    """Whether the values are the image's levels themselves."""
+    """True if the values are the image's levels themselves."""
     shares_memory: bool
-    """Whether the last transform returns a tensor in the memory of the one that it takes."""
+    """True if the last transform returns a tensor in the memory of the one that it takes."""
 
     def example(self) -> Tensor:
         """Return what the transforms make of an image that has all levels: [3, 16, 16]."""
@@ -212,7 +209,7 @@ def materialized(found: Any) -> Any:
 
 
 def can_defer(image: Tensor) -> bool:
-    """Whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps, and large enough."""
+    """Return whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps."""
     if is_watched():  # which would see what is asked here
         return False
     if image.dtype is not torch.uint8 or image.ndim != 3 or image.layout is not torch.strided or not image.is_cpu:
@@ -220,7 +217,7 @@ def can_defer(image: Tensor) -> bool:
     channels, height, width = image.shape
     if channels != 3 or not _tells_order((width, height)) or max(width, height) > MOST_SIDE:
         return False
-    if 3 * height * width < LEAST_VALUES or torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active():
         return False
     return image.as_subclass(Tensor).stride() == (1, 3 * width, 3)
 
@@ -233,7 +230,7 @@ def _levels_of(kind: type[Tensor]) -> Table:
 
 
 def _tells_order(size: tuple[int, int]) -> bool:
-    """Whether strides tell a tensor's order in memory; with one row or column, torch's operators choose it anew."""
+    """Return whether strides tell a tensor's order in memory: with one row or column they do not."""
     return min(size) > 1
 
 

@@ -14,7 +14,7 @@ Box = tuple[int, int, int, int]
 
 
 class Geometry(NamedTuple):
-    """What is made of a decoded image, in this order."""
+    """The steps from a decoded image to the result, in this order."""
 
     box: Box
     """The part that is taken."""
@@ -26,11 +26,11 @@ class Geometry(NamedTuple):
     window: Box | None = None
     """The part of the resized image that is kept; None: all of it."""
     transposed: bool = False
-    """Whether rows and columns are exchanged."""
+    """True if rows and columns are exchanged."""
     mirrored: bool = False
-    """Whether it is then flipped left to right."""
+    """True if it is then flipped left to right."""
     inverted: bool = False
-    """Whether it is then flipped top to bottom."""
+    """True if it is then flipped top to bottom."""
 
     @classmethod
     def whole(cls, width: int, height: int) -> Geometry:

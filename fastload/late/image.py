@@ -26,7 +26,7 @@ from ..native.rows import LAYOUTS, Pixels
 from .geometry import Geometry
 from .originals import Originals
 from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
-from .scope import Scope, thread, tried
+from .scope import LateSamples, thread, tried
 from .source import FileSource, read_jpeg, read_png
 
 
@@ -80,7 +80,7 @@ for _kind in (Image.Image, JpegImagePlugin.JpegImageFile, PngImagePlugin.PngImag
 
 
 class _State:
-    """What a lazy image is."""
+    """The state of a lazy image."""
 
     __slots__ = ("access", "geometry", "pixels", "sample", "source")
 
@@ -92,7 +92,7 @@ class _State:
         self.sample: object = None
         """The sample that used the image; None: none has."""
         self.access: weakref.ref[_LateAccess] | None = None
-        """What ``load`` returned."""
+        """The access object that ``load`` returned."""
 
 
 # Functions and no methods: another thread may materialize an image, and so exchange its class, at any moment.
@@ -158,13 +158,13 @@ def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], 
 
 @functools.cache
 def _colors_agree() -> bool:
-    """Whether the native library changes colors as Pillow does; False too if a function that was replaced fails."""
+    """Return whether the native library changes colors as Pillow does; False if comparing fails."""
     return bool(tried(pillow_agrees))
 
 
 @functools.cache
 def _mixes_alike(interpolation: str) -> bool:
-    """Whether the native library makes affine transforms as Pillow does, where that depends on the filter."""
+    """Return whether the native library makes affine transforms as Pillow does, where that depends on the filter."""
     return interpolation == "nearest" or bool(tried(lambda: pillow_mixes_alike(interpolation)))
 
 
@@ -353,7 +353,7 @@ def _set_core(image: Any, core: Any) -> None:
 
 @_lazy
 class LateImage(Image.Image):
-    """What a lazy image's methods return."""
+    """A lazy image that a method of another one has returned."""
 
     _plain = Image.Image
     __dict__ = _real_attributes  # whoever copies them, copies those of an ordinary image
@@ -361,7 +361,7 @@ class LateImage(Image.Image):
 
 @_lazy
 class LateJpeg(JpegImagePlugin.JpegImageFile):
-    """What ``PIL.Image.open`` returns for a JPEG file."""
+    """A JPEG file that ``PIL.Image.open`` has opened."""
 
     _plain = JpegImagePlugin.JpegImageFile
     __dict__ = _real_attributes
@@ -373,7 +373,7 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
 
 @_lazy
 class LatePng(PngImagePlugin.PngImageFile):
-    """What ``PIL.Image.open`` returns for a PNG file."""
+    """A PNG file that ``PIL.Image.open`` has opened."""
 
     _plain = PngImagePlugin.PngImageFile
     __dict__ = _real_attributes
@@ -408,7 +408,7 @@ OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, L
 LATE = (LateImage, *OPENED.values())
 
 
-def _load(image: Any, read: Callable[[Any, Scope], FileSource | str], **done: Any) -> Any:
+def _load(image: Any, read: Callable[[Any, LateSamples], FileSource | str], **done: Any) -> Any:
     """Load an opened image. ``done``: attributes that say so, beside those of all files."""
     scope = thread.scope
     is_unread = is_late(image) and "_late" not in _attributes(image)
@@ -436,7 +436,7 @@ def _load(image: Any, read: Callable[[Any, Scope], FileSource | str], **done: An
 
 
 class _LateAccess:
-    """What ``load`` returns of a lazy image: decodes it when it is used.
+    """The access object of a lazy image: decodes it when it is used.
 
     As Pillow's, it goes on with the pixels that the image had, if the image is closed or given others.
     """
@@ -482,7 +482,7 @@ def make_late(image: Any) -> None:
 
 
 def is_late(found: Any) -> bool:
-    """Whether an object is a lazy image."""
+    """Return whether an object is a lazy image."""
     return type(found) in LATE
 
 
@@ -512,7 +512,7 @@ def _make_plain(image: Any) -> None:
 
 
 def is_small(image: Any, state: _State | None = None) -> bool:
-    """Whether a lazy image's pixels take less memory than what it is made from."""
+    """Return whether a lazy image's pixels take less memory than what it is made from."""
     state = state or _attributes(image).get("_late")
     width, height = image._size
     return state is not None and width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes

@@ -7,7 +7,7 @@ All other functions of images take the tensor that it makes. Importing this modu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from PIL import Image
@@ -16,60 +16,25 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
 from ..base.overrides import is_written_in
-from .deferred import DeferredTensor, materialized
-from .transform_lists import registry, takes_names
+from .deferred import DeferredTensor
+from .transform_lists import registry
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-_RESAMPLINGS: dict[Any, Image.Resampling] = {}
-"""By the forms in which torchvision takes them."""
-for _one in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
-    _name = _one.name.lower()
-    _RESAMPLINGS |= dict.fromkeys((InterpolationMode(_name), int(_one), *[_name] * takes_names()), _one)
-
-
-_torchvisions: dict[str, Any] = {
-    function.__name__: function
-    for function, kernels in registry().items()
-    if tv_tensors.Image in kernels and is_written_in(function, "torchvision")
+_RESAMPLINGS: dict[Any, Image.Resampling] = {
+    mode: one
+    for one in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
+    for mode in (InterpolationMode(one.name.lower()), one.name.lower(), int(one))
 }
-"""Torchvision's functions of images, by name: found where it keeps its kernels, also while a user's has their place."""
-_recorded: set[str] = set()
-"""Names of those that are recorded."""
-
-
-def _records(name: str) -> Callable[[Kernel], Kernel]:
-    """Register what records one of torchvision's functions. Where it gives None, the function takes the tensor."""
-    function: Any = _torchvisions.get(name)
-
-    def register(record: Kernel) -> Kernel:
-        def kernel(image: DeferredTensor, *args: Any, **named: Any) -> Any:
-            made = record(image, *args, **named)
-            return function(image.materialize(), *args, **named) if made is None else made
-
-        if function is not None:
-            functional.register_kernel(function, DeferredTensor)(kernel)
-        _recorded.add(name)
-        return record
-
-    return register
+"""By the forms in which torchvision takes them."""
 
 
 def _are_ints(*values: Any) -> bool:
     return all(type(value) is int for value in values)
 
 
-@_records("get_size")
-def _get_size(image: DeferredTensor) -> list[int]:
-    return list(image.size[::-1])
-
-
-@_records("crop")
 def _crop(image: DeferredTensor, top: int, left: int, height: int, width: int) -> Any:
     return image.crop((left, top, left + width, top + height)) if _are_ints(top, left, height, width) else None
 
 
-@_records("center_crop")
 def _center_crop(image: DeferredTensor, output_size: Any) -> Any:
     if type(output_size) not in (list, tuple) or len(output_size) != 2 or not _are_ints(*output_size):
         return None
@@ -78,17 +43,6 @@ def _center_crop(image: DeferredTensor, output_size: Any) -> Any:
     return image.crop((left, top, left + width, top + height))
 
 
-@_records("horizontal_flip")
-def _horizontal_flip(image: DeferredTensor) -> Any:
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-
-
-@_records("vertical_flip")
-def _vertical_flip(image: DeferredTensor) -> Any:
-    return image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
-
-
-@_records("resize")
 def _resize(
     image: DeferredTensor,
     size: Any,
@@ -101,7 +55,6 @@ def _resize(
     return None if after is None else image.resize(after, _RESAMPLINGS[interpolation])
 
 
-@_records("resized_crop")
 def _resized_crop(
     image: DeferredTensor,
     top: int,
@@ -133,9 +86,27 @@ def _size_after(size: tuple[int, int], wanted: Any, max_size: Any) -> tuple[int,
     return width, height
 
 
-def _on_tensor(function: Any) -> Any:
-    return lambda image, *args, **named: function(materialized(image), *args, **named)
+_RECORDS: dict[str, Callable[..., Any]] = {
+    "get_size": lambda image: list(image.size[::-1]),
+    "crop": _crop,
+    "center_crop": _center_crop,
+    "horizontal_flip": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+    "vertical_flip": lambda image: image.transpose(Image.Transpose.FLIP_TOP_BOTTOM),
+    "resize": _resize,
+    "resized_crop": _resized_crop,
+}
+"""By a function's name: what it does with a lazy tensor; None: the function takes the tensor itself."""
 
 
-for _name in _torchvisions.keys() - _recorded:
-    functional.register_kernel(_torchvisions[_name], DeferredTensor)(_on_tensor(_torchvisions[_name]))
+def _kernel(function: Any, record: Callable[..., Any] | None) -> Callable[..., Any]:
+    def kernel(image: DeferredTensor, *args: Any, **named: Any) -> Any:
+        made = None if record is None else record(image, *args, **named)
+        return function(image.materialize(), *args, **named) if made is None else made
+
+    return kernel
+
+
+# Functions are found where torchvision keeps its kernels, also while a user's has their place.
+for _function, _kernels in [*registry().items()]:
+    if tv_tensors.Image in _kernels and is_written_in(_function, "torchvision"):
+        functional.register_kernel(_function, DeferredTensor)(_kernel(_function, _RECORDS.get(_function.__name__)))

@@ -21,7 +21,7 @@ from .scope import thread
 from .source import FileSource
 
 LEAST_VALUES = 10_000
-"""Of a PNG file's image: of smaller ones Pillow's whole decode costs less than to delay it."""
+"""Smallest PNG, in values, worth deferring; Pillow decodes smaller ones faster."""
 TOO_OLD = "Pillow is older than 10.1"
 """A reason of :func:`why_not`."""
 
@@ -38,14 +38,13 @@ def why_not() -> str | None:
 
 
 class _Opener(SampleOverride):
-    """What opens a format's files, with what tells them by their first bytes."""
+    """The function that opens a format's files, with the one that knows them by their first bytes."""
 
     def is_original(self, found: Any) -> bool:
-        """Whether there is one: also another library's, whose images stay as they are."""
+        """Return whether there is one: also another library's, whose images stay as they are."""
         return found[0] is not None
 
     def stand_in(self, original: Any) -> Any:
-        """Return both."""
         factory, accept = original
 
         @functools.wraps(factory, updated=())  # of PNG files it is a class
@@ -56,7 +55,7 @@ class _Opener(SampleOverride):
         return open_late, accept
 
     def is_there(self) -> bool:
-        """Whether ours is registered; or none, since somebody has removed it, so that no such files are opened."""
+        """Return whether ours is registered, or none is, since somebody has removed it."""
         known = Image.OPEN.get(self.name)
         return known is None or known[0] is None or hasattr(known[0], "opens_late")
 

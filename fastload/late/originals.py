@@ -1,57 +1,36 @@
-"""Functions of other packages: overrides that act within samples, and whether users have replaced what is called."""
+"""Overrides that act within samples, and whether users have replaced functions of other packages."""
 
 from __future__ import annotations
 
 import functools
 import pkgutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ..base.overrides import Override, is_written_in, unwrapped
 from .scope import thread, tried
 
 
-@dataclass(eq=False)
 class SampleOverride(Override):
     """An override that acts while a sample is made, in the thread that makes it."""
 
-    calls: tuple[str, ...] = ()
-    """Functions that the original calls: if a user has replaced one, it is called. A module or class, and names."""
-
-    def found(self) -> Any:
-        """Return what is there now, if all owners of what the original calls are there too."""
-        assert self._called
-        return super().found()
-
     def is_active(self) -> bool:
-        """Whether this thread makes a sample, and what the original calls is as it was written."""
-        return thread.scope is not None and (not self.calls or self._called.replaced() is None)
-
-    @functools.cached_property
-    def _called(self) -> Originals:
-        originals = Originals("PIL", "torch", "torchvision", "numpy", "fastload")
-        for owner, *names in map(str.split, self.calls):
-            originals.add(pkgutil.resolve_name(owner), names)
-        return originals
+        return thread.scope is not None
 
     def compare(self, *case: Any) -> bool:
-        """Compare both outside of the sample; False where that fails."""
         assert self.self_test is not None
         return bool(tried(functools.partial(self.self_test, self, *case)))
 
 
 class KernelOverride(SampleOverride):
-    """Of a function of torchvision's version 2, the owner, what it calls for images of the class ``name``."""
+    """The kernel that a function of torchvision's version 2, the owner, calls for images of the class ``name``."""
 
     def place(self) -> tuple[Any, Any]:
-        """Return the function's kernels, and the class."""
         kernels = pkgutil.resolve_name("torchvision.transforms.v2.functional._utils:_KERNEL_REGISTRY")
         return kernels[pkgutil.resolve_name(self.owner)], pkgutil.resolve_name(self.name)
 
     @functools.cached_property
     def path(self) -> str:
-        """The function and the class."""
         return f"{self.owner} of {self.name}".replace(":", ".")
 
 
@@ -72,12 +51,12 @@ class Originals:
         self._known = {**{(owner, name): (None, None) for name in names}, **self._known}
 
     def is_replaced(self, owner: Any, name: str) -> bool:
-        """Whether one of the added functions was replaced."""
+        """Return whether one of the added functions was replaced."""
         found = getattr(owner, name, None)
         return found is not self._known[owner, name][1] and self._is_of_others(found, owner, name)
 
     def _is_of_others(self, found: Any, owner: Any, name: str) -> bool:
-        """Whether what was found under a name is neither the known function nor fastload's in its place."""
+        """Return whether what was found under a name is neither the known function nor fastload's in its place."""
         known, _ = self._known[owner, name]
         function = getattr(found, "stands_for", found)  # fastload's own in its place
         if "fastload" in self._packages:

@@ -1,4 +1,4 @@
-"""What arguments of Pillow's methods mean: pure functions.
+"""Read the arguments of Pillow's methods: pure functions.
 
 They return None for all that Pillow is to treat by itself: errors, warnings, and what its versions treat differently.
 """

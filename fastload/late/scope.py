@@ -1,55 +1,152 @@
-"""The state of late decoding in a thread: whether images are lazy, and the list of them. Does not import Pillow."""
+"""Samples made with late decoding: switched on for the calling thread, and no late image left in a sample.
+
+Pillow is imported only if the dataset uses it: otherwise late decoding costs nothing.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
+import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from types import NoneType, TracebackType
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 
+from ..base import compat, overrides
 from ..cache.records import Records, note, take_not_kept
 
 Made = TypeVar("Made")
 MOST_BYTES = 256 << 20
 """Read and decoded by one sample's images: those that it opens next are decoded at once, as Pillow does."""
+# Classes of a sample's leaves that hold no image; any other object may.
+_NO_IMAGES = (torch.Tensor, np.generic, int, float, complex, str, bytes, NoneType, np.ndarray)
 
 
-class Scope:
-    """The sample that a worker makes, for lazy images."""
+@functools.cache
+def late_module(name: str) -> Any:
+    """Return a module of this package, imported when needed; an import statement takes a microsecond each time."""
+    return importlib.import_module(f".{name}", __package__)
 
-    outlived = False
-    """True once a lazy image outlived its sample, or samples are made side by side: then every sample is searched."""
+
+class LateSamples:
+    """A context that turns on late decoding for the calling thread, with the sample that it makes. Each worker has one.
+
+    ``cache``: where records of files are kept; None: nowhere.
+
+    How a worker uses it::
+
+        with late:
+            sample = dataset[3]
+            if late.images or late.outlived:
+                late.materialize(sample)
+    """
+
+    outlived: ClassVar[deque[weakref.ref[Any]]] = deque(maxlen=10_000)
+    """Lazy images of all threads that outlived their samples, the last of them: then every sample is searched."""
 
     def __init__(self, cache: Records | None = None) -> None:
         self.cache = cache
-        """Where records of files are kept; None: nowhere."""
+        self.is_possible = False
+        """True if a sample can make late images."""
         self.images: list[weakref.ref[Any]] = []
         """Lazy images that the current sample has made."""
         self.sample = object()
         """Identifies the current sample."""
         self.num_bytes = 0
         """That the current sample's images have read and decoded."""
+        self._outer: list[LateSamples | None] = []
         self._counts: dict[str, int] = {}
         self._score = 0
-        self._last_uses = [1]
+        """From 0 to 9: how likely the next file's pixels are used more than once, as with two views of each image."""
+
+    @staticmethod
+    def warm(*, for_processes: bool) -> None:
+        """Do before workers start what each of them would do: imports, and comparisons with what is imported.
+
+        ``for_processes``: whether workers are processes, where functions are replaced.
+        """
+        if "PIL.Image" in sys.modules and late_module("opener").why_not() is None and for_processes:
+            for one in late_module("opener").OVERRIDES:
+                one.agrees()
+            if overrides.is_imported("torchvision.transforms"):
+                late_module("containers")
+                for kind in late_module("draws").classes():
+                    late_module("draws").draw_of(kind)
+        if for_processes and overrides.ON:
+            overrides.compare_usual()
+
+    def __enter__(self) -> LateSamples:
+        if overrides.ON:
+            is_worker = compat.process.is_worker
+            if "PIL.Image" in sys.modules:
+                self.is_possible = late_module("opener").prepare()
+                if self.is_possible and overrides.is_imported("torchvision.transforms"):
+                    late_module("containers").prepare(is_worker)
+            if is_worker:
+                overrides.install()
+        self._outer.append(thread.scope)
+        thread.scope = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._begin_next()  # behind a sample that has failed
+        thread.scope = self._outer.pop()
+
+    def materialize(self, sample: Any) -> None:
+        """End a sample: materialize its lazy images. Call it only if there are :attr:`images`, or if :attr:`outlived`.
+
+        Images that the dataset keeps elsewhere stay lazy, unless their pixels take less memory than their files. If the
+        sample holds an object that may hold images, all images become ordinary.
+        """
+        late = late_module("image")
+        made = [image for reference in self.images if late.is_late(image := reference())]
+        if made or self.outlived:
+            leaves = _leaves(sample)
+            found = [leaf for leaf in leaves if late.is_late(leaf)]
+            no_images = (*_NO_IMAGES, late.Image.Image)
+            if all(isinstance(leaf, no_images) for leaf in leaves):
+                found += [image for image in made if late.is_late(image) and late.is_small(image)]
+            else:
+                found += made + [image for reference in self.outlived.copy() if late.is_late(image := reference())]
+                self.outlived.clear()
+            for image in found:
+                late.materialize(image)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        """Note which images outlive their sample, and begin the next one."""
+        if self.images:
+            is_late = late_module("image").is_late
+            self.outlived.extend(reference for reference in self.images if is_late(reference()))
+        self.images = []
+        self.sample = object()
+        self.num_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether the sample's images hold so much that the next ones are decoded at once."""
+        """Return whether the sample's images hold so much that the next ones are decoded at once."""
         return self.num_bytes > MOST_BYTES
 
-    def uses_images_again(self, uses: list[int]) -> bool:
-        """Begin with a file; guess whether its pixels will be used more than once, as with two views of each image.
+    def uses_images_again(self) -> bool:
+        """Begin with a file; guess whether its pixels will be used more than once.
 
         Then one whole decode is cheaper than several partial ones: the guess changes the cost, never the pixels.
-        ``uses``: [number of the file's uses], which is kept.
         """
-        self._score = min(8, self._score + 2) if self._last_uses[0] > 1 else max(0, self._score - 1)
-        self._last_uses = uses
+        self._score = max(0, self._score - 1)
         return self._score >= 4
+
+    def note_second_use(self) -> None:
+        """Note that a file's pixels are used once more."""
+        self._score = min(9, self._score + 3)
 
     def note_not_kept(self, reason: str) -> None:
         """Count a file that is not kept, if there is a cache; reasons are those of :mod:`fastload.cache.records`."""
@@ -68,19 +165,31 @@ class Scope:
         return counts
 
 
+def _leaves(sample: Any) -> list[Any]:
+    """Return what a sample's dicts, lists and tuples hold, at any depth."""
+    leaves: list[Any] = []
+    seen: set[int] = set()
+    pending = [sample]
+    while pending:
+        one = pending.pop()
+        if type(one) not in (dict, list, tuple):
+            leaves += one.ravel().tolist() if isinstance(one, np.ndarray) and one.dtype.hasobject else [one]
+        elif id(one) not in seen:
+            seen.add(id(one))
+            pending += one.values() if type(one) is dict else one
+    return leaves
+
+
 class _Thread(threading.local):
-    scope: Scope | None = None
-    """Of the sample that the thread is making; None: no sample, or late decoding is off."""
+    scope: LateSamples | None = None
+    """The sample that the thread is making; None: no sample, or late decoding is off."""
 
 
 thread = _Thread()
-making: set[int] = set()
-"""Identifiers of the threads that are making samples."""
 
 
 def _forget() -> None:
     thread.scope = None
-    making.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -20,31 +20,21 @@ from ..cache.store import Key, is_in_file, is_known, key_of, same
 from ..errors import PackError
 from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
-from .scope import Scope
+from .scope import LateSamples
 
 Data: TypeAlias = bytes | memoryview | png.Inflated | Pixels
 """A JPEG file, the record of one, what a PNG file holds, or pixels."""
 
 
-def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
+def read_jpeg(image: Any, scope: LateSamples) -> FileSource | str:
     """Read the file of an opened image as Pillow's ``load`` does, errors included; or find it in the sample's cache.
 
     Returns it; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
     """
-    found = _read_jpeg(image, scope)
-    if isinstance(found, str):
-        scope.note_not_kept(OTHER_WAY if found in (_DRAFT, _CLOSED) else NO_RECORD)
-    return found
-
-
-_DRAFT, _CLOSED = "draft mode, or a changed tile", "closed"
-
-
-def _read_jpeg(image: Any, scope: Scope) -> FileSource | str:
     if image.tile != [("jpeg", (0, 0, *image.size), 0, (image.mode, ""))] or image.decoderconfig:
-        return _DRAFT
+        return _left(scope, OTHER_WAY, "draft mode, or a changed tile")
     if image.fp is None:
-        return _CLOSED
+        return _left(scope, OTHER_WAY, "closed")
     key = None
     why_not = OTHER_WAY
     if scope.cache is not None and image.decodermaxblock == BLOCK_BYTES:
@@ -63,18 +53,23 @@ def _read_jpeg(image: Any, scope: Scope) -> FileSource | str:
     try:
         found = _read_scans(image.fp, image.decodermaxblock)
     except (IndexError, struct.error):  # of these Pillow makes others
-        return "cannot be read"
+        found = "cannot be read"
     if isinstance(found, str):
-        return found
+        return _left(scope, NO_RECORD, found)
     if (found.width, found.height, found.is_grey) != (*image.size, image.mode == "L"):
-        return "another size or mode than Pillow read"
+        return _left(scope, NO_RECORD, "another size or mode than Pillow read")
     if max(image.size) > MOST_SIDE:
-        return "too large"
+        return _left(scope, NO_RECORD, "too large")
     if key is not None and scope.cache is not None:
         found.keep(scope.cache, key, image.fp)
     else:
         scope.note_not_kept(why_not)
     return found
+
+
+def _left(scope: LateSamples, why_not_kept: str, reason: str) -> str:
+    scope.note_not_kept(why_not_kept)
+    return reason
 
 
 def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
@@ -90,7 +85,7 @@ def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
     return FileSource(data[: waiting.end], waiting.width, waiting.height, waiting.components == 1)
 
 
-def read_png(image: Any, scope: Scope) -> FileSource | str:
+def read_png(image: Any, scope: LateSamples) -> FileSource | str:
     """Read and inflate the file of an opened image as Pillow's ``load`` does: see :func:`read_jpeg`.
 
     All of it is inflated, since Pillow raises errors for damage anywhere.
@@ -157,7 +152,7 @@ def _palette_of(data: bytes) -> bytes | None:
 
 
 class FileSource:
-    """What images are made of: a file; a record in a pack, and where it lies, for errors; one in the cache; or pixels.
+    """The data of images: a file; a record in a pack, and where it lies, for errors; one in the cache; or pixels.
 
     Sizes are in pixels.
     """
@@ -177,7 +172,8 @@ class FileSource:
         self._data: Data = data
         self._record = record
         self._cached = cached
-        self._uses = [0]
+        self._uses = 2 if isinstance(data, np.ndarray) else 0
+        """How often its pixels were used: once, a part of the file may do. Of pixels, all are there."""
         self.file = b""
         """A PNG file whose image has more than the colours that are decoded here."""
 
@@ -211,26 +207,26 @@ class FileSource:
         image.load()
         return image
 
-    def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
+    def pixels(self, cut: Cut, layout: str, scope: LateSamples | None) -> Pixels:
         """Return the pixels of a cut, and count the image; ``layout``: see ``native.rows.pixels_of_image``."""
         made: Pixels = self._materialize(lambda data: _pixels_of(data, cut, layout), cut, scope)
         return made
 
-    def row(self, cut: Cut, table: Tensor | None, out: Tensor, scope: Scope | None) -> None:
+    def row(self, cut: Cut, table: Tensor | None, out: Tensor, scope: LateSamples | None) -> None:
         """Write what a table [3, 256] says of each level of a cut (None: the level itself), and count the image.
 
         ``out``: [3, height, width] of the cut's window and the table's dtype (without one, uint8), of any strides.
         """
         self._materialize(lambda data: _row_of(data, cut, table, out), cut, scope)
 
-    def _materialize(self, make: Callable[[Data], Any], cut: Cut, scope: Scope | None) -> Any:
+    def _materialize(self, make: Callable[[Data], Any], cut: Cut, scope: LateSamples | None) -> Any:
         """Return what is made of a cut: of the file, where that does, else of the whole image."""
-        data = self._data
-        is_whole = isinstance(data, np.ndarray) or self._uses[0] > 0
-        if not is_whole and not (scope is not None and scope.uses_images_again(self._uses)):
-            made = self._made(make, data)
+        self._uses += 1
+        if self._uses == 2 and scope is not None:
+            scope.note_second_use()
+        if self._uses == 1 and not (scope is not None and scope.uses_images_again()):
+            made = self._made(make, self._data)
             if not isinstance(made, Status):
-                self._uses[0] = 1
                 if scope is not None:
                     keeps_all = cut.box[2:] == cut.window[2:] == (self.height, self.width)
                     scope.count(self._counted("whole" if keeps_all else "in part"))
@@ -240,11 +236,10 @@ class FileSource:
     def _made(self, make: Callable[[Data], Any], data: Data) -> Any:
         return records.decoded(make, data) if self._cached else make(data)
 
-    def _decoded(self, scope: Scope | None) -> Pixels:
+    def _decoded(self, scope: LateSamples | None) -> Pixels:
         """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
         data = self._data
         if isinstance(data, np.ndarray):
-            self._uses[0] += 1
             return data
         cut, layout = whole(self.height, self.width), "L" if self.is_grey else "RGB"
         pixels: Pixels | Status = self._made(lambda data: _pixels_of(data, cut, layout), data)
@@ -262,7 +257,6 @@ class FileSource:
             scope.count(self._counted("whole"))
             scope.num_bytes += pixels.nbytes
         self._data = pixels
-        self._uses[0] += 1
         return pixels
 
     def _counted(self, how: str) -> str:

@@ -33,14 +33,10 @@ _V1, _V2 = "torchvision.transforms._functional_tensor", "torchvision.transforms.
 _LEVELS = torch.arange(256, dtype=torch.uint8, device="cpu").reshape(1, 16, 16)
 _MOST_FACTOR = 1e6
 """Far below where single precision ends."""
-_CALLS = {
-    1: f"{_V1} _blend _hsv2rgb _max_value _rgb2hsv convert_image_dtype",
-    2: f"{_V2}._color _blend _hsv_to_rgb _max_value _rgb_to_grayscale_image _rgb_to_hsv to_dtype_image",
-}
 
 
 class _Color(NamedTuple):
-    """What an override does."""
+    """A change of colors, for one version of torchvision and one class of images."""
 
     known: Known
     version: int
@@ -80,7 +76,7 @@ class _Color(NamedTuple):
 
 
 def _is_plain(image: Tensor) -> bool:
-    """Whether the native library takes an image, and none of torch's modes or defaults asks for other results."""
+    """Return whether the native library takes an image, and no mode or default of torch's changes the result."""
     if is_watched() or torch._C._are_functorch_transforms_active():
         return False
     if torch.get_default_dtype() is not torch.float32:
@@ -131,7 +127,7 @@ def _greys(original: Kernel, image: Tensor, channels: Any, version: int) -> Tens
 
 
 class Known(NamedTuple):
-    """What the native library does in place of a function."""
+    """The native library's version of a function."""
 
     change: Change
     argument: str
@@ -179,21 +175,18 @@ def _fused(version: int) -> bool | None:
 
 
 def _overrides() -> Iterator[Override]:
+    purpose = "colors of tensors are changed by the native library"
     for name, known in KNOWN.items():
-        for version in known.versions:
-            calls = "torch clamp stack where", _CALLS[version]
-            what: dict[str, Any] = {"purpose": "colors of tensors are changed by the native library", "calls": calls}
 
-            def of(one: _Color, what: dict[str, Any] = what) -> dict[str, Any]:
-                return {**what, "make": one.changed, "self_test": one.makes_the_same, "needs": why_not}
+        def of(one: _Color) -> dict[str, Any]:
+            return {"purpose": purpose, "make": one.changed, "self_test": one.makes_the_same, "needs": why_not}
 
-            if version == 1:
-                yield SampleOverride(_V1, _V1, name, **of(_Color(known, 1)))
-            else:
-                owner = f"{_V2}:{name}"
-                plain = KernelOverride(_V2, owner, "torch:Tensor", **of(_Color(known, 2)))
-                yield plain
-                yield KernelOverride(_V2, owner, "torchvision.tv_tensors:Image", **of(_Color(known, 2, plain)))
+        if 1 in known.versions:
+            yield SampleOverride(_V1, _V1, name, **of(_Color(known, 1)))
+        owner = f"{_V2}:{name}"
+        plain = KernelOverride(_V2, owner, "torch:Tensor", **of(_Color(known, 2)))
+        yield plain
+        yield KernelOverride(_V2, owner, "torchvision.tv_tensors:Image", **of(_Color(known, 2, plain)))
 
 
 OVERRIDES = tuple(_overrides())

@@ -11,16 +11,13 @@ user's is called, and torchvision is not imported: an object of its classes exis
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import torch
 from torch import nn
 
 from ..base.overrides import is_written_in
-from .scope import tried
 
 V1, V2 = "torchvision.transforms.transforms", "torchvision.transforms.v2"
 V2_FUNCTIONAL = f"{V2}.functional"
@@ -30,7 +27,7 @@ CONTAINERS = ((V1, "Compose", "__call__"), (f"{V2}._container", "Compose", "forw
 METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
 """The methods that torchvision's transforms run."""
 _OF_ITS_OWN = (*METHODS, "_transformed_types")
-"""What makes a transform another one, if it has one of its own."""
+"""Attributes that change a transform, if it has one of its own."""
 
 
 class Member(NamedTuple):
@@ -39,7 +36,7 @@ class Member(NamedTuple):
     name: str
     transform: Any
     version: Literal["v1", "v2"] | None
-    """Of torchvision; None: it is not of torchvision."""
+    """The version of torchvision; None: it is not of torchvision."""
     change: str | None
     """Why it may do something else than others of its class: hooks, or replaced methods; None: it does the same."""
 
@@ -57,7 +54,7 @@ def recognise(transform: Any) -> list[Member]:
 
 
 def is_container(kind: type) -> bool:
-    """Whether instances of a class do nothing but call their transforms in order; subclasses may do anything."""
+    """Return whether instances of a class do nothing but call their transforms in order; subclasses may do anything."""
     return kind is nn.Sequential or any(kind is _class_of(module, name) for module, name, _ in CONTAINERS)
 
 
@@ -109,10 +106,3 @@ def _class_of(module: str, name: str) -> Any:
 def registry() -> dict[Any, dict[type, Any]]:
     """Return version 2's kernels, by function and class of images; empty if it is not imported."""
     return getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
-
-
-@functools.cache
-def takes_names() -> bool:
-    """Whether version 2, which must be imported, takes a mode of interpolation by its name."""
-    image = torch.zeros((3, 2, 2), device="cpu")
-    return tried(lambda: sys.modules[V2_FUNCTIONAL].resize(image, [3, 3], "bilinear")) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from PIL import ImageEnhance
+from PIL import Image, ImageEnhance
 from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import _functional_pil, _functional_tensor, v2
@@ -21,6 +21,7 @@ REGISTRY: dict[Any, dict[type, Any]] = _utils._KERNEL_REGISTRY
 _ENHANCERS = ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness
 _PLACES: list[tuple[Any, tuple[str, ...]]] = [
     *((kind, ("__init__",)) for kind in _ENHANCERS),
+    (Image, ("blend",)),
     (_functional_pil, ("adjust_hue", "to_grayscale")),
     (_functional_tensor, tuple(name for name in tensor_colors.KNOWN if hasattr(_functional_tensor, name))),
     (v2.RandomIoUCrop, ("make_params",)),

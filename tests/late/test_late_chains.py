@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import handler
 
-from fastload.late.scope import Scope
+from fastload.late import LateSamples
 
 pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 
@@ -47,6 +47,6 @@ def test_any_crops_resizes_flips_and_turns_give_what_they_give_with_pillows_own_
 def test_any_series_of_samples_that_keep_images_and_fail_gives_what_it_gives_with_pillows_own(
     series: list[Sample],
 ) -> None:
-    Scope.outlived = False  # as in a process that has made no samples
+    LateSamples.outlived.clear()  # as in a process that has made no samples
     late, plain = (outcome(lambda late=late: outcomes_of_series(series, late=late), late=False) for late in (1, 0))
     assert late == plain

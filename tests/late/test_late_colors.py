@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -126,23 +124,6 @@ def test_what_users_set_of_an_enhancer_is_what_it_mixes(kind: Any) -> None:
     for name in ("degenerate", "image"):
         for make in (lambda image: image.transpose(0), lambda image: image.rotate(90, expand=False)):
             assert_equal(lambda name=name, make=make: sets(name, make))
-
-
-@replaced
-def test_an_enhancer_may_be_used_by_many_threads() -> None:
-    def sample() -> Any:
-        begin = threading.Barrier(4)
-        enhancer = ImageEnhance.Contrast(opened(jpeg(60, 44)).convert("RGB"))
-
-        def enhanced(place: int) -> Any:
-            begin.wait()
-            return enhancer.enhance(1.5)
-
-        with ThreadPoolExecutor(4) as threads:
-            return [*threads.map(enhanced, range(4)), enhancer.degenerate]
-
-    for _ in range(20):
-        assert_equal(sample)
 
 
 @replaced

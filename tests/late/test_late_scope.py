@@ -17,17 +17,15 @@ from chains import HOLDERS
 from comparing import as_sample, assert_equal, jpeg, opened
 from PIL import Image, JpegImagePlugin
 
-from fastload.late import LateSamples, samples
+from fastload.late import LateSamples
 from fastload.late.image import is_late
-from fastload.late.samples import materialize
-from fastload.late.scope import Scope
 
 FILE = jpeg()
 
 
 @pytest.fixture(autouse=True)
-def _nothing_has_outlived_its_sample(monkeypatch):
-    monkeypatch.setattr(Scope, "outlived", False)
+def _nothing_has_outlived_its_sample():
+    LateSamples.outlived.clear()
 
 
 def large() -> Image.Image:
@@ -109,30 +107,12 @@ def test_no_image_in_a_sample_is_late(hold, make):
     assert type(images[0]) in (Image.Image, JpegImagePlugin.JpegImageFile)
 
 
-def test_a_sample_that_holds_a_whole_dataset_is_not_looked_through_to_its_end(monkeypatch):
-    monkeypatch.setattr(samples, "_MOST_OBJECTS", 50)
-    made = as_sample(lambda: [[[number] for number in range(1000)], large()][::-1])
-    assert not is_late(made[0])
-
-
-def test_threads_that_make_samples_side_by_side_may_return_each_others_images():
-    shared: list[Any] = []
-    kept, taken = threading.Event(), threading.Event()
-
-    def keep() -> None:
-        shared.append(large())
-        kept.set()
-        assert taken.wait(30)
-
-    def take() -> Any:
-        assert kept.wait(30)
-        return [*shared]
-
-    with ThreadPoolExecutor(2) as pool:
-        pool.submit(as_sample, keep)
-        made = pool.submit(as_sample, take).result()
-        assert type(made[0]) is Image.Image
-        taken.set()
+def test_an_image_that_is_kept_stays_late_unless_a_sample_returns_an_object_that_may_hold_it():
+    kept: list[Any] = []
+    as_sample(lambda: (kept.append(large()), {"label": [np.zeros(2), 3, "a"]})[1])
+    assert is_late(kept[0])
+    as_sample(lambda: (kept.append(large()), types.SimpleNamespace())[1])
+    assert not any(map(is_late, kept))
 
 
 def test_an_image_that_an_earlier_sample_kept_is_real_in_a_later_one_of_any_thread():
@@ -199,12 +179,6 @@ def test_scopes_may_be_nested():
     as_sample(outer_sample)
     assert type(outer[0]) is Image.Image
     assert not is_late(opened(FILE))
-
-
-def test_who_looks_at_a_sample_first_sees_no_late_image():
-    with LateSamples():
-        assert type(materialize([large()])[0]) is Image.Image
-    assert type(materialize([opened(FILE)])[0]) is JpegImagePlugin.JpegImageFile
 
 
 def test_threads_share_an_image_within_a_sample():
