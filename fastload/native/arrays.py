@@ -7,6 +7,7 @@ before it does so.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -52,37 +53,9 @@ class AxisStep(NamedTuple):
     second: int
 
 
-class _ArrayStep(ctypes.Structure):
-    _fields_ = [
-        ("kind", ctypes.c_int32),
-        ("width", ctypes.c_int32),
-        ("values", ctypes.c_void_p),
-        ("first", ctypes.c_int64),
-        ("second", ctypes.c_int64),
-    ]
-
-
-class _ArrayTask(ctypes.Structure):
-    _fields_ = [
-        ("source", ctypes.c_void_p),
-        ("source_strides", ctypes.c_int64 * 4),
-        ("indices", ctypes.c_void_p),
-        ("target", ctypes.c_void_p),
-        ("target_strides", ctypes.c_int64 * 4),
-        ("item", ctypes.c_int64),
-        ("channels", ctypes.c_int64),
-        ("sides", ctypes.c_int64 * 2),
-        ("size", ctypes.c_int64 * 2),
-        ("fill", ctypes.c_void_p),
-        ("table", ctypes.c_void_p),
-        ("steps", ctypes.c_void_p * 2),
-        ("num_steps", ctypes.c_int64 * 2),
-    ]
-
-
-_TASK = ctypes.POINTER(_ArrayTask)
-_run = native.lazily("fastload_arrays", ctypes.c_int64, _TASK, ctypes.c_int64, ctypes.c_int)
-_large_pages = native.lazily("fastload_large_pages", None, ctypes.c_void_p, ctypes.c_int64)
+# struct step and struct task of arrays.c.
+_STEP = struct.Struct("@iiPqq")
+_TASK = struct.Struct("@P4qPP4qqq2q2qPPPP2q")
 
 
 def takes(images: Tensor) -> bool:
@@ -105,7 +78,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype, memory_format: torch.memory_
     """
     out = torch.empty(tuple(shape), dtype=dtype, device="cpu", memory_format=memory_format)
     if out.nbytes > _LARGE:
-        _large_pages()(out.data_ptr(), out.nbytes)
+        native.library.large_pages(out.data_ptr(), out.nbytes)
     return out
 
 
@@ -142,16 +115,9 @@ class BatchWriter:
         self._images, self._fill, self._table = images, None if fill is None else _fill(fill, channels), table
         self._dtype = torch.uint8 if table is None else table.dtype
         self._shape = (channels, *size)
-        self._task = _ArrayTask(
-            source=images.data_ptr(),
-            source_strides=images.stride(),
-            item=self._dtype.itemsize,
-            channels=channels,
-            sides=tuple(images.shape[2:]),
-            size=size,
-            fill=None if self._fill is None else ctypes.addressof(self._fill),
-            table=None if table is None else table.data_ptr(),
-        )
+        places = 0 if self._fill is None else ctypes.addressof(self._fill), 0 if table is None else table.data_ptr()
+        self._source = images.data_ptr(), *images.stride()
+        self._made = self._dtype.itemsize, channels, *images.shape[2:], *size, *places
 
     def write(
         self,
@@ -181,13 +147,10 @@ class BatchWriter:
         self._check_indices(indices, num)
         referenced: list[Any] = []  # the task has only addresses
         steps = [_steps(of_axis, num, axis, referenced) for of_axis, axis in ((rows, "rows"), (cols, "cols"))]
-        task = _ArrayTask.from_buffer_copy(self._task)
-        task.indices = None if indices is None else indices.data_ptr()
-        task.target = out.data_ptr()
-        task.target_strides = tuple(task.item * stride for stride in out.stride())
-        task.steps = ctypes.addressof(steps[0]), ctypes.addressof(steps[1])
-        task.num_steps = len(rows), len(cols)
-        failed = _run()(task, num, native.level)
+        target = out.data_ptr(), *(self._dtype.itemsize * stride for stride in out.stride())
+        chosen = 0 if indices is None else indices.data_ptr()
+        task = _TASK.pack(*self._source, chosen, *target, *self._made, *steps, len(rows), len(cols))
+        failed = native.library.arrays(task, num)
         if failed == -2:
             raise MemoryError("no memory for the positions of a batch's rows and columns")
         if failed >= 0:
@@ -237,15 +200,15 @@ def _fill(fill: Sequence[int], channels: int) -> Any:
     return (ctypes.c_uint8 * channels)(*(fill if len(fill) == channels else [*fill] * channels))
 
 
-def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]) -> Any:
-    """Return steps as the library takes them; ``referenced`` keeps what they point to."""
-    converted = (_ArrayStep * len(steps))()
+def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]) -> int:
+    """Return the address of steps as the library takes them; ``referenced`` keeps what is used of memory."""
+    converted = ctypes.create_string_buffer(_STEP.size * len(steps) + 1)
     referenced.append(converted)
     for place, (kind, values, first, second) in enumerate(steps):
         if not 0 < second < _MAX_SIDE:
             raise ValueError(f"the side of a step of {axis} must be in [1, {_MAX_SIDE}), got {second}")
         if kind == StepKind.OFFSET:
-            converted[place] = _ArrayStep(kind, 8, None, first, second)
+            _STEP.pack_into(converted, place * _STEP.size, kind, 8, 0, first, second)
             continue
         if values is None:
             raise TypeError(f"a step of {axis} of the kind {kind.name} must have values")
@@ -258,5 +221,6 @@ def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]
                 f"{tuple(values.shape)}"
             )
         referenced.append(values)
-        converted[place] = _ArrayStep(kind, values.element_size(), values.data_ptr(), first, second)
-    return converted
+        width = values.element_size()
+        _STEP.pack_into(converted, place * _STEP.size, kind, width, values.data_ptr(), first, second)
+    return ctypes.addressof(converted)

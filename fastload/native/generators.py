@@ -54,7 +54,7 @@ class _Run(ctypes.Structure):
         ("states", ctypes.POINTER(_States)),
         ("room", ctypes.c_void_p),
         ("ids", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("first", "stride", "num", "done", "level")),
+        *((name, ctypes.c_int64) for name in ("first", "stride", "num", "done")),
         ("prefix", ctypes.c_uint8 * 32),
     ]
 
@@ -202,7 +202,7 @@ class Run:
     def __init__(self, states: States) -> None:
         self.states = states
         self._room = np.empty(_function("room")(), dtype=np.uint8)
-        self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data, level=native.level)
+        self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data)
         self.step, self.step_locked, self.handle = _function("next"), _function("next_locked"), ctypes.byref(self._run)
         _function("prepare")(self.handle)
         self._ids: Any = None
