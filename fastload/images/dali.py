@@ -62,11 +62,6 @@ class Files(Dataset[tuple[bytes, Any, int]]):
             )
         return bytes(data), target, int(index)
 
-    def name(self, index: int) -> str:
-        """Return what a sample is called in an error."""
-        file = file_of(self.dataset, index)
-        return f"index {index}" if file is None else f"index {index}: {file}"
-
 
 class Ticket:
     """A batch that is under way in a pipeline, or has come out of it, and what a pipeline may take of it."""
@@ -268,7 +263,8 @@ class Pipelines:
             run.schedule(ticket)
             run.advance()
         except RuntimeError as error:
-            raise RuntimeError(f"DALI failed at {self._suspects(ticket)}: {_told(error)}") from error
+            told = str(error).rpartition("encountered:")[2].partition("Current pipeline")[0].strip()
+            raise RuntimeError(f"DALI failed at {self._suspects(ticket)}: {told}") from error
         finally:
             run.end()
 
@@ -279,12 +275,9 @@ class Pipelines:
             try:
                 PIL.Image.open(io.BytesIO(data)).load()
             except Exception:
-                found.append(self._files.name(index))
+                file = file_of(self._files.dataset, index)
+                found.append(f"index {index}" if file is None else f"index {index}: {file}")
         return ", ".join(found) or f"one of the indices {ticket.indices}"
-
-
-def _told(error: RuntimeError) -> str:
-    return str(error).rpartition("encountered:")[2].partition("Current pipeline")[0].strip()
 
 
 class DALILoader(DataLoader[Any]):

@@ -106,7 +106,7 @@ def inflate(data: Data, size: Size) -> Inflated | Status:
         return Status.DAMAGED
     kind = ctypes.create_string_buffer(_KIND_BYTES)
     status = Status(on_file(native.library.png_begin, data, rows, len(rows), kind, with_scratch=False))
-    return Inflated(kind, rows, size.height, size.width) if status is Status.DONE else status
+    return Inflated(kind, rows) if status is Status.DONE else status
 
 
 WHOLE_LAYOUTS = {"L": 1, "RGB": 3, "BGR": 3, "RGBA": 4, "BGRA": 4}

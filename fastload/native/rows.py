@@ -236,8 +236,6 @@ class Inflated(NamedTuple):
 
     kind: Any
     rows: bytes
-    height: int
-    width: int
 
 
 Image: TypeAlias = Pixels | Data | Inflated
@@ -247,26 +245,18 @@ Image: TypeAlias = Pixels | Data | Inflated
 def _cut_image(image: Image, cut: Cut, target: _Target, order: Order | None) -> Status:
     asked = request(target, cut, order)
     if isinstance(image, np.ndarray):
-        size, status = image.shape[:2], _cut_pixels(image, asked)
+        status = _cut_pixels(image, asked)
     elif isinstance(image, Inflated):
-        size = image.height, image.width
         status = native.library.png_row(scratch_of_thread().address, image.kind, image.rows, asked)
     else:
-        size, status = None, on_file(native.library.jpeg_row, image, asked)
-        if status == Status.NO_MEMORY:  # others may decode it with less
-            return Status.NO_MEMORY
+        status = on_file(native.library.jpeg_row, image, asked)
     if status < 0:
-        if size is None:
-            from .jpeg import read_size
-
-            size = read_size(image).height, read_size(image).width  # type: ignore[arg-type]  # it is a file
         raise ValueError(
-            f"a cut's box (top, left, height, width) must lie in its image of {size[0]} x {size[1]}, its window in its "
-            f"result, and its source (x0, y0, x1, y1) in its box, with sides of results from 1 to {MOST_SIDE}; got "
-            f"{cut}"
+            f"a cut's box (top, left, height, width) must lie in its image, its window in its result, and its source "
+            f"(x0, y0, x1, y1) in its box, with sides of results from 1 to {MOST_SIDE}; got {cut}"
         )
-    if status == Status.NO_MEMORY:
-        raise MemoryError(f"no memory for {cut} of an image of {size}")
+    if status == Status.NO_MEMORY and isinstance(image, np.ndarray | Inflated):  # of files others may need less
+        raise MemoryError(f"no memory for {cut}")
     return Status(status)
 
 

@@ -117,7 +117,7 @@ def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(level, tmp_p
 
 @settings(max_examples=20)
 @given(start=st.integers(0, 2**61), step=st.integers(1, 2**40), lengths=st.lists(st.integers(0, 20), max_size=6))
-def test_a_range_goes_on_where_the_one_before_it_has_ended(start, step, lengths):
+def test_ranges_may_follow_each_other(start, step, lengths):
     keys = Keys(1, 2, SAMPLE)
     three, slow, place = Three(), Three(), start
     for length in lengths:
