@@ -119,12 +119,9 @@ class FusedDataset:
         self._table = pipeline.table
         self._yields = self._table.dtype, (pipeline.channels, *pipeline.size)
         self._by_block = isinstance(source, Arrays) and pipeline.resize is None
-        self._writer: arrays.BatchWriter | None = None
         fills = {step.map_fill for step, _ in pipeline.steps if step.map_fill is not None}
-        known = self._table.dtype in arrays.DTYPES and len(fills) <= 1
-        if isinstance(source, Arrays) and self._by_block and self._uses_native and known and len(source.planes):
-            fill = [int(level) for level in fills.pop()] if fills else None
-            self._writer = arrays.BatchWriter(torch.from_numpy(source.planes), pipeline.size, fill, self._table)
+        self._fill = [int(level) for level in next(iter(fills))] if fills else None
+        self._by_library = self._uses_native and self._table.dtype in arrays.DTYPES and len(fills) <= 1
 
     def load(self, indices: Sequence[Any], ids: Iterable[int], epoch: int, *, out: Tensor | None = None) -> Loaded:
         """Load a chunk of samples.
@@ -187,10 +184,10 @@ class FusedDataset:
         assert source.size is not None
         which = torch.from_numpy(source.places(places))
         drawn: list[Any] = self._drawn(draws, [source.size])
-        if self._writer is not None:
+        if self._by_library:
             shape = BatchShape(len(places), source.channels, *source.size)
             rows, cols, _ = steps_of([move for move, *_ in drawn], [params for _, params, _ in drawn], shape, _CPU)
-            self._writer.write(out, rows, cols, which)
+            arrays.write_batch(out, torch.from_numpy(source.planes), rows, cols, which, self._fill, self._table)
             return
         images = torch.from_numpy(source.planes[which.numpy()])
         for move, params, _ in drawn:

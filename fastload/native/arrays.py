@@ -59,7 +59,7 @@ _TASK = struct.Struct("@P4qPP4qqq2q2qPPPP2q")
 
 
 def takes(images: Tensor) -> bool:
-    """Return whether :class:`BatchWriter` takes these images; of another dtype than uint8, their bytes."""
+    """Return whether :func:`write_batch` takes these images; of another dtype than uint8, their bytes."""
     return (
         not torch.compiler.is_compiling()
         and images.device.type == "cpu"
@@ -82,107 +82,99 @@ def empty(shape: Sequence[int], dtype: torch.dtype, memory_format: torch.memory_
     return out
 
 
-class BatchWriter:
-    """Writes batches of images of one array; what is the same for all batches is checked once.
+def write_batch(
+    out: Tensor,
+    images: Tensor,
+    rows: Sequence[AxisStep],
+    cols: Sequence[AxisStep],
+    indices: Tensor | None = None,
+    fill: Sequence[int] | None = None,
+    table: Tensor | None = None,
+) -> None:
+    """Write a batch of images of one array.
 
     Args:
+        out: [N, C, height, width], of the table's dtype, or uint8 without a table. The values of a row, or its
+            pixels with all channels, are adjacent; rows, channels and samples may have gaps between them.
         images: [M, C, H, W], uint8, on the CPU, in any strides.
-        size: height and width of the results.
+        rows: the steps along the rows, in their order, with values for N samples; [] moves nothing.
+        cols: likewise for the columns.
+        indices: [N], int64, contiguous: the image of each sample; None: N is M, and sample i is image i.
         fill: what pixels without a source get, in [0, 255]: a number for each channel, or one for all; None: each
             pixel has a source.
         table: [C, 256], of one of ``DTYPES``: the result of each value of each channel; None: values stay uint8.
-
-    Threads may share it. ``images`` must not be resized while it is in use.
 
     Cost:
         For 32x32 images of three channels to float32, on one core with AVX-512: 0.9 µs each; 1.7 µs with AVX2.
 
     Raises:
         TypeError, ValueError: a tensor has a dtype, shape or layout that does not fit.
+        IndexError: an index is not in [0, M).
+        ValueError: also where a step leads outside of an image and there is no ``fill``; some samples may have been
+            written.
+        MemoryError: no memory for the positions.
     """
+    if images.dtype != torch.uint8 or images.device.type != "cpu" or images.ndim != 4 or 0 in images.shape:
+        raise TypeError(
+            f"images must be [M, C, H, W], uint8, on the CPU, got {images.dtype} of shape {tuple(images.shape)} on "
+            f"{images.device}"
+        )
+    num, (count, channels, *sides), size = len(out), images.shape, out.shape[2:]
+    if max(channels, *sides, *size) >= _MAX_SIDE:
+        raise ValueError(f"sides must be below {_MAX_SIDE}, got {tuple(images.shape)} and {tuple(size)}")
+    dtype, levels = torch.uint8, None if fill is None else _fill(fill, channels)
+    if table is not None:
+        dtype = table.dtype
+        _check_tensor("table", table, (channels, 256), dtype if dtype in DTYPES else torch.uint8)
+    _check_out(out, dtype, channels)
+    _check_indices(indices, num, count)
+    referenced: list[Any] = []  # the task has only addresses
+    item, steps = dtype.itemsize, [_steps(rows, num, "rows", referenced), _steps(cols, num, "cols", referenced)]
+    failed = native.library.arrays(
+        _TASK.pack(
+            *(images.data_ptr(), *images.stride()),
+            0 if indices is None else indices.data_ptr(),
+            *(out.data_ptr(), *(item * stride for stride in out.stride())),
+            *(item, channels, *sides, *size),
+            0 if levels is None else ctypes.addressof(levels),
+            0 if table is None else table.data_ptr(),
+            *(*steps, len(rows), len(cols)),
+        ),
+        num,
+    )
+    if failed == -2:
+        raise MemoryError("no memory for the positions of a batch's rows and columns")
+    if failed >= 0:
+        raise ValueError(
+            f"these parameters take pixels of sample {failed} from outside of images of {tuple(sides)}"
+            f"{'' if fill is not None else ', and there is no fill value'}; use parameters that were drawn for images "
+            "of this size"
+        )
 
-    def __init__(self, images: Tensor, size: tuple[int, int], fill: Sequence[int] | None, table: Tensor | None) -> None:
-        if images.dtype != torch.uint8 or images.device.type != "cpu" or images.ndim != 4 or 0 in images.shape:
-            raise TypeError(
-                f"images must be [M, C, H, W], uint8, on the CPU, got {images.dtype} of shape {tuple(images.shape)} on "
-                f"{images.device}"
-            )
-        channels = images.shape[1]
-        if max(*images.shape[1:], *size) >= _MAX_SIDE:
-            raise ValueError(f"sides must be below {_MAX_SIDE}, got {tuple(images.shape)} and {tuple(size)}")
-        if table is not None:
-            _check_tensor("table", table, (channels, 256), table.dtype if table.dtype in DTYPES else torch.uint8)
-        self._images, self._fill, self._table = images, None if fill is None else _fill(fill, channels), table
-        self._dtype = torch.uint8 if table is None else table.dtype
-        self._shape = (channels, *size)
-        places = 0 if self._fill is None else ctypes.addressof(self._fill), 0 if table is None else table.data_ptr()
-        self._source = images.data_ptr(), *images.stride()
-        self._made = self._dtype.itemsize, channels, *images.shape[2:], *size, *places
 
-    def write(
-        self,
-        out: Tensor,
-        rows: Sequence[AxisStep],
-        cols: Sequence[AxisStep],
-        indices: Tensor | None = None,
-    ) -> None:
-        """Write a batch.
+def _check_out(out: Tensor, dtype: torch.dtype, channels: int) -> None:
+    if out.dtype != dtype or out.device.type != "cpu" or out.ndim != 4 or out.shape[1] != channels:
+        raise TypeError(
+            f"out must be {dtype} of shape [N, {channels}, height, width] on the CPU, got {out.dtype} of shape "
+            f"{tuple(out.shape)} on {out.device}; other dtypes need a table of that dtype"
+        )
+    if out.stride(3) != 1 and (out.stride(1), out.stride(3)) != (1, channels):
+        raise ValueError(
+            "the values or the pixels of a row of out must be adjacent, got strides "
+            f"{out.stride()}; write to a tensor of torch.empty, and copy it"
+        )
 
-        Args:
-            out: [N, C, height, width], of the table's dtype, or uint8 without a table. The values of a row, or its
-                pixels with all channels, are adjacent; rows, channels and samples may have gaps between them.
-            rows: the steps along the rows, in their order, with values for N samples; [] moves nothing.
-            cols: likewise for the columns.
-            indices: [N], int64, contiguous: the image of each sample; None: N is M, and sample i is image i.
 
-        Raises:
-            TypeError, ValueError: a tensor has a dtype, shape or layout that does not fit.
-            IndexError: an index is not in [0, M).
-            ValueError: also where a step leads outside of an image and there is no ``fill``; some samples may have
-                been written.
-            MemoryError: no memory for the positions.
-        """
-        num = len(out)
-        self._check_out(out)
-        self._check_indices(indices, num)
-        referenced: list[Any] = []  # the task has only addresses
-        steps = [_steps(of_axis, num, axis, referenced) for of_axis, axis in ((rows, "rows"), (cols, "cols"))]
-        target = out.data_ptr(), *(self._dtype.itemsize * stride for stride in out.stride())
-        chosen = 0 if indices is None else indices.data_ptr()
-        task = _TASK.pack(*self._source, chosen, *target, *self._made, *steps, len(rows), len(cols))
-        failed = native.library.arrays(task, num)
-        if failed == -2:
-            raise MemoryError("no memory for the positions of a batch's rows and columns")
-        if failed >= 0:
-            raise ValueError(
-                f"these parameters take pixels of sample {failed} from outside of images of "
-                f"{tuple(self._images.shape[2:])}{'' if self._fill is not None else ', and there is no fill value'}; "
-                "use parameters that were drawn for images of this size"
-            )
-
-    def _check_out(self, out: Tensor) -> None:
-        if out.dtype != self._dtype or out.device.type != "cpu" or out.shape[1:] != self._shape:
-            raise TypeError(
-                f"out must be {self._dtype} of shape [N, {', '.join(map(str, self._shape))}] on the CPU, got "
-                f"{out.dtype} of shape {tuple(out.shape)} on {out.device}; other dtypes need a table of that dtype"
-            )
-        if out.stride(3) != 1 and (out.stride(1), out.stride(3)) != (1, self._shape[0]):
-            raise ValueError(
-                "the values or the pixels of a row of out must be adjacent, got strides "
-                f"{out.stride()}; write to a tensor of torch.empty, and copy it"
-            )
-
-    def _check_indices(self, indices: Tensor | None, num: int) -> None:
-        count = len(self._images)
-        if indices is None:
-            if count != num:
-                raise ValueError(f"without indices out must have as many samples as images, got {num} and {count}")
-            return
-        _check_tensor("indices", indices, (num,), torch.int64)
-        if num:
-            least, most = (int(index) for index in indices.aminmax())
-            if least < 0 or most >= count:
-                raise IndexError(f"indices must be in [0, {count}), got {least if least < 0 else most}")
+def _check_indices(indices: Tensor | None, num: int, count: int) -> None:
+    if indices is None:
+        if count != num:
+            raise ValueError(f"without indices out must have as many samples as images, got {num} and {count}")
+        return
+    _check_tensor("indices", indices, (num,), torch.int64)
+    if num:
+        least, most = (int(index) for index in indices.aminmax())
+        if least < 0 or most >= count:
+            raise IndexError(f"indices must be in [0, {count}), got {least if least < 0 else most}")
 
 
 def _check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
