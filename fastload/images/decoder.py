@@ -114,19 +114,14 @@ def _cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:
     if cut.size != cut.box[2:]:
         image = image.resize(cut.size[::-1], PIL.Image.Resampling[cut.interpolation.upper()])
     image = _cropped(image, cut.window)
-    left_right, top_bottom = cut.flips
-    if left_right:
-        image = image.transpose(PIL.Image.Transpose.FLIP_LEFT_RIGHT)
-    if top_bottom:
-        image = image.transpose(PIL.Image.Transpose.FLIP_TOP_BOTTOM)
     pixels = np.array(image)
+    left_right, top_bottom = cut.flips
+    pixels = pixels[:: -1 if top_bottom else 1, :: -1 if left_right else 1].copy()
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
 def _cropped(image: PIL.Image.Image, box: Box) -> PIL.Image.Image:
     top, left, height, width = box
-    if box == (0, 0, image.height, image.width):
-        return image
     return image.crop((left, top, left + width, top + height))
 
 

@@ -177,46 +177,11 @@ def on_file(function: Any, data: Data, *others: Any, with_scratch: bool = True) 
 _CODES = {name: code for code, name in enumerate((*FILTERS, *TENSOR_FILTERS))}
 
 
-def new_pixels(cut: Cut, layout: str) -> tuple[Pixels, _Target]:
-    """Return an array for a cut's window, and its target; a ValueError for an unknown layout or wrong sides."""
-    channels = LAYOUTS.get(layout)
-    if channels is None:
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+def _sides_of(cut: Cut) -> tuple[int, int]:
     _, _, height, width = cut.window
-    _check_sides(height, width)
-    pixels = np.empty((height, width) if channels == 1 else (height, width, channels), dtype=np.uint8)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(pixels.data))
-    first, step = (address + 2, -1) if layout == "BGR" else (address, 1)
-    return pixels, (first, channels * width, channels, step, 0, 1, channels)
-
-
-def new_row(cut: Cut, table: Tensor | None, out: Tensor | None) -> tuple[Tensor, _Target]:
-    """Return a tensor for a cut's window, ``out`` if given, and its target; a ValueError if one cannot be used."""
-    _, _, height, width = cut.window
-    _check_sides(height, width)
-    if out is None:
-        out = torch.empty((3, height, width), dtype=torch.uint8 if table is None else table.dtype, device="cpu")
-    else:
-        _check_out(out, height, width)
-    size = out.element_size()
-    place = 0
-    if table is not None:
-        place = table.data_ptr()
-        if table.shape != (3, 256) or not table.is_contiguous() or not table.is_cpu or place % size:
-            raise ValueError(
-                f"the table must be [3, 256], contiguous, on the CPU, and begin at a multiple of its {size} bytes an "
-                f"element, got {tuple(table.shape)} with strides {table.stride()} on {table.device} at {place:#x}"
-            )
-    if out.dtype != (torch.uint8 if table is None else table.dtype) or out.dtype not in DTYPES:
-        wanted = "without a table torch.uint8" if table is None else f"of the table's dtype, one of {DTYPES}"
-        raise ValueError(f"rows are {wanted}, got {out.dtype}")
-    channel, row, column = out.stride()
-    return out, (out.data_ptr(), row * size, column * size, channel * size, place, size, 3)
-
-
-def _check_sides(height: int, width: int) -> None:
     if not (0 < height <= MOST_SIDE and 0 < width <= MOST_SIDE):
         raise ValueError(f"a window must have sides from 1 to {MOST_SIDE}, got {height} x {width}")
+    return height, width
 
 
 def _check_out(out: Tensor, height: int, width: int) -> None:
@@ -300,9 +265,15 @@ def pixels_of_image(image: Image, cut: Cut, layout: str = "RGB", *, order: Order
         entropy decoding of all rows down to the last that the window needs. Of PNG files filters are undone from the
         next row above the window on that needs none above it.
     """
-    found, target = new_pixels(cut, layout)
-    status = _cut_image(image, cut, target, order)
-    return found if status is Status.DONE else status
+    channels = LAYOUTS.get(layout)
+    if channels is None:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    height, width = _sides_of(cut)
+    pixels = np.empty((height, width) if channels == 1 else (height, width, channels), dtype=np.uint8)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pixels.data))
+    first, step = (address + 2, -1) if layout == "BGR" else (address, 1)
+    status = _cut_image(image, cut, (first, channels * width, channels, step, 0, 1, channels), order)
+    return pixels if status is Status.DONE else status
 
 
 def row_of_image(image: Image, cut: Cut, table: Tensor | None = None, out: Tensor | None = None) -> Tensor | Status:
@@ -316,9 +287,25 @@ def row_of_image(image: Image, cut: Cut, table: Tensor | None = None, out: Tenso
             it may be: what is written and returned; where a status is returned, it holds anything. None: a new one,
             contiguous.
     """
-    row, target = new_row(cut, table, out)
+    height, width = _sides_of(cut)
+    dtype = torch.uint8 if table is None else table.dtype
+    if out is None:
+        out = torch.empty((3, height, width), dtype=dtype, device="cpu")
+    else:
+        _check_out(out, height, width)
+    if out.dtype != dtype or dtype not in DTYPES:
+        wanted = "without a table torch.uint8" if table is None else f"of the table's dtype, one of {DTYPES}"
+        raise ValueError(f"rows are {wanted}, got {out.dtype}")
+    size, place = dtype.itemsize, 0 if table is None else table.data_ptr()
+    if table is not None and (table.shape != (3, 256) or not table.is_contiguous() or not table.is_cpu or place % size):
+        raise ValueError(
+            f"the table must be [3, 256], contiguous, on the CPU, and begin at a multiple of its {size} bytes an "
+            f"element, got {tuple(table.shape)} with strides {table.stride()} on {table.device} at {place:#x}"
+        )
+    channel, row, column = out.stride()
+    target = out.data_ptr(), row * size, column * size, channel * size, place, size, 3
     status = _cut_image(image, cut, target, None)
-    return row if status is Status.DONE else status
+    return out if status is Status.DONE else status
 
 
 @functools.cache
