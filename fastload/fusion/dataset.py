@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from torchvision import tv_tensors
 
 from ..buffers.layout import Layout, Row, TensorLeaf
 from ..cache.records import Records
-from ..images.decoder import Decoder, look_up
+from ..images import decoder
 from ..keys.seeding import BATCH, Keys, Seeder
 from ..native import arrays
 from ..native.rows import Box, Cut
@@ -78,26 +79,27 @@ class FusedDataset:
     Args:
         dataset: one that ``recognise`` fuses. It is looked at again when an epoch begins.
         seed: of the samples' keys: the loader's, or its base seed.
-        native: whether the native library is used; None: if it is there, and gives Pillow's pixels.
         cache: where records of files are kept, if the native library reads them; None: nowhere. It is not pickled.
     """
 
     in_next = False
     """Whether ``next()`` loads the samples, whatever ``num_workers`` says."""
 
-    def __init__(self, dataset: Any, seed: int, native: bool | None = None, cache: Records | None = None) -> None:
-        self.dataset, self.seed, self.decoder = dataset, seed, Decoder(native)
-        self._cache = cache if self.decoder.native else None
+    def __init__(self, dataset: Any, seed: int, cache: Records | None = None) -> None:
+        self.dataset, self.seed = dataset, seed
+        self._uses_native = decoder.why_not_native() is None
+        self._cache = cache if self._uses_native else None
+        self._lock = threading.Lock()
+        self._decoded: dict[str, int] = {}
         self._epoch: int | None = None
         self._look()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FusedDataset, (self.dataset, self.seed, self.decoder.native)
+        return FusedDataset, (self.dataset, self.seed)
 
     def loader(self, job: Job, seeder: Seeder, watch: Watch | None) -> FusedLoader:
         """Return what loads the samples of a job, for one worker, whose copy of the dataset may have been changed."""
-        fused = FusedDataset(job.dataset, self.seed, self.decoder.native, job.cache)
-        return FusedLoader(fused, job, seeder, watch)
+        return FusedLoader(FusedDataset(job.dataset, self.seed, job.cache), job, seeder, watch)
 
     def follows(self, epoch: int) -> bool:
         """Return whether samples can be made here, or the dataset must load them itself: decided as an epoch begins."""
@@ -117,12 +119,9 @@ class FusedDataset:
         self._table = pipeline.table
         self._yields = self._table.dtype, (pipeline.channels, *pipeline.size)
         self._by_block = isinstance(source, Arrays) and pipeline.resize is None
-        self._writer: arrays.BatchWriter | None = None
         fills = {step.map_fill for step, _ in pipeline.steps if step.map_fill is not None}
-        known = self._table.dtype in arrays.DTYPES and len(fills) <= 1
-        if isinstance(source, Arrays) and self._by_block and self.decoder.native and known and len(source.planes):
-            fill = [int(level) for level in fills.pop()] if fills else None
-            self._writer = arrays.BatchWriter(torch.from_numpy(source.planes), pipeline.size, fill, self._table)
+        self._fill = [int(level) for level in next(iter(fills))] if fills else None
+        self._by_library = self._uses_native and self._table.dtype in arrays.DTYPES and len(fills) <= 1
 
     def load(self, indices: Sequence[Any], ids: Iterable[int], epoch: int, *, out: Tensor | None = None) -> Loaded:
         """Load a chunk of samples.
@@ -158,8 +157,10 @@ class FusedDataset:
         return isinstance(image, TensorLeaf) and (image.dtype, tuple(image.shape)) == self._yields
 
     def decoded(self) -> dict[str, int]:
-        """Return how many images were decoded since the last call, by what decoded them."""
-        return self.decoder.counted()
+        """Return how many files were decoded since the last call, by what decoded them: for Pillow with the reason."""
+        with self._lock:
+            counts, self._decoded = self._decoded, {}
+        return counts
 
     def _drawn(self, draws: Draws, sizes: list[Size]) -> list[tuple[MovingTransform, Params, list[Size]]]:
         """Return each step before erasing, its parameters, and the sizes of the images before it."""
@@ -183,15 +184,15 @@ class FusedDataset:
         assert source.size is not None
         which = torch.from_numpy(source.places(places))
         drawn: list[Any] = self._drawn(draws, [source.size])
-        if self._writer is not None:
+        if self._by_library:
             shape = BatchShape(len(places), source.channels, *source.size)
             rows, cols, _ = steps_of([move for move, *_ in drawn], [params for _, params, _ in drawn], shape, _CPU)
-            self._writer.write(out, rows, cols, which)
+            arrays.write_batch(out, torch.from_numpy(source.planes), rows, cols, which, self._fill, self._table)
             return
         images = torch.from_numpy(source.planes[which.numpy()])
         for move, params, _ in drawn:
             images = move.transform(images, params)
-        look_up(self._table, images, out)
+        decoder.look_up(self._table, images, out)
 
     def _write_rows(self, places: Sequence[Any], indices: Sequence[Any], draws: Draws, out: Tensor) -> None:
         for first in range(0, len(places), _FILES):
@@ -201,7 +202,7 @@ class FusedDataset:
                 pairs = list(zip(rows, places[part], strict=True))
                 files = [named(self._source.open, place, opened) for named, place in pairs]
                 data = [named(self._source.data, file) for named, file in zip(rows, files, strict=True)]
-            sizes = [named(self.decoder.size, its) for named, its in zip(rows, data, strict=True)]
+            sizes = [named(decoder.size_of, its) for named, its in zip(rows, data, strict=True)]
             drawn = self._drawn(draws.of(part), sizes)
             for row, (named, its) in enumerate(zip(rows, data, strict=True)):
                 named(self._write_row, its, row, sizes[row], drawn, out[first + row])
@@ -223,13 +224,19 @@ class FusedDataset:
             window, flips = kept
             if resize is None:
                 box, size, window = window, window[2:], (0, 0, *window[2:])
-            self.decoder.row(data, Cut(box, size, interpolation, window, flips), self._table, out)
+            self._write(data, Cut(box, size, interpolation, window, flips), self._table, out)
             return
         images = torch.empty((1, len(out), *size), dtype=torch.uint8, device="cpu")
-        self.decoder.row(data, Cut(box, size, interpolation, (0, 0, *size), (False, False)), None, images[0])
+        self._write(data, Cut(box, size, interpolation, (0, 0, *size), (False, False)), None, images[0])
         for move, params, _ in moves:
             images = move.transform(images, params)
-        look_up(self._table, images[0], out)
+        decoder.look_up(self._table, images[0], out)
+
+    def _write(self, data: Any, cut: Cut, table: Tensor | None, out: Tensor) -> None:
+        by = decoder.write_row(data, cut, table, out)
+        if not isinstance(data, np.ndarray):
+            with self._lock:
+                self._decoded[by] = self._decoded.get(by, 0) + 1
 
     def _named(self, index: Any, place: Any, function: Any, *args: Any) -> Any:
         """Call a function; an error names the sample by its index in the dataset."""

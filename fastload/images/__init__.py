@@ -1,7 +1,4 @@
-"""Files of images -> pixels, by the native library, or by Pillow where that is not there; both give the same.
-
-What the library cannot do (CMYK, 16 bits, PNG, damaged files) is done by Pillow, as without fastload, and counted.
-"""
+"""Image files to pixels, and packs of them."""
 
 from ..pack.dataset import PackedImages
 from .decoder import decode

@@ -1,12 +1,11 @@
-"""Decodes image files by the native library, or by Pillow; both give the same pixels, bit for bit.
+"""Image files to pixels, by the native library, or by Pillow where that is not there; both give the same, bit for bit.
 
-What the library leaves to Pillow (CMYK, 16 bits, PNG, damaged files) is counted with the reason.
+What the library leaves to Pillow (CMYK, 16 bits, PNG, damaged files) is told with the reason.
 """
 
 from __future__ import annotations
 
 import io
-import threading
 from typing import TypeAlias
 
 import numpy as np
@@ -34,80 +33,65 @@ class FileData(io.BytesIO):
         return f"<{len(self.getbuffer())} bytes>"
 
 
-class Decoder:
-    """Makes rows of a batch of images; threads may share one. A copy, also a pickled one, counts anew.
+def size_of(data: Data) -> tuple[int, int]:
+    """Return the height and width of an image, in pixels, from its header."""
+    if isinstance(data, np.ndarray):
+        return data.shape[0], data.shape[1]
+    if why_not_native() is None:
+        found = jpeg.read_size(data)
+        limit = PIL.Image.MAX_IMAGE_PIXELS  # Pillow warns of larger images, or refuses them
+        if found.status == Status.DONE and (limit is None or found.width * found.height <= limit):
+            return found.height, found.width
+        pixels = pixels_of(data)
+        if pixels is not None:
+            return pixels.shape[0], pixels.shape[1]
+    with PIL.Image.open(FileData(header_bytes(data))) as image:
+        return image.height, image.width
 
-    ``native``: whether the native library is used; None: if it gives Pillow's pixels here.
 
-    All methods raise what Pillow raises for files that it cannot decode; and PackError for damaged records, and where
-    the native library cannot be used to read them.
+def write_row(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> str:
+    """Write what a table says of each level of an image's pixels, and return what decoded them, in words.
+
+    Args:
+        data: the image.
+        cut: what is made of it.
+        table: [C, 256], contiguous, of the dtype of ``out``; None: levels stay as they are, uint8.
+        out: [C, height, width] of the cut's window.
+
+    Raises:
+        Exception: what Pillow raises for files that it cannot decode.
+        PackError: a record is damaged, or the native library cannot be used to read it.
     """
-
-    def __init__(self, native: bool | None = None) -> None:
-        self.native = why_not_native() is None if native is None else native
-        self._lock = threading.Lock()
-        self._counts: dict[str, int] = {}
-
-    def __reduce__(self) -> tuple[type[Decoder], tuple[bool]]:
-        return Decoder, (self.native,)
-
-    def size(self, data: Data) -> tuple[int, int]:
-        """Return the height and width of an image, in pixels, from its header."""
-        if isinstance(data, np.ndarray):
-            return data.shape[0], data.shape[1]
-        if self.native:
-            found = jpeg.read_size(data)
-            limit = PIL.Image.MAX_IMAGE_PIXELS  # Pillow warns of larger images, or refuses them
-            if found.status == Status.DONE and (limit is None or found.width * found.height <= limit):
-                return found.height, found.width
-            pixels = pixels_of(data)
-            if pixels is not None:
-                return pixels.shape[0], pixels.shape[1]
-        with PIL.Image.open(FileData(header_bytes(data))) as image:
-            return image.height, image.width
-
-    def row(self, data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> None:
-        """Write what a table says of each level of an image's pixels to ``out``: [C, height, width] of the window.
-
-        ``table``: [C, 256], contiguous, of the dtype of ``out``; None: levels stay as they are, uint8.
-        """
-        if table is not None and table.dtype not in DTYPES:  # which the library does not write
-            pixels = torch.empty(out.shape, dtype=torch.uint8, device="cpu")
-            self.row(data, cut, None, pixels)
+    if table is not None and table.dtype not in DTYPES:  # which the library does not write
+        pixels = torch.empty(out.shape, dtype=torch.uint8, device="cpu")
+        by = write_row(data, cut, None, pixels)
+        look_up(table, pixels, out)
+        return by
+    by = _by_library(data, cut, table, out) if why_not_native() is None and len(out) == 3 else "pillow"
+    if by.startswith("pillow"):
+        pixels = torch.from_numpy(_cut_out(_opened(data), cut)).permute(2, 0, 1)
+        if table is None:
+            out.copy_(pixels)
+        else:
             look_up(table, pixels, out)
-            return
-        by = self._by_library(data, cut, table, out) if self.native and len(out) == 3 else "pillow"
-        if by.startswith("pillow"):
-            pixels = torch.from_numpy(_cut_out(_opened(data), cut)).permute(2, 0, 1)
-            if table is None:
-                out.copy_(pixels)
-            else:
-                look_up(table, pixels, out)
-        if not isinstance(data, np.ndarray):
-            with self._lock:
-                self._counts[by] = self._counts.get(by, 0) + 1
+    return by
 
-    def counted(self) -> dict[str, int]:
-        """Return how many files were decoded since the last call, by what decoded them: for Pillow with the reason."""
-        with self._lock:
-            counts, self._counts = self._counts, {}
-        return counts
 
-    def _by_library(self, data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> str:
-        """Write a row by the native library, and return what is counted; "pillow (...)": Pillow has to."""
-        if max(cut.size) > MOST_SIDE:
-            return "pillow (too large)"
-        if not isinstance(data, np.ndarray):
-            # Asked for first, without the interpreter's lock: what is not in memory yet is waited for there.
-            made = jpeg.row_of_jpeg(data, cut, table, out)
-            if not isinstance(made, Status):
-                return "native, from coefficients" if jpeg.is_record(data) else "native"
-            pixels = pixels_of(data) if made is Status.NOT_JPEG else None
-            if pixels is None:
-                return f"pillow ({'no JPEG file' if made is Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"
-            data = pixels
-        row_of_image(data, cut, table, out)
-        return "native"
+def _by_library(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> str:
+    """Write a row by the native library; or return why Pillow has to: "pillow (...)"."""
+    if max(cut.size) > MOST_SIDE:
+        return "pillow (too large)"
+    if not isinstance(data, np.ndarray):
+        # Asked for first, without the interpreter's lock: what is not in memory yet is waited for there.
+        made = row_of_image(data, cut, table, out)
+        if not isinstance(made, Status):
+            return "native, from coefficients" if jpeg.is_record(data) else "native"
+        pixels = pixels_of(data) if made is Status.NOT_JPEG else None
+        if pixels is None:
+            return f"pillow ({'no JPEG file' if made is Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"
+        data = pixels
+    row_of_image(data, cut, table, out)
+    return "native"
 
 
 def look_up(table: Tensor, pixels: Tensor, out: Tensor) -> None:
@@ -130,19 +114,14 @@ def _cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:
     if cut.size != cut.box[2:]:
         image = image.resize(cut.size[::-1], PIL.Image.Resampling[cut.interpolation.upper()])
     image = _cropped(image, cut.window)
-    left_right, top_bottom = cut.flips
-    if left_right:
-        image = image.transpose(PIL.Image.Transpose.FLIP_LEFT_RIGHT)
-    if top_bottom:
-        image = image.transpose(PIL.Image.Transpose.FLIP_TOP_BOTTOM)
     pixels = np.array(image)
+    left_right, top_bottom = cut.flips
+    pixels = pixels[:: -1 if top_bottom else 1, :: -1 if left_right else 1].copy()
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
 def _cropped(image: PIL.Image.Image, box: Box) -> PIL.Image.Image:
     top, left, height, width = box
-    if box == (0, 0, image.height, image.width):
-        return image
     return image.crop((left, top, left + width, top + height))
 
 
@@ -172,8 +151,7 @@ def decode(data: bytes | memoryview) -> Pixels:
         PackError: it is a damaged record, or the native library cannot be used.
         Exception: what else Pillow raises.
     """
-    decoder = Decoder()
-    height, width = decoder.size(data)
+    height, width = size_of(data)
     pixels = np.empty((height, width, 3), dtype=np.uint8)
-    decoder.row(data, whole(height, width), None, torch.from_numpy(pixels).permute(2, 0, 1))
+    write_row(data, whole(height, width), None, torch.from_numpy(pixels).permute(2, 0, 1))
     return pixels

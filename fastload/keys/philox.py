@@ -10,7 +10,6 @@ draws the same words. Pure.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import Any, NamedTuple, TypeAlias
 
@@ -113,7 +112,7 @@ class SampleWords(NamedTuple):
         is_unit = out.dtype == np.float64
         num_words = out.shape[1] * (2 if is_unit else 1)
         pointers = (None, out.ctypes.data) if is_unit else (out.ctypes.data, None)
-        arguments = len(ids), *_words_of(self.key), self.purpose, self.first_block, num_words, *pointers, native.level
+        arguments = len(ids), *_words_of(self.key), self.purpose, self.first_block, num_words, *pointers
         _native()(ids.ctypes.data, None if repeats is None else repeats.ctypes.data, *arguments)
 
 
@@ -129,8 +128,4 @@ def _words_of(key: bytes) -> tuple[int, int]:
 
 @functools.cache
 def _native() -> Any:
-    if not native.available():
-        return None
-    pointer, word = ctypes.c_void_p, ctypes.c_uint32
-    arguments = pointer, pointer, ctypes.c_int64, word, word, word, word, ctypes.c_int64, pointer, pointer, ctypes.c_int
-    return native.function("fastload_philox", None, *arguments)
+    return native.library.philox if native.available() else None

@@ -31,7 +31,7 @@ from ..cache.records import CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, 
 from ..cache.store import Key, key_of_bytes, key_of_file, same
 from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
-from ..native.rows import MOST_SIDE, Pixels, Status, whole
+from ..native.rows import MOST_SIDE, Pixels, Status, pixels_of_image, row_of_image, whole
 from .originals import SampleOverride
 from .scope import is_watched, thread
 
@@ -202,7 +202,7 @@ def _array(takes: Takes, file: bytes | memoryview, flags: int, form: str, key: K
         return None
     data = _kept(file, size, key)
     cut, layout = whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR"
-    made = _made(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), data)
+    made = _made(lambda data: pixels_of_image(data, cut, layout), data)
     return None if isinstance(made, Status) else made
 
 
@@ -257,7 +257,7 @@ def _tensor(
     out = _new_tensor((size.height, size.width, 3)).permute(2, 0, 1)
     data = _kept(file, size, None if _cache() is None else key_of_bytes(file))
     cut = whole(size.height, size.width)
-    made = _made(lambda data: jpeg.row_of_jpeg(data, cut, out=out), data)
+    made = _made(lambda data: row_of_image(data, cut, out=out), data)
     return None if isinstance(made, Status) else made
 
 

@@ -264,6 +264,7 @@ def _is_torchs(name: str) -> bool:
             made = _of_v2("resize", part, list(size), _mode_of(name), antialias=True)
             cut = Cut((0, 0, height, width), size, name, (0, 0, *size), (False, False))
             follows = part.stride()[0] == 1 and width == 46
-            if not torch.equal(made, row_of_image(pixels, cut)) or (made.stride()[0] == 1) != follows:
+            ours: Any = row_of_image(pixels, cut)
+            if not torch.equal(made, ours) or (made.stride()[0] == 1) != follows:
                 return False
     return True

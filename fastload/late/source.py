@@ -19,10 +19,10 @@ from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER
 from ..cache.store import Key, is_in_file, is_known, key_of, same
 from ..errors import PackError
 from ..native import jpeg, png
-from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
+from ..native.rows import MOST_SIDE, Cut, Inflated, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import LateSamples
 
-Data: TypeAlias = bytes | memoryview | png.Inflated | Pixels
+Data: TypeAlias = bytes | memoryview | Inflated | Pixels
 """A JPEG file, the record of one, what a PNG file holds, or pixels."""
 
 
@@ -129,7 +129,7 @@ def _read_chunks(image: Any) -> FileSource | str:
         if not is_rgb or bytes(palette.palette) != _palette_of(data):
             return "a changed palette"
         # All of it is looked at: a colour may be missing anywhere.
-        pixels = inflated.pixels(whole(size.height, size.width))
+        pixels = pixels_of_image(inflated, whole(size.height, size.width))
         if isinstance(pixels, Status):
             return "a missing color"
         made = pixels
@@ -181,8 +181,8 @@ class FileSource:
     def num_bytes(self) -> int:
         """The memory that it takes."""
         data = self._data
-        if isinstance(data, png.Inflated):
-            return data.num_bytes + len(self.file)
+        if isinstance(data, Inflated):
+            return len(data.rows) + len(self.file)
         return (data.nbytes if isinstance(data, np.ndarray) else len(data)) + len(self.file)
 
     def keep(self, cache: Records, key: Key, file: Any) -> None:
@@ -209,7 +209,7 @@ class FileSource:
 
     def pixels(self, cut: Cut, layout: str, scope: LateSamples | None) -> Pixels:
         """Return the pixels of a cut, and count the image; ``layout``: see ``native.rows.pixels_of_image``."""
-        made: Pixels = self._materialize(lambda data: _pixels_of(data, cut, layout), cut, scope)
+        made: Pixels = self._materialize(lambda data: pixels_of_image(data, cut, layout), cut, scope)
         return made
 
     def row(self, cut: Cut, table: Tensor | None, out: Tensor, scope: LateSamples | None) -> None:
@@ -217,7 +217,7 @@ class FileSource:
 
         ``out``: [3, height, width] of the cut's window and the table's dtype (without one, uint8), of any strides.
         """
-        self._materialize(lambda data: _row_of(data, cut, table, out), cut, scope)
+        self._materialize(lambda data: row_of_image(data, cut, table, out), cut, scope)
 
     def _materialize(self, make: Callable[[Data], Any], cut: Cut, scope: LateSamples | None) -> Any:
         """Return what is made of a cut: of the file, where that does, else of the whole image."""
@@ -242,7 +242,7 @@ class FileSource:
         if isinstance(data, np.ndarray):
             return data
         cut, layout = whole(self.height, self.width), "L" if self.is_grey else "RGB"
-        pixels: Pixels | Status = self._made(lambda data: _pixels_of(data, cut, layout), data)
+        pixels: Pixels | Status = self._made(lambda data: pixels_of_image(data, cut, layout), data)
         if isinstance(pixels, Status):
             if self._record is not None:
                 raise PackError(f"{self._record()}: {jpeg.damaged_record()}")
@@ -261,15 +261,3 @@ class FileSource:
 
     def _counted(self, how: str) -> str:
         return f"late, {how}{self._cached if self._record is None else ', from coefficients'}"
-
-
-def _pixels_of(data: Data, cut: Cut, layout: str) -> Pixels | Status:
-    if isinstance(data, np.ndarray):
-        return pixels_of_image(data, cut, layout)
-    return data.pixels(cut, layout) if isinstance(data, png.Inflated) else jpeg.pixels_of_jpeg(data, cut, layout)
-
-
-def _row_of(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> Tensor | Status:
-    if isinstance(data, np.ndarray):
-        return row_of_image(data, cut, table, out)
-    return data.row(cut, table, out) if isinstance(data, png.Inflated) else jpeg.row_of_jpeg(data, cut, table, out)

@@ -7,6 +7,8 @@ The library is optional. Where it is missing, or ``FASTLOAD_NATIVE=0`` switches 
 what would have used it takes another way; nothing here decides which. ``FASTLOAD_NATIVE`` may also name one of
 ``LEVELS``, the newest instructions to use: all compute the same bits. It is a plain shared library, so one build serves
 every Python. Built in a checkout by ``python setup.py build_ext --inplace``.
+
+A function of the library is called as ``native.library.sharpen(...)``: :data:`SIGNATURES` has its types.
 """
 
 from __future__ import annotations
@@ -14,17 +16,52 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 
-ABI = 19
+ABI = 20
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
-level = len(LEVELS) - 1
-"""The newest instructions that kernels may use, by their place in :data:`LEVELS`; tests set it. All are equal."""
+
+_POINTER, _BYTES, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+_INT, _LONG, _WORD, _FLOAT = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32, ctypes.c_float
+_AFFINE = _POINTER, _INT, _INT, _INT, _POINTER, _INT, _INT, _POINTER, _BYTES
+_FILE = _POINTER, _SIZE
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "adjust": (None, _INT, _POINTER, _LONG, _FLOAT, _INT),
+    "affine": (_INT, *_AFFINE),
+    "affine_filtered": (_INT, *_AFFINE, _INT),
+    "arrays": (_LONG, _BYTES, _LONG),
+    "compiler": (_BYTES,),
+    "distort": (None, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _POINTER, _INT),
+    "distort_greys": (None, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _INT),
+    "greys": (None, _POINTER, _LONG, _POINTER),
+    "histogram": (None, _POINTER, _LONG, _INT, _POINTER),
+    "image_row": (_INT, _POINTER, _POINTER, _LONG, _INT, _INT, _INT, _BYTES),
+    "jpeg_can_wait": (_INT, *_FILE, _POINTER),
+    "jpeg_of_record": (_INT, _POINTER, *_FILE, *_FILE, _POINTER),
+    "jpeg_row": (_INT, _POINTER, *_FILE, _BYTES),
+    "jpeg_size": (_INT, *_FILE, _POINTER),
+    "large_pages": (None, _POINTER, _LONG),
+    "limit_level": (None, _INT),
+    "map_levels": (None, _POINTER, _LONG, _INT, _BYTES),
+    "permute": (None, _POINTER, _LONG, ctypes.c_uint64, _INT, _INT, _POINTER, _INT, _INT),
+    "philox": (None, _POINTER, _POINTER, _LONG, _WORD, _WORD, _WORD, _WORD, _LONG, _POINTER, _POINTER),
+    "png_begin": (_INT, *_FILE, _BYTES, _SIZE, _POINTER),
+    "png_row": (_INT, _POINTER, _POINTER, _BYTES, _BYTES),
+    "png_size": (_INT, *_FILE, _POINTER),
+    "png_whole": (_INT, _POINTER, *_FILE, _BYTES, _SIZE, _POINTER, _INT, _POINTER),
+    "processor_level": (_INT,),
+    "record_of_jpeg": (_INT, _POINTER, *_FILE, *_FILE, _POINTER),
+    "scratch_free": (None, _POINTER),
+    "scratch_new": (_POINTER,),
+    "sharpen": (_INT, _POINTER, _INT, _INT, _POINTER, _FLOAT),
+    "table_copy": (None, _LONG, _LONG, _LONG, _LONG),
+    "table_find": (_LONG, _LONG, _LONG, _LONG, _LONG, _LONG),
+}
+"""The types of functions in C: by name, without ``fastload_``, those of the result and of the arguments."""
 
 
 @functools.cache
@@ -39,15 +76,15 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     if not LIBRARY.exists():
         return None, f"it was not built: there is no {LIBRARY}; install fastload again"
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-        found = library.fastload_abi()
+        loaded = ctypes.CDLL(str(LIBRARY))
+        found = loaded.fastload_abi()
     except (OSError, AttributeError) as error:
         return None, f"it cannot be loaded: {error}"
     if found != ABI:
         return None, f"{LIBRARY} is of another version ({found}, not {ABI}); install fastload again"
     if wish in LEVELS:
-        library.fastload_limit_level(LEVELS.index(wish))
-    return library, None
+        loaded.fastload_limit_level(LEVELS.index(wish))
+    return loaded, None
 
 
 def why_not() -> str | None:
@@ -70,7 +107,7 @@ def processor_level() -> str:
     Raises:
         RuntimeError: the library cannot be used.
     """
-    return LEVELS[int(function("fastload_processor_level", ctypes.c_int)())]
+    return LEVELS[int(library.processor_level())]
 
 
 def description() -> str:
@@ -85,7 +122,7 @@ def description() -> str:
         reason = str(error)
     if reason is not None:
         return f"no native library: {reason}"
-    compiler = function("fastload_compiler", ctypes.c_char_p)().decode()
+    compiler = library.compiler().decode()
     wish = os.environ.get("FASTLOAD_NATIVE")
     limit = f" (at most {wish}: FASTLOAD_NATIVE)" if wish in LEVELS else ""
     return f"native library built by {compiler}, instruction set {processor_level()}{limit}"
@@ -97,16 +134,22 @@ def function(name: str, result: Any, *arguments: Any) -> Any:
     Raises:
         RuntimeError: the library cannot be used.
     """
-    library, reason = _load()
-    if library is None:
+    loaded, reason = _load()
+    if loaded is None:
         raise RuntimeError(f"fastload's native library has no {name}: {reason}")
-    # Not library.<name>: that object is shared by all who ask for the name, and so are the types set on it.
-    found = library[name]
+    # Not loaded.<name>: that object is shared by all who ask for the name, and so are the types set on it.
+    found = loaded[name]
     found.restype = result
     found.argtypes = arguments
     return found
 
 
-def lazily(name: str, result: Any, *arguments: Any) -> Callable[[], Any]:
-    """Return what returns :func:`function` of these arguments, asked for at the first call."""
-    return functools.cache(functools.partial(function, name, result, *arguments))
+class _Functions:
+    def __getattr__(self, name: str) -> Any:
+        found = function(f"fastload_{name}", *SIGNATURES[name])
+        setattr(self, name, found)  # which is then found without this method
+        return found
+
+
+library = _Functions()
+"""Has the functions of :data:`SIGNATURES`; a RuntimeError where the library cannot be used."""

@@ -18,8 +18,6 @@ from .. import native
 from ..base.overrides import compared
 from .rows import Pixels, are_equal, noise
 
-_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-
 
 class Change(enum.IntEnum):
     """How colors are changed; the numbers are those of adjust.c."""
@@ -34,16 +32,6 @@ class Change(enum.IntEnum):
     """To HSV, a number of 256ths further, and back."""
     GREY = 4
     """``convert("L")``, in all channels."""
-
-
-_adjust = native.lazily("fastload_adjust", None, _INT, _POINTER, _LONG, ctypes.c_float, _INT, _INT)
-_sharpen = native.lazily("fastload_sharpen", _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_float, _INT)
-_map_levels = native.lazily("fastload_map_levels", None, _POINTER, _LONG, _INT, ctypes.c_char_p, _INT)
-_greys = native.lazily("fastload_greys", None, _POINTER, _LONG, _POINTER, _INT)
-_histogram = native.lazily("fastload_histogram", None, _POINTER, _LONG, _INT, _POINTER)
-_AFFINE = (_POINTER, _INT, _INT, _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_char_p)
-_affine = native.lazily("fastload_affine", _INT, *_AFFINE)
-_affine_filtered = native.lazily("fastload_affine_filtered", _INT, *_AFFINE, _INT, _INT)
 
 
 @compared
@@ -111,7 +99,7 @@ def adjust(pixels: Pixels, change: Change, part: float = 1.0, steps: int = 0) ->
         part: the factor of ``enhance``, for all but HUE and GREY; as Pillow's, it becomes a number of 32 bits.
         steps: for HUE.
     """
-    _adjust()(change, pixels.ctypes.data, pixels.size // 3, part, steps, native.level)
+    native.library.adjust(change, pixels.ctypes.data, pixels.size // 3, part, steps)
     return pixels
 
 
@@ -125,8 +113,8 @@ def sharpen(pixels: Pixels, part: float) -> Pixels | None:
         return None
     made = np.empty_like(pixels)
     height, width = pixels.shape[:2]
-    places = pixels.ctypes.data, height, width, made.ctypes.data
-    return None if _sharpen()(*places, part, native.level) else made
+    status = native.library.sharpen(pixels.ctypes.data, height, width, made.ctypes.data, part)
+    return None if status else made
 
 
 def map_levels(pixels: Pixels, table: bytes) -> Pixels:
@@ -137,14 +125,14 @@ def map_levels(pixels: Pixels, table: bytes) -> Pixels:
     channels = _channels(pixels)
     if len(table) != 256 * channels:
         raise ValueError(f"a table must have {256 * channels} bytes for {channels} channels, got {len(table)}")
-    _map_levels()(pixels.ctypes.data, pixels.size // channels, channels, table, native.level)
+    native.library.map_levels(pixels.ctypes.data, pixels.size // channels, channels, table)
     return pixels
 
 
 def greys(pixels: Pixels) -> Pixels:
     """Return the greys [H, W] of pixels [H, W, 3], as ``convert("L")`` makes them."""
     made = np.empty(pixels.shape[:2], dtype=np.uint8)
-    _greys()(pixels.ctypes.data, made.size, made.ctypes.data, native.level)
+    native.library.greys(pixels.ctypes.data, made.size, made.ctypes.data)
     return made
 
 
@@ -152,7 +140,7 @@ def histogram(pixels: Pixels) -> npt.NDArray[np.int64]:
     """Return how many pixels have each level: [256] for each channel, one after the other."""
     channels = _channels(pixels)
     counts = np.empty(256 * channels, dtype=np.int64)
-    _histogram()(pixels.ctypes.data, pixels.size // channels, channels, counts.ctypes.data)
+    native.library.histogram(pixels.ctypes.data, pixels.size // channels, channels, counts.ctypes.data)
     return counts
 
 
@@ -182,11 +170,13 @@ def affine(
     made = np.empty((size[1], size[0], *pixels.shape[2:]), dtype=np.uint8)
     height, width = pixels.shape[:2]
     numbers = (ctypes.c_double * 6)(*matrix)
-    places = pixels.ctypes.data, height, width, _channels(pixels), made.ctypes.data, size[1], size[0]
+    source = pixels.ctypes.data, height, width, _channels(pixels)
+    given = *source, made.ctypes.data, size[1], size[0], numbers, bytes(fill)
     if interpolation == "nearest":
-        return None if _affine()(*places, numbers, bytes(fill)) else made
-    is_cubic = interpolation == "bicubic"
-    return None if _affine_filtered()(*places, numbers, bytes(fill), is_cubic, native.level) else made
+        status = native.library.affine(*given)
+    else:
+        status = native.library.affine_filtered(*given, interpolation == "bicubic")
+    return None if status else made
 
 
 def _channels(pixels: Pixels) -> int:

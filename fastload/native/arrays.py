@@ -7,6 +7,7 @@ before it does so.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -52,41 +53,13 @@ class AxisStep(NamedTuple):
     second: int
 
 
-class _ArrayStep(ctypes.Structure):
-    _fields_ = [
-        ("kind", ctypes.c_int32),
-        ("width", ctypes.c_int32),
-        ("values", ctypes.c_void_p),
-        ("first", ctypes.c_int64),
-        ("second", ctypes.c_int64),
-    ]
-
-
-class _ArrayTask(ctypes.Structure):
-    _fields_ = [
-        ("source", ctypes.c_void_p),
-        ("source_strides", ctypes.c_int64 * 4),
-        ("indices", ctypes.c_void_p),
-        ("target", ctypes.c_void_p),
-        ("target_strides", ctypes.c_int64 * 4),
-        ("item", ctypes.c_int64),
-        ("channels", ctypes.c_int64),
-        ("sides", ctypes.c_int64 * 2),
-        ("size", ctypes.c_int64 * 2),
-        ("fill", ctypes.c_void_p),
-        ("table", ctypes.c_void_p),
-        ("steps", ctypes.c_void_p * 2),
-        ("num_steps", ctypes.c_int64 * 2),
-    ]
-
-
-_TASK = ctypes.POINTER(_ArrayTask)
-_run = native.lazily("fastload_arrays", ctypes.c_int64, _TASK, ctypes.c_int64, ctypes.c_int)
-_large_pages = native.lazily("fastload_large_pages", None, ctypes.c_void_p, ctypes.c_int64)
+# struct step and struct task of arrays.c.
+_STEP = struct.Struct("@iiPqq")
+_TASK = struct.Struct("@P4qPP4qqq2q2qPPPP2q")
 
 
 def takes(images: Tensor) -> bool:
-    """Return whether :class:`BatchWriter` takes these images; of another dtype than uint8, their bytes."""
+    """Return whether :func:`write_batch` takes these images; of another dtype than uint8, their bytes."""
     return (
         not torch.compiler.is_compiling()
         and images.device.type == "cpu"
@@ -105,121 +78,103 @@ def empty(shape: Sequence[int], dtype: torch.dtype, memory_format: torch.memory_
     """
     out = torch.empty(tuple(shape), dtype=dtype, device="cpu", memory_format=memory_format)
     if out.nbytes > _LARGE:
-        _large_pages()(out.data_ptr(), out.nbytes)
+        native.library.large_pages(out.data_ptr(), out.nbytes)
     return out
 
 
-class BatchWriter:
-    """Writes batches of images of one array; what is the same for all batches is checked once.
+def write_batch(
+    out: Tensor,
+    images: Tensor,
+    rows: Sequence[AxisStep],
+    cols: Sequence[AxisStep],
+    indices: Tensor | None = None,
+    fill: Sequence[int] | None = None,
+    table: Tensor | None = None,
+) -> None:
+    """Write a batch of images of one array.
 
     Args:
+        out: [N, C, height, width], of the table's dtype, or uint8 without a table. The values of a row, or its
+            pixels with all channels, are adjacent; rows, channels and samples may have gaps between them.
         images: [M, C, H, W], uint8, on the CPU, in any strides.
-        size: height and width of the results.
+        rows: the steps along the rows, in their order, with values for N samples; [] moves nothing.
+        cols: likewise for the columns.
+        indices: [N], int64, contiguous: the image of each sample; None: N is M, and sample i is image i.
         fill: what pixels without a source get, in [0, 255]: a number for each channel, or one for all; None: each
             pixel has a source.
         table: [C, 256], of one of ``DTYPES``: the result of each value of each channel; None: values stay uint8.
-
-    Threads may share it. ``images`` must not be resized while it is in use.
 
     Cost:
         For 32x32 images of three channels to float32, on one core with AVX-512: 0.9 µs each; 1.7 µs with AVX2.
 
     Raises:
         TypeError, ValueError: a tensor has a dtype, shape or layout that does not fit.
+        IndexError: an index is not in [0, M).
+        ValueError: also where a step leads outside of an image and there is no ``fill``; some samples may have been
+            written.
+        MemoryError: no memory for the positions.
     """
-
-    def __init__(self, images: Tensor, size: tuple[int, int], fill: Sequence[int] | None, table: Tensor | None) -> None:
-        if images.dtype != torch.uint8 or images.device.type != "cpu" or images.ndim != 4 or 0 in images.shape:
-            raise TypeError(
-                f"images must be [M, C, H, W], uint8, on the CPU, got {images.dtype} of shape {tuple(images.shape)} on "
-                f"{images.device}"
-            )
-        channels = images.shape[1]
-        if max(*images.shape[1:], *size) >= _MAX_SIDE:
-            raise ValueError(f"sides must be below {_MAX_SIDE}, got {tuple(images.shape)} and {tuple(size)}")
-        if table is not None:
-            _check_tensor("table", table, (channels, 256), table.dtype if table.dtype in DTYPES else torch.uint8)
-        self._images, self._fill, self._table = images, None if fill is None else _fill(fill, channels), table
-        self._dtype = torch.uint8 if table is None else table.dtype
-        self._shape = (channels, *size)
-        self._task = _ArrayTask(
-            source=images.data_ptr(),
-            source_strides=images.stride(),
-            item=self._dtype.itemsize,
-            channels=channels,
-            sides=tuple(images.shape[2:]),
-            size=size,
-            fill=None if self._fill is None else ctypes.addressof(self._fill),
-            table=None if table is None else table.data_ptr(),
+    if images.dtype != torch.uint8 or images.device.type != "cpu" or images.ndim != 4 or 0 in images.shape:
+        raise TypeError(
+            f"images must be [M, C, H, W], uint8, on the CPU, got {images.dtype} of shape {tuple(images.shape)} on "
+            f"{images.device}"
+        )
+    num, (count, channels, *sides), size = len(out), images.shape, out.shape[2:]
+    if max(channels, *sides, *size) >= _MAX_SIDE:
+        raise ValueError(f"sides must be below {_MAX_SIDE}, got {tuple(images.shape)} and {tuple(size)}")
+    dtype, levels = torch.uint8, None if fill is None else _fill(fill, channels)
+    if table is not None:
+        dtype = table.dtype
+        _check_tensor("table", table, (channels, 256), dtype if dtype in DTYPES else torch.uint8)
+    _check_out(out, dtype, channels)
+    _check_indices(indices, num, count)
+    referenced: list[Any] = []  # the task has only addresses
+    item, steps = dtype.itemsize, [_steps(rows, num, "rows", referenced), _steps(cols, num, "cols", referenced)]
+    failed = native.library.arrays(
+        _TASK.pack(
+            *(images.data_ptr(), *images.stride()),
+            0 if indices is None else indices.data_ptr(),
+            *(out.data_ptr(), *(item * stride for stride in out.stride())),
+            *(item, channels, *sides, *size),
+            0 if levels is None else ctypes.addressof(levels),
+            0 if table is None else table.data_ptr(),
+            *(*steps, len(rows), len(cols)),
+        ),
+        num,
+    )
+    if failed == -2:
+        raise MemoryError("no memory for the positions of a batch's rows and columns")
+    if failed >= 0:
+        raise ValueError(
+            f"these parameters take pixels of sample {failed} from outside of images of {tuple(sides)}"
+            f"{'' if fill is not None else ', and there is no fill value'}; use parameters that were drawn for images "
+            "of this size"
         )
 
-    def write(
-        self,
-        out: Tensor,
-        rows: Sequence[AxisStep],
-        cols: Sequence[AxisStep],
-        indices: Tensor | None = None,
-    ) -> None:
-        """Write a batch.
 
-        Args:
-            out: [N, C, height, width], of the table's dtype, or uint8 without a table. The values of a row, or its
-                pixels with all channels, are adjacent; rows, channels and samples may have gaps between them.
-            rows: the steps along the rows, in their order, with values for N samples; [] moves nothing.
-            cols: likewise for the columns.
-            indices: [N], int64, contiguous: the image of each sample; None: N is M, and sample i is image i.
+def _check_out(out: Tensor, dtype: torch.dtype, channels: int) -> None:
+    if out.dtype != dtype or out.device.type != "cpu" or out.ndim != 4 or out.shape[1] != channels:
+        raise TypeError(
+            f"out must be {dtype} of shape [N, {channels}, height, width] on the CPU, got {out.dtype} of shape "
+            f"{tuple(out.shape)} on {out.device}; other dtypes need a table of that dtype"
+        )
+    if out.stride(3) != 1 and (out.stride(1), out.stride(3)) != (1, channels):
+        raise ValueError(
+            "the values or the pixels of a row of out must be adjacent, got strides "
+            f"{out.stride()}; write to a tensor of torch.empty, and copy it"
+        )
 
-        Raises:
-            TypeError, ValueError: a tensor has a dtype, shape or layout that does not fit.
-            IndexError: an index is not in [0, M).
-            ValueError: also where a step leads outside of an image and there is no ``fill``; some samples may have
-                been written.
-            MemoryError: no memory for the positions.
-        """
-        num = len(out)
-        self._check_out(out)
-        self._check_indices(indices, num)
-        referenced: list[Any] = []  # the task has only addresses
-        steps = [_steps(of_axis, num, axis, referenced) for of_axis, axis in ((rows, "rows"), (cols, "cols"))]
-        task = _ArrayTask.from_buffer_copy(self._task)
-        task.indices = None if indices is None else indices.data_ptr()
-        task.target = out.data_ptr()
-        task.target_strides = tuple(task.item * stride for stride in out.stride())
-        task.steps = ctypes.addressof(steps[0]), ctypes.addressof(steps[1])
-        task.num_steps = len(rows), len(cols)
-        failed = _run()(task, num, native.level)
-        if failed == -2:
-            raise MemoryError("no memory for the positions of a batch's rows and columns")
-        if failed >= 0:
-            raise ValueError(
-                f"these parameters take pixels of sample {failed} from outside of images of "
-                f"{tuple(self._images.shape[2:])}{'' if self._fill is not None else ', and there is no fill value'}; "
-                "use parameters that were drawn for images of this size"
-            )
 
-    def _check_out(self, out: Tensor) -> None:
-        if out.dtype != self._dtype or out.device.type != "cpu" or out.shape[1:] != self._shape:
-            raise TypeError(
-                f"out must be {self._dtype} of shape [N, {', '.join(map(str, self._shape))}] on the CPU, got "
-                f"{out.dtype} of shape {tuple(out.shape)} on {out.device}; other dtypes need a table of that dtype"
-            )
-        if out.stride(3) != 1 and (out.stride(1), out.stride(3)) != (1, self._shape[0]):
-            raise ValueError(
-                "the values or the pixels of a row of out must be adjacent, got strides "
-                f"{out.stride()}; write to a tensor of torch.empty, and copy it"
-            )
-
-    def _check_indices(self, indices: Tensor | None, num: int) -> None:
-        count = len(self._images)
-        if indices is None:
-            if count != num:
-                raise ValueError(f"without indices out must have as many samples as images, got {num} and {count}")
-            return
-        _check_tensor("indices", indices, (num,), torch.int64)
-        if num:
-            least, most = (int(index) for index in indices.aminmax())
-            if least < 0 or most >= count:
-                raise IndexError(f"indices must be in [0, {count}), got {least if least < 0 else most}")
+def _check_indices(indices: Tensor | None, num: int, count: int) -> None:
+    if indices is None:
+        if count != num:
+            raise ValueError(f"without indices out must have as many samples as images, got {num} and {count}")
+        return
+    _check_tensor("indices", indices, (num,), torch.int64)
+    if num:
+        least, most = (int(index) for index in indices.aminmax())
+        if least < 0 or most >= count:
+            raise IndexError(f"indices must be in [0, {count}), got {least if least < 0 else most}")
 
 
 def _check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -237,15 +192,15 @@ def _fill(fill: Sequence[int], channels: int) -> Any:
     return (ctypes.c_uint8 * channels)(*(fill if len(fill) == channels else [*fill] * channels))
 
 
-def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]) -> Any:
-    """Return steps as the library takes them; ``referenced`` keeps what they point to."""
-    converted = (_ArrayStep * len(steps))()
+def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]) -> int:
+    """Return the address of steps as the library takes them; ``referenced`` keeps what is used of memory."""
+    converted = ctypes.create_string_buffer(_STEP.size * len(steps) + 1)
     referenced.append(converted)
     for place, (kind, values, first, second) in enumerate(steps):
         if not 0 < second < _MAX_SIDE:
             raise ValueError(f"the side of a step of {axis} must be in [1, {_MAX_SIDE}), got {second}")
         if kind == StepKind.OFFSET:
-            converted[place] = _ArrayStep(kind, 8, None, first, second)
+            _STEP.pack_into(converted, place * _STEP.size, kind, 8, 0, first, second)
             continue
         if values is None:
             raise TypeError(f"a step of {axis} of the kind {kind.name} must have values")
@@ -258,5 +213,6 @@ def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]
                 f"{tuple(values.shape)}"
             )
         referenced.append(values)
-        converted[place] = _ArrayStep(kind, values.element_size(), values.data_ptr(), first, second)
-    return converted
+        width = values.element_size()
+        _STEP.pack_into(converted, place * _STEP.size, kind, width, values.data_ptr(), first, second)
+    return ctypes.addressof(converted)

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from .. import native
 
-_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-_STRIDES, _NUMBERS, _ORDER = _LONG * 3, ctypes.c_float * 3, ctypes.c_int32 * 3
+_STRIDES, _NUMBERS, _ORDER = ctypes.c_int64 * 3, ctypes.c_float * 3, ctypes.c_int32 * 3
 
 
 class _Change(enum.IntEnum):
@@ -57,16 +56,11 @@ def new(image: Tensor, *, side_by_side: bool) -> Tensor:
     return torch.empty((3, height, width), dtype=torch.uint8, device="cpu")
 
 
-_GIVEN = _POINTER, _STRIDES, _POINTER, _STRIDES, _LONG, _LONG, _NUMBERS, _ORDER, _INT, _INT
-_distort = native.lazily("fastload_distort", None, _INT, *_GIVEN)
-_distort_greys = native.lazily("fastload_distort_greys", None, _POINTER, _STRIDES, _LONG, _LONG, _POINTER, _INT, _INT)
-
-
 def greys(image: Tensor, *, fused: bool) -> Tensor:
     """Return the greys [1, H, W] of an image, rounded down, of float32."""
     _, height, width = image.shape
     made = torch.empty((1, height, width), dtype=torch.float32, device="cpu")
-    _distort_greys()(image.data_ptr(), _strides_of(image), height, width, made.data_ptr(), fused, native.level)
+    native.library.distort_greys(image.data_ptr(), _strides_of(image), height, width, made.data_ptr(), fused)
     return made
 
 
@@ -102,8 +96,7 @@ def _changed(
 ) -> Tensor:
     _, height, width = image.shape
     places = image.data_ptr(), _strides_of(image), made.data_ptr(), _strides_of(made)
-    given = height, width, _NUMBERS(*numbers), _ORDER(*order), fused, native.level
-    _distort()(change, *places, *given)
+    native.library.distort(change, *places, height, width, _NUMBERS(*numbers), _ORDER(*order), fused)
     return made
 
 

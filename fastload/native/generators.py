@@ -54,7 +54,7 @@ class _Run(ctypes.Structure):
         ("states", ctypes.POINTER(_States)),
         ("room", ctypes.c_void_p),
         ("ids", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("first", "stride", "num", "done", "level")),
+        *((name, ctypes.c_int64) for name in ("first", "stride", "num", "done")),
         ("prefix", ctypes.c_uint8 * 32),
     ]
 
@@ -137,11 +137,8 @@ def _torch_offset() -> int | None:
     probe.set_state(state)
     kept = struct.pack("<f?", 0.25, True), state[24 + 8 * 625 : 24 + 8 * 626].numpy().tobytes() + b"\1"
     places = found + _TORCH_GAUSS, found + _TORCH_GAUSS + 8
-    return (
-        found
-        if all(_at(probe._cdata + place, len(one)) == one for place, one in zip(places, kept, strict=True))
-        else None
-    )
+    agree = all(_at(probe._cdata + place, len(one)) == one for place, one in zip(places, kept, strict=True))
+    return found if agree else None
 
 
 def _at(address: int, num_bytes: int) -> bytes:
@@ -186,9 +183,6 @@ class States:
 class Run:
     """Seeds generators for one sample after the other.
 
-    Args:
-        states: of the generators.
-
     Ownership: of one thread at a time, and for one run at a time.
 
     Attributes:
@@ -202,12 +196,10 @@ class Run:
     def __init__(self, states: States) -> None:
         self.states = states
         self._room = np.empty(_function("room")(), dtype=np.uint8)
-        self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data, level=native.level)
+        self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data)
         self.step, self.step_locked, self.handle = _function("next"), _function("next_locked"), ctypes.byref(self._run)
         _function("prepare")(self.handle)
         self._ids: Any = None
-        self._prefix = b""
-        self._goes_on = False
 
     def begin(self, prefix: bytes, ids: Sequence[int]) -> bool:
         """Begin with a first sample; return False if an id needs more than 64 bits: nothing can be seeded then.
@@ -216,10 +208,6 @@ class Run:
         """
         run = self._run
         if type(ids) is range:
-            # States are computed for several samples at once; some may be left from the previous run.
-            going_on = self._goes_on and prefix == self._prefix and ids.step == run.stride
-            if going_on and ids.start == run.first + run.done * run.stride:
-                return True
             if max(abs(ids.start), abs(ids.step)) >= 2**62:
                 return False
             run.ids, run.first, run.stride, run.num = None, ids.start, ids.step, _ENDLESS
@@ -229,10 +217,7 @@ class Run:
             except OverflowError:
                 return False
             run.ids, run.num = self._ids.buffer_info()
-        self._goes_on = type(ids) is range
-        if prefix != self._prefix:
-            ctypes.memmove(run.prefix, prefix, len(run.prefix))
-            self._prefix = prefix
+        ctypes.memmove(run.prefix, prefix, len(run.prefix))
         run.done = 0
         return True
 

@@ -1,7 +1,7 @@
-"""JPEG files to pixels or to rows of a batch, decoding only what a cut needs.
+"""JPEG files: their headers, and records of their coefficients; :mod:`fastload.native.rows` decodes both.
 
-They are equal bit for bit to what Pillow decodes, crops, resizes and flips; or a status says why the file is left to
-Pillow: CMYK, 12 bits, damage and the like. Orientation in EXIF data is not applied, as Pillow does not. EXIF data and
+What is decoded equals Pillow's bit for bit; or a status says why the file is left to Pillow: CMYK, 12 bits, damage and
+the like. Orientation in EXIF data is not applied, as Pillow does not. EXIF data and
 profiles are not read, but a file that Pillow does not open for their sake is left to it: one whose profile, or
 Photoshop's resources, end within their first bytes.
 
@@ -18,31 +18,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from .. import native
 from ..base.overrides import compared
 from ..errors import PackError
-from .rows import (
-    Cut,
-    Data,
-    Pixels,
-    Status,
-    are_equal,
-    new_pixels,
-    new_row,
-    noise,
-    on_file,
-    pillow_order,
-    refusal,
-    request,
-)
+from .rows import Cut, Data, Status, are_equal, noise, on_file, pillow_order, pixels_of_image
 
 if TYPE_CHECKING:
     from PIL import Image
-
-_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
-
 
 _FACTORS = {0x11: "4:4:4", 0x21: "4:2:2", 0x22: "4:2:0", 0x12: "4:4:0", 0x41: "4:1:1"}
 SAMPLINGS = ("grey", *_FACTORS.values())
@@ -59,11 +42,7 @@ class Size(NamedTuple):
     sampling: str
     """Which colors it keeps, one of :data:`SAMPLINGS`; "" where the header was not understood."""
     status: Status
-    """DONE if :func:`pixels_of_jpeg` may try the file."""
-
-
-_jpeg_size = native.lazily("fastload_jpeg_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
-_jpeg_row = native.lazily("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p)
+    """DONE if :func:`~fastload.native.rows.pixels_of_image` may try the file."""
 
 
 def read_size(data: Data) -> Size:
@@ -72,45 +51,10 @@ def read_size(data: Data) -> Size:
     ``data``: the file, or as much of its beginning as goes up to the first scan.
     """
     found = (ctypes.c_int32 * 4)()
-    status = on_file(_jpeg_size(), data, found, with_scratch=False)
+    status = on_file(native.library.jpeg_size, data, found, with_scratch=False)
     width, height, components, factors = found
     sampling = "grey" if components == 1 else _FACTORS.get(factors, "")
     return Size(width, height, components, sampling, Status(status))
-
-
-def _cut_file(data: Data, cut: Cut, target: Any) -> int:
-    status = on_file(_jpeg_row(), data, request(target, cut))
-    if status < 0:
-        size = read_size(data)
-        raise refusal(cut, size.height, size.width)
-    return status
-
-
-def pixels_of_jpeg(data: Data, cut: Cut, layout: str = "RGB") -> Pixels | Status:
-    """Return what a cut makes of a JPEG file's image, or why it was not done: then another decoder is to do it.
-
-    Arguments and errors are those of :func:`~fastload.native.rows.pixels_of_image`. The cut's box is inside the image,
-    whose size :func:`read_size` tells; the layout "L" is for grey files, and files in colour give COLORS then. Equal to
-    Pillow's ``open``, ``convert("RGB")``, ``crop``, ``resize`` and ``transpose`` bit for bit:
-    tests/native/test_native_jpeg.py.
-
-    Cost:
-        Entropy decoding of all rows down to the last that the window needs, the rest for what it needs alone; and 5 µs.
-    """
-    found, target = new_pixels(cut, layout)
-    status = _cut_file(data, cut, target)
-    return Status(status) if status else found
-
-
-def row_of_jpeg(data: Data, cut: Cut, table: Tensor | None = None, out: Tensor | None = None) -> Tensor | Status:
-    """Return what a table says of each level that a cut makes of a JPEG file's image; or why it was not done.
-
-    Arguments are those of :func:`pixels_of_jpeg` and :func:`~fastload.native.rows.row_of_image`. Where it was not done,
-    ``out`` holds anything.
-    """
-    row, target = new_row(cut, table, out)
-    status = _cut_file(data, cut, target)
-    return Status(status) if status else row
 
 
 _RECORD = b"FLC1"
@@ -141,18 +85,12 @@ def damaged_record() -> PackError:
     )
 
 
-@functools.cache
-def _written(name: str) -> Any:
-    size = ctypes.POINTER(_SIZE)
-    return native.function(name, ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, size)
-
-
-def _write(name: str, data: Data, capacity: int) -> bytes | Status:
+def _write(write: Any, data: Data, capacity: int) -> bytes | Status:
     """Return what a function of the library writes. ``capacity``: how many bytes that may be, as a guess."""
-    size = _SIZE()
+    size = ctypes.c_size_t()
     while True:
         out = np.empty(capacity, dtype=np.uint8)
-        status = Status(on_file(_written(name), data, out.ctypes.data, capacity, ctypes.byref(size)))
+        status = Status(on_file(write, data, out.ctypes.data, capacity, ctypes.byref(size)))
         if status is not Status.DONE or size.value <= capacity:
             break
         capacity = size.value
@@ -170,7 +108,7 @@ def record_of_jpeg(data: Data) -> bytes | Status:
     Raises:
         MemoryError: memory for twice the file, or more where its record is larger, could not be had.
     """
-    return _write("fastload_record_of_jpeg", data, 2 * len(data) + 4096)
+    return _write(native.library.record_of_jpeg, data, 2 * len(data) + 4096)
 
 
 def jpeg_of_record(data: Data) -> bytes:
@@ -183,13 +121,10 @@ def jpeg_of_record(data: Data) -> bytes:
         MemoryError: 128 bytes for each block of 8 x 8 samples could not be had.
         RuntimeError: the library cannot be used.
     """
-    found = _write("fastload_jpeg_of_record", data, len(data) + 4096)
+    found = _write(native.library.jpeg_of_record, data, len(data) + 4096)
     if isinstance(found, Status):
         raise damaged_record()
     return found
-
-
-_can_wait = native.lazily("fastload_jpeg_can_wait", ctypes.c_int, _POINTER, _SIZE, _POINTER)
 
 
 class Waiting(NamedTuple):
@@ -212,13 +147,13 @@ def can_wait(data: bytes) -> Waiting:
     of the image nothing else stands between coded data.
     """
     found = (ctypes.c_int64 * 4)()
-    status = on_file(_can_wait(), data, found, with_scratch=False)
+    status = on_file(native.library.jpeg_can_wait, data, found, with_scratch=False)
     return Waiting(Status(status), *found)
 
 
 @compared
 def pillow_agrees() -> bool:
-    """Return whether the installed Pillow decodes files as :func:`pixels_of_jpeg` does, found by trying.
+    """Return whether the installed Pillow decodes files as the library does, found by trying.
 
     Each has a libjpeg of its own. Those of libjpeg-turbo agree from 2.0 on; a Pillow that was built with another one
     has other colours.
@@ -232,7 +167,7 @@ def pillow_agrees() -> bool:
     # Not by Image.open(), which users replace.
     return are_equal(
         (
-            pixels_of_jpeg(file, cut),
+            pixels_of_image(file, cut),
             JpegImagePlugin.JpegImageFile(io.BytesIO(file)).convert("RGB").crop((19, 9, 69, 39)),
         )
         for file in files

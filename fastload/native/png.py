@@ -1,10 +1,10 @@
-"""PNG files to pixels or to rows of a batch, in two steps: inflated at once, and only what a cut needs is made of that.
+"""PNG files: inflated at once; of that :mod:`fastload.native.rows` makes what a cut needs.
 
 Whole images, as libpng makes them for other packages, are decoded in one step: :func:`whole_image`.
 
-Results are equal bit for bit to what Pillow decodes, makes RGB, crops, resizes and flips; or a status says why the file
-is left to Pillow: interlaced, animated, with a transparent colour, grey of 16 bits, damaged, and whatever Pillow's
-``load`` would raise an error for or warn of. What its ``open`` makes of texts and profiles is not looked at.
+What is decoded equals Pillow's, made RGB, bit for bit; or a status says why the file is left to Pillow: interlaced,
+animated, with a transparent colour, grey of 16 bits, damaged, and whatever Pillow's ``load`` would raise an error for
+or warn of. What its ``open`` makes of texts and profiles is not looked at.
 
 Pillow raises errors for damage wherever it is in the image data, and so all of them are inflated and checked in the
 first step. Of files with an alpha channel the colours are taken as they are, and of 16 bits the upper 8, as Pillow
@@ -23,23 +23,8 @@ from torch import Tensor
 from .. import native
 from ..base.overrides import compared
 from .inflate import inflated
-from .rows import (
-    Cut,
-    Data,
-    Pixels,
-    Status,
-    are_equal,
-    new_pixels,
-    new_row,
-    noise,
-    on_file,
-    refusal,
-    request,
-    scratch_of_thread,
-    whole,
-)
+from .rows import Data, Inflated, Pixels, Status, are_equal, noise, on_file, pixels_of_image, whole
 
-_POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 Made = TypeVar("Made", Pixels, Tensor)
 
 # Bits of a sample and colour in the file, and what Pillow calls that: the mode, and that of the file's bytes.
@@ -87,15 +72,12 @@ class Size(NamedTuple):
 
 
 _KIND_BYTES = 2048  # FASTLOAD_PNG_BYTES of png.c
-_png_size = native.lazily("fastload_png_size", _INT, _POINTER, _SIZE, _POINTER)
-_png_begin = native.lazily("fastload_png_begin", _INT, _POINTER, _SIZE, ctypes.c_char_p, _SIZE, _POINTER)
-_png_row = native.lazily("fastload_png_row", _INT, _POINTER, _POINTER, ctypes.c_char_p, ctypes.c_char_p)
 
 
 def read_size(data: Data) -> Size:
     """Return the size and mode of a PNG file's image, and whether it can be decoded here: all chunks are looked at."""
     found = (ctypes.c_int64 * 9)()
-    status = on_file(_png_size(), data, found, with_scratch=False)
+    status = on_file(native.library.png_size, data, found, with_scratch=False)
     width, height, bits, color, behind, first, last, num_coded, num_bytes = found
     mode, raw_mode = _MODES[bits, color] if bits else ("", "")
     return Size(width, height, mode, raw_mode, bool(behind), first, last, num_coded, num_bytes, Status(status))
@@ -112,53 +94,6 @@ def _rows_of(data: Data, size: Size) -> bytes | None:
     return inflated(parts[0] if len(parts) == 1 else b"".join(parts), size.num_bytes)
 
 
-class Inflated:
-    """The inflated image data of a PNG file. Threads may share it."""
-
-    __slots__ = ("_kind", "_rows", "height", "width")
-
-    def __init__(self, kind: Any, rows: bytes, size: Size) -> None:
-        self._kind, self._rows, self.width, self.height = kind, rows, size.width, size.height
-
-    @property
-    def num_bytes(self) -> int:
-        """The memory that it takes."""
-        return len(self._rows)
-
-    def pixels(self, cut: Cut, layout: str = "RGB") -> Pixels | Status:
-        """Return what a cut makes of the image, or COLORS.
-
-        Arguments and errors are those of :func:`~fastload.native.rows.pixels_of_image`. The layout "L" is for grey
-        files, with an alpha channel or without: files in colour give COLORS then, and so does a cut that needs a colour
-        that the palette lacks. Equal to Pillow's ``open``, ``convert("RGB")``, ``crop``, ``resize`` and ``transpose``
-        bit for bit: tests/native/test_native_png.py.
-
-        Cost:
-            Filters are undone from the next row above the window on that needs none above it.
-        """
-        found, target = new_pixels(cut, layout)
-        status = self._cut(target, cut)
-        return found if status is Status.DONE else status
-
-    def row(self, cut: Cut, table: Tensor | None = None, out: Tensor | None = None) -> Tensor | Status:
-        """Return what a table says of each level that a cut makes of the image; or COLORS.
-
-        Arguments are those of :meth:`pixels` and :func:`~fastload.native.rows.row_of_image`. Where it was not done,
-        ``out`` holds anything.
-        """
-        row, target = new_row(cut, table, out)
-        status = self._cut(target, cut)
-        return row if status is Status.DONE else status
-
-    def _cut(self, target: Any, cut: Cut) -> Status:
-        status = _png_row()(scratch_of_thread().address, self._kind, self._rows, request(target, cut))
-        if status < 0:
-            raise refusal(cut, self.height, self.width)
-        if status == Status.NO_MEMORY:
-            raise MemoryError(f"no memory for {cut} of an image of {self.height} x {self.width}")
-        return Status(status)
-
-
 def inflate(data: Data, size: Size) -> Inflated | Status:
     """Inflate and check all image data of a file; or return why it was not done: then another decoder is to do it.
 
@@ -170,13 +105,10 @@ def inflate(data: Data, size: Size) -> Inflated | Status:
     if rows is None:
         return Status.DAMAGED
     kind = ctypes.create_string_buffer(_KIND_BYTES)
-    status = Status(on_file(_png_begin(), data, rows, len(rows), kind, with_scratch=False))
-    return Inflated(kind, rows, size) if status is Status.DONE else status
+    status = Status(on_file(native.library.png_begin, data, rows, len(rows), kind, with_scratch=False))
+    return Inflated(kind, rows) if status is Status.DONE else status
 
 
-_png_whole = native.lazily(
-    "fastload_png_whole", _INT, _POINTER, _POINTER, _SIZE, ctypes.c_char_p, _SIZE, _POINTER, _INT, _POINTER, _INT
-)
 WHOLE_LAYOUTS = {"L": 1, "RGB": 3, "BGR": 3, "RGBA": 4, "BGRA": 4}
 """Bytes of a pixel that :func:`whole_image` makes."""
 
@@ -209,8 +141,8 @@ def whole_image(
     place = made.data_ptr() if isinstance(made, Tensor) else made.ctypes.data
     # As libpng has them.
     parts = (ctypes.c_int32 * 2)(*(round(weight * 100_000) * 32768 // 100_000 for weight in weights))
-    asked = place, list(WHOLE_LAYOUTS).index(layout), parts, native.level
-    status = Status(on_file(_png_whole(), data, rows, len(rows), *asked))
+    asked = place, list(WHOLE_LAYOUTS).index(layout), parts
+    status = Status(on_file(native.library.png_whole, data, rows, len(rows), *asked))
     if status is Status.NO_MEMORY:
         raise MemoryError(f"no memory for an image of {size.height} x {size.width}")
     return made if status is Status.DONE else status
@@ -238,5 +170,6 @@ def pillow_agrees() -> bool:
         file = io.BytesIO()
         Image.fromarray(pixels).convert(layout).save(file, "PNG")
         made = inflate(file.getvalue(), read_size(file.getvalue()))
-        pairs.append((made if isinstance(made, Status) else made.pixels(whole(24, 36), layout), Image.open(file)))
-    return are_equal(pairs)
+        if not isinstance(made, Status):
+            pairs.append((pixels_of_image(made, whole(24, 36), layout), Image.open(file)))
+    return len(pairs) == 2 and are_equal(pairs)

@@ -1,8 +1,8 @@
-"""Crop, resize, crop again and flip images in memory by the native kernels: to pixels, or to a tensor by a table.
+"""Crop, resize, crop again and flip images by the native kernels: to pixels, or to a tensor by a table.
 
-Equal bit for bit to Pillow's ``crop``, ``resize``, ``crop`` and ``transpose``, one after the other; a tensor has a
-table's entry for each value. Only what the window needs is computed. Files: ``fastload.native.jpeg`` and
-``fastload.native.png``, which share all of this. Calls release the GIL.
+An image is an array, a JPEG file (:mod:`fastload.native.jpeg`) or an inflated PNG file (:mod:`fastload.native.png`).
+Results equal Pillow's ``crop``, ``resize``, ``crop`` and ``transpose`` bit for bit; a tensor has a table's entry for
+each value. Only what the window needs is computed. Calls release the GIL.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ MOST_SOURCE_SIDE = 1 << 24
 DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
 """What rows can be of."""
 
-_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 # struct fastload_request of resample.h.
-_REQUEST = struct.Struct("@Pqqq P ii 4f 4i 2i 4i ii i i")
+_REQUEST = struct.Struct("@Pqqq P ii 4f 4i 2i 4i ii i")
 # Where results go: address, strides of rows, columns and channels, address of the table, bytes, channels.
 _Target: TypeAlias = tuple[int, int, int, int, int, int, int]
 
@@ -118,10 +117,10 @@ class Scratch:
     """Memory that the kernels reuse, for one thread at a time; freed with the object."""
 
     def __init__(self) -> None:
-        self.address: int | None = native.function("fastload_scratch_new", _POINTER)()
+        self.address: int | None = native.library.scratch_new()
         if self.address is None:
             raise MemoryError("no memory for the native library's scratch")
-        freed = weakref.finalize(self, native.function("fastload_scratch_free", None, _POINTER), self.address)
+        freed = weakref.finalize(self, native.library.scratch_free, self.address)
         # At exit a daemon thread may still be using it.
         freed.atexit = False
 
@@ -161,7 +160,7 @@ def request(target: _Target, cut: Cut, order: Order | None = None) -> bytes:
     try:
         if source is None:
             source = 0, 0, box[3], box[2]
-        return _REQUEST.pack(*target, *source, *box, *size, *window, code, order, mirrored, native.level)
+        return _REQUEST.pack(*target, *source, *box, *size, *window, code, order, mirrored)
     except (struct.error, OverflowError, IndexError) as error:
         raise ValueError(f"a cut's box, window and source are four numbers each, its size two, got {cut}") from error
 
@@ -178,54 +177,11 @@ def on_file(function: Any, data: Data, *others: Any, with_scratch: bool = True) 
 _CODES = {name: code for code, name in enumerate((*FILTERS, *TENSOR_FILTERS))}
 
 
-def refusal(cut: Cut, height: int, width: int) -> ValueError:
-    """Return the error for a cut that the library rejected, of an image of this size."""
-    return ValueError(
-        f"a cut's box (top, left, height, width) must lie in its image of {height} x {width}, its window in its "
-        f"result, and its source (x0, y0, x1, y1) in its box, with sides of results from 1 to {MOST_SIDE}; got {cut}"
-    )
-
-
-def new_pixels(cut: Cut, layout: str) -> tuple[Pixels, _Target]:
-    """Return an array for a cut's window, and its target; a ValueError for an unknown layout or wrong sides."""
-    channels = LAYOUTS.get(layout)
-    if channels is None:
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+def _sides_of(cut: Cut) -> tuple[int, int]:
     _, _, height, width = cut.window
-    _check_sides(height, width)
-    pixels = np.empty((height, width) if channels == 1 else (height, width, channels), dtype=np.uint8)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(pixels.data))
-    first, step = (address + 2, -1) if layout == "BGR" else (address, 1)
-    return pixels, (first, channels * width, channels, step, 0, 1, channels)
-
-
-def new_row(cut: Cut, table: Tensor | None, out: Tensor | None) -> tuple[Tensor, _Target]:
-    """Return a tensor for a cut's window, ``out`` if given, and its target; a ValueError if one cannot be used."""
-    _, _, height, width = cut.window
-    _check_sides(height, width)
-    if out is None:
-        out = torch.empty((3, height, width), dtype=torch.uint8 if table is None else table.dtype, device="cpu")
-    else:
-        _check_out(out, height, width)
-    size = out.element_size()
-    place = 0
-    if table is not None:
-        place = table.data_ptr()
-        if table.shape != (3, 256) or not table.is_contiguous() or not table.is_cpu or place % size:
-            raise ValueError(
-                f"the table must be [3, 256], contiguous, on the CPU, and begin at a multiple of its {size} bytes an "
-                f"element, got {tuple(table.shape)} with strides {table.stride()} on {table.device} at {place:#x}"
-            )
-    if out.dtype != (torch.uint8 if table is None else table.dtype) or out.dtype not in DTYPES:
-        wanted = "without a table torch.uint8" if table is None else f"of the table's dtype, one of {DTYPES}"
-        raise ValueError(f"rows are {wanted}, got {out.dtype}")
-    channel, row, column = out.stride()
-    return out, (out.data_ptr(), row * size, column * size, channel * size, place, size, 3)
-
-
-def _check_sides(height: int, width: int) -> None:
     if not (0 < height <= MOST_SIDE and 0 < width <= MOST_SIDE):
         raise ValueError(f"a window must have sides from 1 to {MOST_SIDE}, got {height} x {width}")
+    return height, width
 
 
 def _check_out(out: Tensor, height: int, width: int) -> None:
@@ -240,12 +196,36 @@ def _check_out(out: Tensor, height: int, width: int) -> None:
         )
 
 
-_image_row = native.lazily(
-    "fastload_image_row", ctypes.c_int, _POINTER, _POINTER, _LONG, _INT, _INT, _INT, ctypes.c_char_p
-)
+class Inflated(NamedTuple):
+    """The inflated image data of a PNG file: see :func:`fastload.native.png.inflate`. Threads may share it."""
+
+    kind: Any
+    rows: bytes
 
 
-def _cut_image(pixels: Pixels, cut: Cut, target: _Target, order: Order | None = None) -> None:
+Image: TypeAlias = Pixels | Data | Inflated
+"""Pixels [H, W, 3] or [H, W] of uint8, those of a row side by side; a JPEG file, or a record of one; a PNG file."""
+
+
+def _cut_image(image: Image, cut: Cut, target: _Target, order: Order | None) -> Status:
+    asked = request(target, cut, order)
+    if isinstance(image, np.ndarray):
+        status = _cut_pixels(image, asked)
+    elif isinstance(image, Inflated):
+        status = native.library.png_row(scratch_of_thread().address, image.kind, image.rows, asked)
+    else:
+        status = on_file(native.library.jpeg_row, image, asked)
+    if status < 0:
+        raise ValueError(
+            f"a cut's box (top, left, height, width) must lie in its image, its window in its result, and its source "
+            f"(x0, y0, x1, y1) in its box, with sides of results from 1 to {MOST_SIDE}; got {cut}"
+        )
+    if status == Status.NO_MEMORY and isinstance(image, np.ndarray | Inflated):  # of files others may need less
+        raise MemoryError(f"no memory for {cut}")
+    return Status(status)
+
+
+def _cut_pixels(pixels: Pixels, asked: bytes) -> int:
     channels = 1 if pixels.ndim == 2 else 3
     shaped = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.strides[2] == 1)
     if pixels.dtype != np.uint8 or not shaped or pixels.strides[1] != channels:
@@ -256,28 +236,19 @@ def _cut_image(pixels: Pixels, cut: Cut, target: _Target, order: Order | None = 
     height, width = pixels.shape[:2]
     if max(height, width) > MOST_SOURCE_SIDE:
         raise ValueError(f"an image in memory must have sides up to {MOST_SOURCE_SIDE}, got {pixels.shape}")
-    status = _image_row()(
-        scratch_of_thread().address,
-        pixels.ctypes.data,
-        pixels.strides[0],
-        channels,
-        height,
-        width,
-        request(target, cut, order),
-    )
-    if status < 0:
-        raise refusal(cut, height, width)
-    if status:
-        raise MemoryError(f"no memory for {cut} of an image of {height} x {width}")
+    image = pixels.ctypes.data, pixels.strides[0], channels, height, width
+    status: int = native.library.image_row(scratch_of_thread().address, *image, asked)
+    return status
 
 
-def pixels_of_image(pixels: Pixels, cut: Cut, layout: str = "RGB", *, order: Order | None = None) -> Pixels:
-    """Return what a cut makes of an image.
+def pixels_of_image(image: Image, cut: Cut, layout: str = "RGB", *, order: Order | None = None) -> Pixels | Status:
+    """Return what a cut makes of an image; or why it was not done: then another decoder is to do it.
 
     Args:
-        pixels: [H, W, 3], or [H, W] of a grey image; uint8, the pixels of a row side by side.
+        image: of a size that ``read_size`` of the file's module tells. Of an array all is always done.
         cut: the part, size and flips.
-        layout: of the result: one of ``LAYOUTS``. "L" has the first channel alone.
+        layout: of the result: one of ``LAYOUTS``. "L" is for grey files, and those in colour give COLORS then; of an
+            array it has the first channel alone.
         order: None: that of the installed Pillow.
 
     Returns:
@@ -289,32 +260,52 @@ def pixels_of_image(pixels: Pixels, cut: Cut, layout: str = "RGB", *, order: Ord
         RuntimeError: the library cannot be used, or the installed Pillow resizes in an unknown order.
         MemoryError: no memory for the kernels.
 
-    Equal to Pillow's ``crop``, ``resize`` and ``transpose`` bit for bit: tests/native/test_native_rows.py.
-
     Cost:
-        0.07 ms from 262 x 267 to 224 x 224 with AVX-512, 0.14 ms with AVX2 (AMD EPYC, 2.6 GHz).
+        0.07 ms from 262 x 267 to 224 x 224 with AVX-512, 0.14 ms with AVX2 (AMD EPYC, 2.6 GHz). Of JPEG files also
+        entropy decoding of all rows down to the last that the window needs. Of PNG files filters are undone from the
+        next row above the window on that needs none above it.
     """
-    found, target = new_pixels(cut, layout)
-    _cut_image(pixels, cut, target, order)
-    return found
+    channels = LAYOUTS.get(layout)
+    if channels is None:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    height, width = _sides_of(cut)
+    pixels = np.empty((height, width) if channels == 1 else (height, width, channels), dtype=np.uint8)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pixels.data))
+    first, step = (address + 2, -1) if layout == "BGR" else (address, 1)
+    status = _cut_image(image, cut, (first, channels * width, channels, step, 0, 1, channels), order)
+    return pixels if status is Status.DONE else status
 
 
-def row_of_image(
-    pixels: Pixels,
-    cut: Cut,
-    table: Tensor | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+def row_of_image(image: Image, cut: Cut, table: Tensor | None = None, out: Tensor | None = None) -> Tensor | Status:
     """Return what a table says of each level that a cut makes of an image; see :func:`pixels_of_image`.
 
     Args:
+        image: see there.
+        cut: see there.
         table: [3, 256], contiguous: what each level of each channel becomes. None: itself.
         out: [3, height, width] of the cut's window and of the table's dtype (uint8 without one), on the CPU, strided as
-            it may be: what is written and returned. None: a new one, contiguous.
+            it may be: what is written and returned; where a status is returned, it holds anything. None: a new one,
+            contiguous.
     """
-    row, target = new_row(cut, table, out)
-    _cut_image(pixels, cut, target)
-    return row
+    height, width = _sides_of(cut)
+    dtype = torch.uint8 if table is None else table.dtype
+    if out is None:
+        out = torch.empty((3, height, width), dtype=dtype, device="cpu")
+    else:
+        _check_out(out, height, width)
+    if out.dtype != dtype or dtype not in DTYPES:
+        wanted = "without a table torch.uint8" if table is None else f"of the table's dtype, one of {DTYPES}"
+        raise ValueError(f"rows are {wanted}, got {out.dtype}")
+    size, place = dtype.itemsize, 0 if table is None else table.data_ptr()
+    if table is not None and (table.shape != (3, 256) or not table.is_contiguous() or not table.is_cpu or place % size):
+        raise ValueError(
+            f"the table must be [3, 256], contiguous, on the CPU, and begin at a multiple of its {size} bytes an "
+            f"element, got {tuple(table.shape)} with strides {table.stride()} on {table.device} at {place:#x}"
+        )
+    channel, row, column = out.stride()
+    target = out.data_ptr(), row * size, column * size, channel * size, place, size, 3
+    status = _cut_image(image, cut, target, None)
+    return out if status is Status.DONE else status
 
 
 @functools.cache

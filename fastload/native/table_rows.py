@@ -11,11 +11,8 @@ from torch import Tensor
 
 from .. import native
 
-_NUMBER = ctypes.c_int64
 NO_SUCH_ROW = -1
 _LOOK = -3
-_find = native.lazily("fastload_table_find", _NUMBER, *[_NUMBER] * 5)
-_copy = native.lazily("fastload_table_copy", None, *[_NUMBER] * 4)
 
 
 class NativeColumn:
@@ -32,7 +29,7 @@ class NativeColumn:
     """
 
     def __init__(self, ends: Tensor, dtype: np.dtype[Any], size: int | None, offset_width: int) -> None:
-        self._find, self._copy = _find(), _copy()
+        self._find, self._copy = native.library.table_find, native.library.table_copy
         self._ends = ends
         self._chunks = torch.zeros((len(ends), 4), dtype=torch.int64)
         kind = {"i": 1, "u": 2, "f": 0}[dtype.kind]

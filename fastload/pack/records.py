@@ -16,7 +16,7 @@ import PIL.Image
 from ..errors import PackError
 from ..late.opener import image_of_record
 from ..native import jpeg, why_not
-from ..native.rows import Status, whole
+from ..native.rows import Status, pixels_of_image, whole
 
 Data: TypeAlias = bytes | memoryview
 
@@ -53,7 +53,7 @@ def record_of(data: bytes, image: PIL.Image.Image | None = None) -> bytes:
             return data
         if image is None:
             image = opened.convert("L" if opened.mode == "L" else "RGB")
-    found = jpeg.pixels_of_jpeg(made, whole(image.height, image.width), image.mode)
+    found = pixels_of_image(made, whole(image.height, image.width), image.mode)
     if isinstance(found, Status) or not np.array_equal(found, np.asarray(image)):
         return data
     try:
@@ -114,7 +114,7 @@ def image_of(data: memoryview, where: Callable[[], str]) -> PIL.Image.Image:
     late: PIL.Image.Image | None = image_of_record(data, size, info, where)
     if late is not None:
         return late
-    pixels = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGBX")
+    pixels = pixels_of_image(data, whole(size.height, size.width), "RGBX")
     if isinstance(pixels, Status):
         raise jpeg.damaged_record()
     made = PIL.Image.frombytes("RGB", (size.width, size.height), pixels.data, "raw", "RGBX")

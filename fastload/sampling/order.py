@@ -5,7 +5,6 @@ Which rank loads which positions: see :class:`~fastload.work.Shard`. Pure, but f
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -140,17 +139,13 @@ class Permutation:
             return by_numpy(start, self.length, self.bits, self.round_keys, backwards=backwards)
         values = np.array(start, dtype=np.int64, order="C")
         network = *self.bits, self.round_keys.ctypes.data, len(self.round_keys)
-        permute(values.ctypes.data, values.size, self.length, *network, backwards, native.level)
+        permute(values.ctypes.data, values.size, self.length, *network, backwards)
         return values
 
 
 @functools.cache
 def _native() -> Any:
-    if not native.available():
-        return None
-    number, pointer = ctypes.c_int64, ctypes.c_void_p
-    halves, flags = [ctypes.c_int] * 2, [ctypes.c_int] * 3
-    return native.function("fastload_permute", None, pointer, number, ctypes.c_uint64, *halves, pointer, *flags)
+    return native.library.permute if native.available() else None
 
 
 def order_key(seed: int, epoch: int, purpose: int) -> bytes:

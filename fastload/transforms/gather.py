@@ -82,7 +82,7 @@ def transformed(
         out = arrays.empty(after, done.dtype, memory_format_of(images))
         table = None if done.operation == Operation.COPY else _table_of(done, after.channels)
         levels = None if fill is None else fill_numbers("fill", fill, after.channels, images.dtype)
-        arrays.BatchWriter(images, after[2:], levels, table).write(out, rows, cols)
+        arrays.write_batch(out, images, rows, cols, fill=levels, table=table)
         return out
     return _by_torch(images, rows, cols, after, fill, done)
 
@@ -121,7 +121,7 @@ def _moved(
         values = fill_values("fill", fill, images).expand(after.channels, 1, 1).contiguous()
         levels = values.view(torch.uint8).view(len(sources), -1).tolist()
     for source, target, level in zip(sources, targets, levels, strict=True):
-        arrays.BatchWriter(source, (target.shape[-2], target.shape[-1]), level, None).write(target, rows, cols)
+        arrays.write_batch(target, source, rows, cols, fill=level)
     return out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unittest.mock
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload.fusion import FusedDataset, recognise
+from fastload.images import decoder
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -58,6 +61,14 @@ def fused(dataset: Any, seed: int = 7, **more: Any) -> FusedDataset:
     plan = recognise(dataset)
     assert plan.fused, plan.reason
     return FusedDataset(dataset, seed, **more)
+
+
+def each_decoder() -> Iterator[str]:
+    """Give the names of what decodes from then on until the next one is asked for: Pillow, and the library."""
+    with unittest.mock.patch.object(decoder, "why_not_native", return_value="it was not built"):
+        yield "pillow"
+    if decoder.why_not_native() is None:
+        yield "native"
 
 
 def pipelines(module: Any) -> dict[str, list[Any]]:

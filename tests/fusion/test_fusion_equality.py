@@ -6,7 +6,7 @@ import PIL.Image
 import pytest
 import torch
 from fused_samples import reference, sample
-from fusion_tools import MEAN, PIPELINES, STD, cifar, files, folder, fused, mnist, planes, same
+from fusion_tools import MEAN, PIPELINES, STD, cifar, each_decoder, files, folder, fused, mnist, planes, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Subset
@@ -15,9 +15,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
-from fastload import native
 
-LIBRARY = [False, True] if native.available() else [False]
 NORMALISED = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
 
 
@@ -29,10 +27,10 @@ def root(tmp_path_factory):
 def compared(dataset, *, epoch=0):
     """Compare all samples, by the library and without it; returns how many there were."""
     indices = list(range(len(dataset)))
-    for library in LIBRARY:
-        one = fused(dataset, native=library)
+    for name in each_decoder():
+        one = fused(dataset)
         for (image, target), index in zip(one.load(indices, indices, epoch).samples(), indices, strict=True):
-            assert same(image, reference(one, dataset, index, index, epoch)), (index, library)
+            assert same(image, reference(one, dataset, index, index, epoch)), (index, name)
             its = dataset.targets[index] if hasattr(dataset, "targets") else dataset.labels[index]
             assert target == its
     return len(indices)

@@ -23,8 +23,7 @@ import fastload
 from fastload import ConfigError, DistributedSampler
 from fastload.errors import DatasetError, StateError
 from fastload.images import dali
-from fastload.images.dali import DALILoader
-from fastload.images.dali.pipelines import Pipelines, Ticket
+from fastload.images.dali import DALILoader, Pipelines, Ticket
 
 needs_dali = pytest.mark.skipif(
     importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None,
@@ -386,7 +385,7 @@ class Streams:
 
 
 def finished(pipelines: Pipelines, targets: Tensor) -> list[Any]:
-    ticket = Ticket(None, ((), targets, torch.tensor([])), None)  # type: ignore[arg-type]
+    ticket = Ticket(((), targets, torch.tensor([])), None)  # type: ignore[arg-type]
     ticket.outputs = [torch.full((3,), float(targets[0]))]
     return pipelines.fastload_finish(ticket)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import os
-import pickle
-import threading
 import warnings
 from typing import Any
 
@@ -20,17 +18,18 @@ from damaged_files import mutants
 from image_files import files
 
 from fastload.images import decode, decoder
-from fastload.images.decoder import Decoder, decoder_in_words
+from fastload.images.decoder import decoder_in_words, size_of, write_row
 from fastload.native import jpeg
 from fastload.native.rows import Cut, whole
 
 FILES = files()
-DECODERS = {"native": True, "pillow": False}
 
 
-@pytest.fixture(params=DECODERS)
-def name(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["native", "pillow"])
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each decoder's name."""
+    if request.param == "pillow":
+        monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
     reason = decoder.why_not_native() if request.param == "native" else None
     if reason is not None:
         insisted = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
@@ -38,16 +37,10 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def decoded(data: bytes, name: str) -> np.ndarray[Any, Any]:
-    """Return the pixels by one decoder."""
-    made = Decoder(DECODERS[name])
-    return row_of(made, data, whole(*made.size(data)))
-
-
-def row_of(made: Decoder, data: Any, cut: Cut, table: torch.Tensor | None = None) -> np.ndarray[Any, Any]:
+def row_of(data: Any, cut: Cut, table: torch.Tensor | None = None) -> np.ndarray[Any, Any]:
     """Return the row of a cut as pixels: [height, width, C]."""
     row = torch.full((3, *cut.window[2:]), 7, dtype=torch.uint8 if table is None else table.dtype)
-    made.row(data, cut, table, row)
+    write_row(data, cut, table, row)
     return row.permute(1, 2, 0).numpy()
 
 
@@ -74,8 +67,8 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("kind", FILES)
 def test_pixels_are_pillows(name, kind):
-    np.testing.assert_array_equal(decoded(FILES[kind], name), by_pillow(FILES[kind]))
-    assert Decoder(DECODERS[name]).size(FILES[kind]) == by_pillow(FILES[kind]).shape[:2]
+    np.testing.assert_array_equal(decode(FILES[kind]), by_pillow(FILES[kind]))
+    assert size_of(FILES[kind]) == by_pillow(FILES[kind]).shape[:2]
 
 
 def some_cut(rng: np.random.Generator, height: int, width: int) -> Cut:
@@ -103,23 +96,23 @@ def carried_out(data: bytes, cut: Cut) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("kind", ["size6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "alpha.png", "sixteen.png"])
 def test_rows_are_pillows(name, kind):
-    data, made = FILES[kind], Decoder(DECODERS[name])
+    data = FILES[kind]
     rng = np.random.default_rng(0)
-    height, width = made.size(data)
+    height, width = size_of(data)
     pixels = by_pillow(data)
     for turn in range(40):
         cut = some_cut(rng, height, width)
         expected = carried_out(data, cut)
-        np.testing.assert_array_equal(row_of(made, data, cut), expected, str(cut))
-        np.testing.assert_array_equal(row_of(made, pixels, cut), expected, str(cut))
+        np.testing.assert_array_equal(row_of(data, cut), expected, str(cut))
+        np.testing.assert_array_equal(row_of(pixels, cut), expected, str(cut))
         table = (torch.arange(256) * 2).repeat(3, 1).to([torch.float32, torch.int32][turn % 2])
-        np.testing.assert_array_equal(row_of(made, data, cut, table), expected * 2.0)
+        np.testing.assert_array_equal(row_of(data, cut, table), expected * 2.0)
 
 
 def test_grey_pixels_in_memory_are_one_channel(name):
     pixels = np.random.default_rng(0).integers(0, 256, (9, 11), dtype=np.uint8)
     row = torch.empty(1, 9, 11, dtype=torch.uint8)
-    Decoder(DECODERS[name]).row(pixels, whole(9, 11), None, row)
+    write_row(pixels, whole(9, 11), None, row)
     np.testing.assert_array_equal(row[0].numpy(), pixels)
 
 
@@ -143,45 +136,30 @@ def broken() -> dict[str, bytes]:
 def test_a_damaged_file_is_pillows_image_or_error(name, what, bears, monkeypatch):
     monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", bears)
     data = broken()[what]
-    assert same(outcome(decoded, data, name), outcome(by_pillow, data))
+    assert same(outcome(decode, data), outcome(by_pillow, data))
 
 
 def test_any_bytes_are_pillows_image_or_error(name):
     source = mutants(np.random.default_rng(5), [data for kind, data in FILES.items() if kind.endswith("jpg")])
     for damaged in itertools.islice(source, 300):
-        assert same(outcome(decoded, damaged, name), outcome(by_pillow, damaged)), damaged
+        assert same(outcome(decode, damaged), outcome(by_pillow, damaged)), damaged
 
 
 def test_bombs_are_pillows_to_judge(name, monkeypatch):
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(PIL.Image.DecompressionBombError):
-        decoded(FILES["size7.jpg"], name)
+        decode(FILES["size7.jpg"])
 
 
 @pytest.mark.parametrize(
     ("kind", "left"),
     [("size7.jpg", None), ("gray.jpg", None), ("cmyk.jpg", "colors"), ("alpha.png", "no JPEG file")],
 )
-def test_each_image_is_counted_once(name, kind, left):
-    made = Decoder(DECODERS[name])
-    cut = whole(*made.size(FILES[kind]))
-    assert made.counted() == {}
-    row_of(made, FILES[kind], cut)
-    row_of(made, FILES[kind], cut, torch.arange(256, dtype=torch.float32).repeat(3, 1))
-    assert made.counted() == {f"pillow ({left})" if left and name != "pillow" else name: 2}
-    assert made.counted() == {}
-
-
-def test_counts_of_many_threads_add_up_and_are_not_pickled(name):
-    made, data = Decoder(DECODERS[name]), FILES["gray.jpg"]
-    cut = whole(*made.size(data))
-    threads = [threading.Thread(target=lambda: [row_of(made, data, cut) for _ in range(50)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    other = pickle.loads(pickle.dumps(made))
-    assert (other.native, other.counted(), made.counted()) == (made.native, {}, {name: 200})
+def test_what_decoded_an_image_is_told_with_pillows_reason(name, kind, left):
+    row = torch.empty((3, *size_of(FILES[kind])), dtype=torch.float32)
+    table = torch.arange(256, dtype=torch.float32).repeat(3, 1)
+    by = write_row(FILES[kind], whole(*row.shape[1:]), table, row)
+    assert by == (f"pillow ({left})" if left and name != "pillow" else name)
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------
@@ -189,10 +167,8 @@ def test_counts_of_many_threads_add_up_and_are_not_pickled(name):
 
 def test_it_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
     monkeypatch.setattr(decoder, "why_not_native", lambda: None)
-    assert Decoder().native
     assert decoder_in_words().startswith("native: ")
     monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
-    assert not Decoder().native
     assert decoder_in_words() == f"pillow: Pillow {PIL.__version__}; native is not available: it was not built"
     np.testing.assert_array_equal(decode(FILES["gray.jpg"]), by_pillow(FILES["gray.jpg"]))
     monkeypatch.setattr(PIL, "__version__", "9.5.0.post2")

@@ -268,8 +268,8 @@ class Damaged:
 
     def __call__(self, worker_id: int) -> None:
         overrides.results.clear()
-        for name in ("pixels_of_jpeg", "row_of_jpeg"):
-            setattr(native_jpeg, name, functools.partial(self.made, getattr(native_jpeg, name)))
+        for name in ("pixels_of_image", "row_of_image"):
+            setattr(arrays, name, functools.partial(self.made, getattr(arrays, name)))
         png.whole_image = functools.partial(self.made_of_png, png.whole_image)
 
     def made(self, make: Any, data: Any, cut: Any, *layout: str, **named: Any) -> Any:

@@ -20,9 +20,9 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> Maker:
 
 @pytest.fixture(autouse=True)
 def _level_restored() -> Iterator[None]:
-    before = native.level
+    before = native.processor_level()
     yield
-    native.level = before
+    use_level(before)
 
 
 @pytest.fixture(params=native.LEVELS)

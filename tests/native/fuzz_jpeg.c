@@ -303,7 +303,7 @@ static void decode(const struct subject *subject)
     for (int level = 0; level < 3; level++) {
         rows[level] = calloc(bytes, 1);
         r.q.target.data = rows[level];
-        r.q.level = level;
+        fastload_limit_level(level);
         status[level] = fastload_jpeg_row(scratch, data, size, &r.q);
         if (status[level] == FASTLOAD_DONE)
             check_written(rows[level], bytes);
@@ -337,18 +337,15 @@ static struct bytes convert(conversion *to, const struct bytes *from, int *statu
     struct bytes made = {NULL, 0};
     const size_t less = draw(3000);
     uint8_t *const small = malloc(less + 1);
-    const int best = fastload_processor;
-    fastload_processor = fastload_level((int)draw(3));
+    fastload_limit_level((int)draw(3));
     *status = to(scratch, from->data, from->size, small, less, &made.size);
-    fastload_processor = best;
     free(small);
     if (*status != FASTLOAD_DONE)
         return made;
     size_t again;
     made.data = malloc(made.size);
-    fastload_processor = fastload_level((int)draw(3));
+    fastload_limit_level((int)draw(3));
     const int second = to(scratch, from->data, from->size, made.data, made.size, &again);
-    fastload_processor = best;
     if (second != FASTLOAD_DONE || again != made.size)
         fail("a conversion that differs the second time", (int)again, (int)made.size);
     check_written(made.data, made.size);

@@ -33,14 +33,14 @@ struct fastload_scratch *fastload_scratch_new(void);
 void fastload_scratch_free(struct fastload_scratch *);
 int fastload_png_size(const uint8_t *, size_t, int64_t[9]);
 int fastload_png_whole(struct fastload_scratch *, const uint8_t *, size_t, const uint8_t *, size_t, uint8_t *, int,
-                       const int32_t[2], int);
+                       const int32_t[2]);
 int fastload_png_begin(const uint8_t *, size_t, const uint8_t *, size_t, void *);
 int fastload_png_row(struct fastload_scratch *, const void *, const uint8_t *, const struct fastload_request *);
 void fastload_distort(int, const uint8_t *, const int64_t *, uint8_t *, const int64_t *, int64_t, int64_t, const float *,
-                     const int32_t *, int, int);
-void fastload_distort_greys(const uint8_t *, const int64_t *, int64_t, int64_t, float *, int, int);
+                     const int32_t *, int);
+void fastload_distort_greys(const uint8_t *, const int64_t *, int64_t, int64_t, float *, int);
 int fastload_affine(const uint8_t *, int, int, int, uint8_t *, int, int, const double[6], const uint8_t *);
-int fastload_affine_filtered(const uint8_t *, int, int, int, uint8_t *, int, int, const double[6], const uint8_t *, int, int);
+int fastload_affine_filtered(const uint8_t *, int, int, int, uint8_t *, int, int, const double[6], const uint8_t *, int);
 struct chunk {
     const uint8_t *values;
     int64_t num_values;
@@ -304,7 +304,8 @@ static void try_png(void)
         int status[3];
         for (int level = 0; level < 3; level++) {
             out[level] = calloc(pixels * (size_t)channels[layout], 1);
-            status[level] = fastload_png_whole(scratch, file.data, file.size, rows, size, out[level], layout, weights, level);
+            fastload_limit_level(level);
+            status[level] = fastload_png_whole(scratch, file.data, file.size, rows, size, out[level], layout, weights);
             if (status[level] != status[0] || (!status[0] && memcmp(out[0], out[level], pixels * (size_t)channels[layout])))
                 fail("levels differ", status[0], status[level]);
         }
@@ -320,7 +321,8 @@ static void try_png(void)
     }
     uint64_t kind[2048 / 8];
     if (rows && fastload_png_begin(file.data, file.size, rows, size, kind) == FASTLOAD_DONE) {
-        struct fastload_request q = {.level = (int)draw(3)};
+        struct fastload_request q = {.order = FASTLOAD_COLUMNS_FIRST};
+        fastload_limit_level((int)draw(3));
         q.box[0] = (int)draw((uint32_t)height);
         q.box[1] = (int)draw((uint32_t)width);
         q.box[2] = q.size[0] = q.window[2] = (int)height - q.box[0];
@@ -371,9 +373,10 @@ static void try_distort(void)
     for (int level = 0; level < 3; level++) {
         made[level] = calloc(room, 1);
         greys[level] = calloc((size_t)(height * width), sizeof(float));
-        fastload_distort(change, image, from, made[level], to, height, width, given, order, fused, level);
+        fastload_limit_level(level);
+        fastload_distort(change, image, from, made[level], to, height, width, given, order, fused);
         counts[1]++;
-        fastload_distort_greys(image, from, height, width, greys[level], fused, level);
+        fastload_distort_greys(image, from, height, width, greys[level], fused);
         if (memcmp(made[0], made[level], room) || memcmp(greys[0], greys[level], (size_t)(height * width) * sizeof(float)))
             fail("levels differ", change, level);
     }
@@ -524,8 +527,8 @@ static void try_affine(void)
         a[i] = draw(60) ? number * (i % 3 == 2 ? 20 : 1) : strange[draw(sizeof strange / sizeof *strange)];
     }
     const int is_known = fastload_affine(image, height, width, channels, made, rows, columns, a, fill) == FASTLOAD_DONE;
-    const int status = fastload_affine_filtered(image, height, width, channels, made, rows, columns, a, fill, is_cubic,
-                                                FASTLOAD_BEST);
+    fastload_limit_level(FASTLOAD_AVX512);
+    const int status = fastload_affine_filtered(image, height, width, channels, made, rows, columns, a, fill, is_cubic);
     counts[2 - is_known]++;
     for (int i = 0; i < rows * columns * channels && status == FASTLOAD_DONE; i++) {
         const int pixel = i / channels, channel = i % channels;

@@ -10,7 +10,7 @@ from jpeg_files import by_pillow, cut_of, each_level
 from PIL import Image
 
 from fastload.native import jpeg
-from fastload.native.rows import MOST_SIDE, Status
+from fastload.native.rows import MOST_SIDE, Status, pixels_of_image
 
 EOI = b"\xff\xd9"
 GREY = ((1, 0x11, 0),)
@@ -95,7 +95,7 @@ def outcomes(data: bytes) -> set[Status]:
     boxes = [(0, left, sides[1], sides[0] - left) for left in range(0, sides[0], max(8, sides[0] // 16))]
     for box in boxes if size.status is Status.DONE else ():
         for level in each_level():
-            pixels = jpeg.pixels_of_jpeg(data, cut_of(box))
+            pixels = pixels_of_image(data, cut_of(box))
             found.add(pixels if isinstance(pixels, Status) else Status.DONE)
             if not isinstance(pixels, Status):
                 np.testing.assert_array_equal(pixels, by_pillow(data, cut_of(box)), f"{box} {level}")

@@ -25,7 +25,7 @@ SAMPLINGS = [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1)]
 
 def use_level(level: str) -> None:
     """Let kernels use no newer instructions than those of a level; until the test ends."""
-    native.level = native.LEVELS.index(level)
+    native.library.limit_level(native.LEVELS.index(level))
 
 
 def each_level() -> Iterator[str]:

@@ -50,7 +50,7 @@ def transformed(
     fill: list[int] | None = None,
     table: Tensor | None = None,
 ) -> Tensor:
-    arrays.BatchWriter(images, (out.shape[-2], out.shape[-1]), fill, table).write(out, rows, cols, indices)
+    arrays.write_batch(out, images, rows, cols, indices, fill, table)
     return out
 
 
@@ -227,8 +227,8 @@ def test_compose_gives_the_same_bits_with_and_without_the_library(names, values,
     images = lain_out(images, layout)
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        write = arrays.BatchWriter.write
-        patch.setattr(arrays.BatchWriter, "write", lambda *args: calls.append(1) or write(*args))
+        write = arrays.write_batch
+        patch.setattr(arrays, "write_batch", lambda *args, **named: calls.append(1) or write(*args, **named))
         found, params = composed(images, draws=Draws(b"key of 8", np.arange(num)), return_params=True)
         assert calls or values == "double"
         patch.setattr(arrays, "takes", lambda images: False)
@@ -266,16 +266,15 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
     for level, out in zip(("plain", native.LEVELS[-1]), results, strict=False):
         use_level(level)
         transformed(images, *sides, out, indices=places, fill=[7], table=table)
-    writer = arrays.BatchWriter(images, (32, 32), [7], table)
-    writer.write(results[2], *sides, places)
+    arrays.write_batch(results[2], images, *sides, places, [7], table)
     assert torch.equal(bits(results[0]), bits(results[1]))
     assert torch.equal(bits(results[0]), bits(results[2]))
     with pytest.raises(IndexError, match="indices must be in"):
-        writer.write(results[2], *sides, places - 50)
+        arrays.write_batch(results[2], images, *sides, places - 50, [7], table)
     with pytest.raises(TypeError, match="indices must be contiguous"):
-        writer.write(results[2], *sides, places[::2])
+        arrays.write_batch(results[2], images, *sides, places[::2], [7], table)
     with pytest.raises(TypeError, match="out must be"):
-        writer.write(results[2].double(), *sides, places)
+        arrays.write_batch(results[2].double(), images, *sides, places, [7], table)
 
 
 def call(**changes: Any) -> Tensor:
@@ -309,7 +308,7 @@ def along(axis: str, *step: Any) -> dict[str, Any]:
         (
             {"out": torch.zeros(4, 2, 8, 9, dtype=torch.uint8)},
             TypeError,
-            r"out must be torch.uint8 of shape \[N, 3, 8, 9\]",
+            r"out must be torch.uint8 of shape \[N, 3, height, width\]",
         ),
         ({"out": torch.zeros(4, 3, 8, 9)}, TypeError, "out must be torch.uint8 .* need a table"),
         ({"out": torch.zeros(4, 3, 8, 18, dtype=torch.uint8)[..., ::2]}, ValueError, "must be adjacent"),

@@ -14,12 +14,11 @@ from damaged_files import mutants
 from emulator import Buffer, Emulated, Here, Machine
 from jpeg_files import SAMPLINGS, picture, real_files, saved, some_cut
 
-from fastload.native import LEVELS, rows
+from fastload.native import rows
 from fastload.native.arrays import StepKind
 from fastload.native.rows import LAYOUTS, Cut, Order, Status, whole
 
 pytestmark = pytest.mark.slow
-BEST = len(LEVELS) - 1
 # Of struct target, in a request.
 DATA_AT, TABLE_AT = 0, 32
 
@@ -167,11 +166,11 @@ def test_colors_of_tensors(arm, strides, fused):
             (3, 0, 0, 0.1),
         ):
             out, given = Buffer(3 * height * width), Buffer(struct.pack("3f", *numbers))
-            sides = height, width, given, order, fused, BEST
+            sides = height, width, given, order, fused
             machine.call("fastload_distort", change, image, places, out, places, *sides)
             found.append(out.data)
         greys = Buffer(4 * height * width)
-        machine.call("fastload_distort_greys", image, places, height, width, greys, fused, BEST)
+        machine.call("fastload_distort_greys", image, places, height, width, greys, fused)
         return [*found, greys.data]
 
     assert_equal(arm, run)
@@ -190,7 +189,7 @@ def test_random_words(arm, num, is_unit):
                 out = Buffer(num * of_words * 4)
                 places: tuple[int | Buffer, int | Buffer] = (0, out) if is_unit else (out, 0)
                 key = 0x9E3779B9, 0x1234567
-                machine.call("fastload_philox", Buffer(ids.tobytes()), turns, num, *key, 5, 77, of_words, *places, BEST)
+                machine.call("fastload_philox", Buffer(ids.tobytes()), turns, num, *key, 5, 77, of_words, *places)
                 found.append(out.data)
         return found
 
@@ -206,7 +205,7 @@ def test_the_order_of_an_epoch(arm, length, bits):
         there, back = Buffer(values.tobytes()), Buffer(values.tobytes())
         for is_back, buffer in enumerate((there, back)):
             rounds = Buffer(keys.tobytes()), len(keys)
-            machine.call("fastload_permute", buffer, len(values), length, *bits, *rounds, is_back, BEST)
+            machine.call("fastload_permute", buffer, len(values), length, *bits, *rounds, is_back)
         return [there.data, back.data]
 
     assert_equal(arm, run)
@@ -260,7 +259,7 @@ def test_batches_of_arrays(arm, channels, item):
             pointers = {0: images, 40: Buffer(indices.tobytes()), 48: out, 136: Buffer(bytes(range(50, 50 + channels)))}
             pointers |= {152: step, 160: step} | ({144: table} if item else {})
             numbers = (0, *source, 0, 0, *target, max(item, 1), channels, side, side, side, side, 0, 0, 0, 0, 1, 1)
-            result = machine.call("fastload_arrays", Buffer(struct.pack("23q", *numbers), pointers), num, BEST)
+            result = machine.call("fastload_arrays", Buffer(struct.pack("23q", *numbers), pointers), num)
             found.append((result, out.data))
         assert {result for result, _ in found} == {-1}
         return found
@@ -277,7 +276,7 @@ def test_the_states_of_generators(arm, is_range):
         states = Buffer(56, {8 * i: place for i, place in enumerate(places)})
         room = Buffer(machine.call("fastload_generators_room"))
         pointers = {0: states, 8: room} if is_range else {0: states, 8: room, 16: Buffer(ids.tobytes())}
-        run = Buffer(struct.pack("8q32s", 0, 0, 0, -(2**40), 7, len(ids), 0, BEST, bytes(range(100, 132))), pointers)
+        run = Buffer(struct.pack("7q32s", 0, 0, 0, -(2**40), 7, len(ids), 0, bytes(range(100, 132))), pointers)
         machine.call("fastload_generators_prepare", run)
         found = []
         for _ in ids:

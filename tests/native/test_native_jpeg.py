@@ -24,7 +24,7 @@ from jpeg_files import (
 )
 from PIL import Image
 
-from fastload.native import jpeg, rows
+from fastload.native import jpeg, library, rows
 from fastload.native.rows import Status
 
 
@@ -52,7 +52,7 @@ def assert_equals_pillow(data: bytes, rng: np.random.Generator, *, times: int = 
         expected = by_pillow(data, cut)
         for file in files:
             for level in each_level():
-                found = jpeg.pixels_of_jpeg(file, cut)
+                found = rows.pixels_of_image(file, cut)
                 np.testing.assert_array_equal(found, expected, f"{size=} {cut=} {level=}")
 
 
@@ -86,7 +86,7 @@ def test_a_crop_at_each_column_and_row_of_a_block_has_the_margin_that_its_colour
         whole = np.asarray(Image.open(io.BytesIO(data)))
         for top in range(40):
             for left in range(0, 40, 3):
-                found = jpeg.pixels_of_jpeg(data, cut_of((top, left, 9, 11)))
+                found = rows.pixels_of_image(data, cut_of((top, left, 9, 11)))
                 np.testing.assert_array_equal(found, whole[top : top + 9, left : left + 11])
 
 
@@ -113,7 +113,7 @@ def test_comments_profiles_and_bytes_behind_the_end_do_no_harm():
 )
 def test_uncommon_files_are_left_to_another_decoder_or_have_no_record(maker, kind, sampling, status, of_record):
     data = maker.make(90, 70, kind=kind, sampling=sampling)
-    size, found = jpeg.read_size(data), jpeg.pixels_of_jpeg(data, cut_of((0, 0, 30, 30), (20, 20)))
+    size, found = jpeg.read_size(data), rows.pixels_of_image(data, cut_of((0, 0, 30, 30), (20, 20)))
     assert (size.width, size.height, size.components) == (90, 70, 4 if "c" in kind else 3)
     assert size.status is (Status.DONE if status is Status.DAMAGED else status)
     assert (found if isinstance(found, Status) else Status.DONE) is status
@@ -140,7 +140,6 @@ def test_other_depths_and_very_many_pixels_are_left_to_another_decoder(at, chang
         bytes,
         bytearray,
         memoryview,
-        lambda data: np.frombuffer(data, dtype=np.uint8),
         lambda data: (mapped := mmap.mmap(-1, len(data))).write(data) and mapped,
     ],
 )
@@ -148,7 +147,7 @@ def test_a_file_and_a_record_may_come_in_any_buffer(wrap):
     data = saved(picture(np.random.default_rng(9), 40, 50))
     cut, record = cut_of((1, 2, 30, 20), (10, 10)), jpeg.record_of_jpeg(data)
     assert jpeg.read_size(wrap(data))[:2] == (50, 40)
-    np.testing.assert_array_equal(jpeg.pixels_of_jpeg(wrap(data), cut), by_pillow(data, cut))
+    np.testing.assert_array_equal(rows.pixels_of_image(wrap(data), cut), by_pillow(data, cut))
     assert jpeg.record_of_jpeg(wrap(data)) == record
     assert jpeg.jpeg_of_record(wrap(record)) == data
     assert jpeg.is_record(wrap(record))
@@ -163,7 +162,7 @@ def test_real_files_equal_pillows_and_are_decoded_here():
     for path in paths:
         data = path.read_bytes()
         size = jpeg.read_size(data)
-        if isinstance(jpeg.pixels_of_jpeg(data, rows.whole(size.height, size.width)), Status):
+        if isinstance(rows.pixels_of_image(data, rows.whole(size.height, size.width)), Status):
             left.append(path)
         else:
             assert_equals_pillow(data, rng, times=2)
@@ -185,7 +184,7 @@ def test_each_layout_has_the_same_pixels(level, layout):
             window = some_box(rng, height, width)
             cut = cut_of((0, 0, height, width), flips=cut.flips, window=None if turn % 5 else window)
         for file in with_record(data):
-            assert_in_layout(jpeg.pixels_of_jpeg(file, cut, layout), layout, data, cut)
+            assert_in_layout(rows.pixels_of_image(file, cut, layout), layout, data, cut)
 
 
 def test_a_row_is_what_a_table_says_of_the_pixels():
@@ -194,14 +193,14 @@ def test_a_row_is_what_a_table_says_of_the_pixels():
         data = saved(picture(rng, int(rng.integers(1, 150)), int(rng.integers(1, 150))))
         cut = some_cut(rng, *jpeg.read_size(data)[1::-1])
         for file in with_record(data):
-            assert_rows_by_table(partial(jpeg.row_of_jpeg, file), data, cut)
-    assert jpeg.row_of_jpeg(b"no file", cut) is Status.NOT_JPEG
+            assert_rows_by_table(partial(rows.row_of_image, file), data, cut)
+    assert rows.row_of_image(b"no file", cut) is Status.NOT_JPEG
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG\r\n\x1a\n" * 9, bytes(500)])
 def test_what_is_no_jpeg_file_is_told(data):
     assert jpeg.read_size(data) == (0, 0, 0, "", Status.NOT_JPEG)
-    assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 1, 1))) is Status.NOT_JPEG
+    assert rows.pixels_of_image(data, cut_of((0, 0, 1, 1))) is Status.NOT_JPEG
 
 
 @pytest.mark.parametrize("sampling", jpeg.SAMPLINGS)
@@ -210,7 +209,7 @@ def test_files_and_their_records_tell_how_many_samples_of_color_they_have(sampli
     for number, data in enumerate(jpeg.trial_files(noise, sampling)):
         header = jpeg.read_size(data)
         assert (header.sampling, header.status) == (sampling, Status.DONE)
-        assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, header.height, header.width))).shape[:2] == header[1::-1]
+        assert rows.pixels_of_image(data, cut_of((0, 0, header.height, header.width))).shape[:2] == header[1::-1]
         record = jpeg.record_of_jpeg(data)
         assert record is Status.CODING if number else jpeg.read_size(record).sampling == sampling
 
@@ -220,7 +219,7 @@ def test_a_file_that_is_cut_anywhere_is_left_to_another_decoder(progressive):
     data = saved(picture(np.random.default_rng(6), 64, 64), progressive=progressive)
     for length in range(len(data) - 1):
         # The box's rows may well be there: but Pillow, which decodes all, would raise.
-        found = jpeg.pixels_of_jpeg(data[:length], cut_of((0, 0, 8, 8)))
+        found = rows.pixels_of_image(data[:length], cut_of((0, 0, 8, 8)))
         assert found is Status.NOT_JPEG or found is Status.DAMAGED
 
 
@@ -237,7 +236,7 @@ def test_a_damaged_copy_equals_pillows_or_is_left_to_it_without_a_word(capfd):
         if header.status is not Status.DONE or header.width * header.height > 10**6:
             continue
         cut = cut_of(some_box(rng, header.height, header.width))
-        found = jpeg.pixels_of_jpeg(data, cut)
+        found = rows.pixels_of_image(data, cut)
         if isinstance(found, Status):
             counts[found] += 1
         else:
@@ -257,7 +256,7 @@ def test_nothing_is_written_beside_pixels_that_are_decoded_without_a_detour(chan
         inner = room[1:-1, 20:-20]
         target = inner.ctypes.data, room.strides[0], channels, 1, 0, 1, channels
         request = rows.request(target, cut_of((0, 0, 19, width)))
-        assert jpeg._jpeg_row()(rows.scratch_of_thread().address, data, len(data), request) == 0
+        assert library.jpeg_row(rows.scratch_of_thread().address, data, len(data), request) == 0
         expected = np.asarray(Image.open(io.BytesIO(data))).reshape(19, width, -1)
         np.testing.assert_array_equal(inner[..., :3], expected)
         inner[:] = 77
@@ -266,9 +265,9 @@ def test_nothing_is_written_beside_pixels_that_are_decoded_without_a_detour(chan
 
 def test_a_file_in_colour_does_not_become_grey():
     data = saved(picture(np.random.default_rng(12), 60, 70))
-    assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 60, 70)), "L") is Status.COLORS
+    assert rows.pixels_of_image(data, cut_of((0, 0, 60, 70)), "L") is Status.COLORS
     with pytest.raises(ValueError, match="layout must be one of RGB, BGR, RGBX, L, got 'CMYK'"):
-        jpeg.pixels_of_jpeg(data, cut_of((0, 0, 60, 70)), "CMYK")
+        rows.pixels_of_image(data, cut_of((0, 0, 60, 70)), "CMYK")
 
 
 def test_what_lies_beside_the_window_is_not_decoded():
@@ -277,9 +276,9 @@ def test_what_lies_beside_the_window_is_not_decoded():
     at = data.rindex(b"\xff\xd9") - 40
     broken = data[:at] + b"\xff\x00" * 10 + data[at + 20 :]  # no code is of so many ones
     whole = cut_of((0, 0, 400, 64), (100, 16))
-    assert jpeg.pixels_of_jpeg(broken, whole) is Status.DAMAGED
+    assert rows.pixels_of_image(broken, whole) is Status.DAMAGED
     window = whole._replace(window=(10, 0, 60, 16))
-    np.testing.assert_array_equal(jpeg.pixels_of_jpeg(broken, window), by_pillow(broken, window))
+    np.testing.assert_array_equal(rows.pixels_of_image(broken, window), by_pillow(broken, window))
 
 
 def test_a_pillow_that_decodes_otherwise_is_noticed(monkeypatch):
@@ -325,5 +324,5 @@ def test_narrow_and_flat_images_and_each_row_and_column_of_them(maker, sampling,
             for box in boxes:
                 expected = whole[box[0] : box[0] + box[2], box[1] : box[1] + box[3]]
                 for level in each_level():
-                    found = jpeg.pixels_of_jpeg(file, cut_of(box))
+                    found = rows.pixels_of_image(file, cut_of(box))
                     np.testing.assert_array_equal(found, expected, f"{box} {level}")

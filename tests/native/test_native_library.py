@@ -79,6 +79,7 @@ def test_a_file_that_is_no_library_or_missing_is_told(monkeypatch, tmp_path: Pat
     assert loaded[0] is None
     assert loaded[1].startswith(reason)
     monkeypatch.setattr(native, "_load", lambda: loaded)
+    monkeypatch.setattr(native, "library", native._Functions())
     with pytest.raises(RuntimeError, match=f"library has no fastload_processor_level: {reason}"):
         native.processor_level()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 import zlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ SIDES = (9, 7)
 
 def pixels_of(data: bytes, cut: rows.Cut, layout: str = "RGB") -> np.ndarray | Status:
     inflated = png.inflate(data, png.read_size(data))
-    return inflated if isinstance(inflated, Status) else inflated.pixels(cut, layout)
+    return inflated if isinstance(inflated, Status) else rows.pixels_of_image(inflated, cut, layout)
 
 
 def all_of(data: bytes, layout: str = "RGB") -> np.ndarray | Status:
@@ -128,7 +129,8 @@ def test_a_row_is_what_a_table_says_of_the_pixels():
     rng = np.random.default_rng(13)
     for bits, color in KINDS:
         data = drawn(rng, 40, 50, bits, color)
-        assert_rows_by_table(png.inflate(data, png.read_size(data)).row, data, some_cut(rng, 50, 40))
+        inflated = png.inflate(data, png.read_size(data))
+        assert_rows_by_table(partial(rows.row_of_image, inflated), data, some_cut(rng, 50, 40))
 
 
 # -- image data -------------------------------------------------------------------------------------------------------

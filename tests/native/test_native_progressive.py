@@ -13,7 +13,7 @@ from jpeg_files import SAMPLINGS, by_pillow, cut_of, each_level, some_box
 from scan_encoder import Drawn, Scan, drawn, file_of, scan_header, scan_of, start_of
 
 from fastload.native import jpeg
-from fastload.native.rows import Status
+from fastload.native.rows import Status, pixels_of_image
 
 FIRST_DC = Scan((0,), 0, 0)
 WHOLE = [FIRST_DC, Scan((0,), 1)]
@@ -46,7 +46,7 @@ def assert_pillows(data: bytes, rng: np.random.Generator, boxes: int = 3) -> Non
         box = some_box(rng, size.height, size.width) if number else (0, 0, size.height, size.width)
         top, left, height, width = box
         for level in each_level():
-            found = jpeg.pixels_of_jpeg(data, cut_of(box))
+            found = pixels_of_image(data, cut_of(box))
             np.testing.assert_array_equal(found, whole[top : top + height, left : left + width], f"{box} {level}")
     assert may_wait(data)
 
@@ -221,7 +221,7 @@ def test_data_that_end_early_in_any_scan_are_left_to_pillow():
         written = [scan_of(image, scan) for scan in scans]
         written[short] = written[short][:-8].rstrip(b"\xff")
         data = start_of(image) + b"".join(written) + EOI
-        assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 50, 61))) is Status.DAMAGED
+        assert pixels_of_image(data, cut_of((0, 0, 50, 61))) is Status.DAMAGED
         # A bit of DC for each block may be missing even so.
         assert may_wait(data) == (short != 4)
         by_pillow(data, cut_of((0, 0, 50, 61)))
@@ -231,9 +231,9 @@ def test_damage_below_the_part_is_not_met():
     image = drawn(np.random.default_rng(6), 64, 160)
     written = [scan_of(image, scan) for scan in WHOLE]
     data = start_of(image) + written[0] + written[1][:-30] + b"\xff\x00" * 15 + EOI
-    assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 160, 64))) is Status.DAMAGED
+    assert pixels_of_image(data, cut_of((0, 0, 160, 64))) is Status.DAMAGED
     upper = cut_of((3, 5, 70, 40))
-    np.testing.assert_array_equal(jpeg.pixels_of_jpeg(data, upper), by_pillow(data, upper))
+    np.testing.assert_array_equal(pixels_of_image(data, upper), by_pillow(data, upper))
 
 
 @pytest.mark.parametrize("markers", [[1, 0, 2], [0, 1], [0, 1, 3], []])

@@ -16,7 +16,7 @@ from PIL import Image
 
 from fastload import PackError, native
 from fastload.native import LEVELS, jpeg
-from fastload.native.rows import Status, whole
+from fastload.native.rows import Status, pixels_of_image, whole
 
 # Of a record, in bytes.
 FIXED = 16
@@ -115,7 +115,7 @@ def outcome(record: bytes) -> str:
         return "no record"
     assert jpeg.header_of_record(record)
     for cut in (whole(size.height, size.width), some_cut(np.random.default_rng(len(record)), size.height, size.width)):
-        found = [jpeg.pixels_of_jpeg(record, cut) for _ in each_level()]
+        found = [pixels_of_image(record, cut) for _ in each_level()]
         done = [not isinstance(one, Status) for one in found]
         assert len(set(done)) == 1
         if not done[0]:

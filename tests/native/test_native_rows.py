@@ -18,7 +18,7 @@ from PIL import Image
 from torchvision import transforms
 
 from fastload import native
-from fastload.native import jpeg, png, rows
+from fastload.native import png, rows
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -249,15 +249,11 @@ def test_an_unknown_filter_is_refused_where_something_is_resized(interpolation):
 def cut_ten(request):
     """What cuts an image of 10 x 10, in memory or in a file."""
     image = Image.fromarray(np.ones((10, 10, 3), dtype=np.uint8))
-    if request.param == "pixels":
-        return partial(rows.pixels_of_image, np.asarray(image))
     file = io.BytesIO()
-    image.save(file, request.param)
-    return (
-        partial(jpeg.pixels_of_jpeg, file.getvalue())
-        if request.param == "JPEG"
-        else png.inflate(file.getvalue(), png.read_size(file.getvalue())).pixels
-    )
+    image.save(file, "JPEG" if request.param == "pixels" else request.param)
+    data = file.getvalue()
+    kinds = {"pixels": np.asarray(image), "JPEG": data, "PNG": png.inflate(data, png.read_size(data))}
+    return partial(rows.pixels_of_image, kinds[request.param])
 
 
 @pytest.mark.parametrize(
@@ -278,7 +274,7 @@ def cut_ten(request):
     ],
 )
 def test_a_box_that_is_not_in_the_image_is_refused(cut_ten, box):
-    with pytest.raises(ValueError, match=r"in its image of 10 x 10|box, window and source are four"):
+    with pytest.raises(ValueError, match=r"in its image, its window|box, window and source are four"):
         cut_ten(cut_of(box, (4, 4)))
 
 

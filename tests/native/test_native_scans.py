@@ -12,7 +12,7 @@ from PIL import Image
 from scan_encoder import Scan, drawn, file_of, scan_header, scan_of, start_of
 
 from fastload.native import jpeg
-from fastload.native.rows import Status
+from fastload.native.rows import Status, pixels_of_image
 
 IMAGE = drawn(np.random.default_rng(0), 30, 20, (2, 1))
 DC_OF_ALL = Scan((0, 1, 2), 0, 0)
@@ -158,7 +158,7 @@ def test_dc_sums_over_which_libjpeg_fails_let_no_file_wait():
     with pytest.raises(OSError, match="broken data stream"):
         Image.open(io.BytesIO(data)).load()
     assert not may_wait(data)
-    assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 20, 20))) is Status.DAMAGED
+    assert pixels_of_image(data, cut_of((0, 0, 20, 20))) is Status.DAMAGED
 
 
 def test_256_scans_are_the_most():
@@ -178,11 +178,11 @@ def test_a_file_that_is_cut_anywhere_is_incomplete():
     data = file_of(IMAGE, [DC_OF_ALL, *AC_OF_EACH])
     for length in range(data.index(b"\xff\xda") + 20, len(data)):
         assert jpeg.can_wait(data[:length]).status is Status.INCOMPLETE
-        assert jpeg.pixels_of_jpeg(data[:length], cut_of((0, 0, 5, 5))) is Status.DAMAGED
+        assert pixels_of_image(data[:length], cut_of((0, 0, 5, 5))) is Status.DAMAGED
 
 
 def test_what_lies_behind_the_end_does_no_harm():
     data = file_of(IMAGE, [DC_OF_ALL, *AC_OF_EACH])
     assert jpeg.can_wait(data + b"\xff\xd8 another image") == (Status.DONE, len(data), 30, 20, 3)
     cut = cut_of((0, 0, 20, 30))
-    np.testing.assert_array_equal(jpeg.pixels_of_jpeg(data + b"\xff\xd8", cut), by_pillow(data, cut))
+    np.testing.assert_array_equal(pixels_of_image(data + b"\xff\xd8", cut), by_pillow(data, cut))

@@ -30,7 +30,7 @@ def _level(request, monkeypatch):
     if request.param is None:
         monkeypatch.setattr(philox, "_native", lambda: None)
     else:
-        monkeypatch.setattr(native, "level", request.param)
+        native.library.limit_level(request.param)
 
 
 @given(drawn=draws(), num_words=st.integers(1, 13))

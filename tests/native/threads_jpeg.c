@@ -48,13 +48,11 @@ static void decode(struct worker *own, struct fastload_scratch *scratch, const u
         .filter = FASTLOAD_BILINEAR,
         .order = FASTLOAD_COLUMNS_FIRST,
     };
-    for (request.level = FASTLOAD_PLAIN; request.level <= FASTLOAD_BEST; request.level++) {
-        if (fastload_jpeg_row(scratch, bytes, length, &request) != FASTLOAD_DONE)
-            return;
-        own->decoded++;
-        for (int i = 0; i < ROW; i++)
-            own->sums[file] = own->sums[file] * 1099511628211u + row[i];
-    }
+    if (fastload_jpeg_row(scratch, bytes, length, &request) != FASTLOAD_DONE)
+        return;
+    own->decoded++;
+    for (int i = 0; i < ROW; i++)
+        own->sums[file] = own->sums[file] * 1099511628211u + row[i];
 }
 
 static void *work(void *argument)

@@ -14,6 +14,8 @@ from pack_tools import file, packed, picture
 
 from fastload import cli, native
 from fastload.native import jpeg
+from fastload.native.rows import pixels_of_image
+from fastload.pack import records
 from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 from fastload.pack.unpack import unpack
@@ -108,16 +110,17 @@ def wrong_pixels(*args, **options):
     return pixels
 
 
-PIXELS = jpeg.pixels_of_jpeg
+PIXELS = pixels_of_image
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong"), [("pixels_of_jpeg", wrong_pixels), ("jpeg_of_record", lambda _: file(picture(20, 20)))]
+    ("place", "name", "wrong"),
+    [(records, "pixels_of_image", wrong_pixels), (jpeg, "jpeg_of_record", lambda _: file(picture(20, 20)))],
 )
 def test_a_record_of_other_pixels_or_whose_file_has_other_coefficients_is_not_stored(
-    source, tmp_path, monkeypatch, name, wrong
+    source, tmp_path, monkeypatch, place, name, wrong
 ):
-    monkeypatch.setattr(jpeg, name, wrong)
+    monkeypatch.setattr(place, name, wrong)
     done = pack(source, tmp_path / "pack", OPTIONS, workers=1)
     assert (done.description.num_records, done.num_images) == (0, 13)
 

@@ -17,8 +17,7 @@ from torchvision import transforms as v1
 import fastload
 from fastload import PackError, native
 from fastload.cache.record_file import checksum_of
-from fastload.images import PackedImages
-from fastload.images.decoder import Decoder
+from fastload.images import PackedImages, decoder
 from fastload.native.rows import whole
 from fastload.pack.description import PackOptions
 from fastload.pack.records import image_of
@@ -134,32 +133,33 @@ def test_a_loader_may_leave_it_out(images, where, fuse):
 
 
 @pytest.mark.parametrize("library", [True, False])
-def test_every_decoder_tells_damage_or_gives_an_image_of_the_size_that_it_says(images, library):
-    decoder = Decoder(library)
+def test_every_decoder_tells_damage_or_gives_an_image_of_the_size_that_it_says(images, library, monkeypatch):
+    if not library:
+        monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
     record = bytes(images.encoded(INDEX))
     rng = np.random.default_rng(0)
     found: list[str] = []
     for place in range(4, at("segments", record) + 300, 3):
         wrong = bytearray(record)
         wrong[place] = int(rng.integers(256))
-        found += outcomes(decoder, bytes(wrong))
+        found += outcomes(bytes(wrong))
     assert min(found.count("told"), found.count("made")) > 100
 
 
-def row_of(decoder: Decoder, record: bytes, height: int, width: int) -> tuple[int, ...]:
+def row_of(record: bytes, height: int, width: int) -> tuple[int, ...]:
     row = torch.empty(3, height, width, dtype=torch.uint8)
-    decoder.row(record, whole(height, width), None, row)
+    decoder.write_row(record, whole(height, width), None, row)
     return tuple(row.shape[1:])
 
 
-def outcomes(decoder: Decoder, record: bytes) -> Iterator[str]:
+def outcomes(record: bytes) -> Iterator[str]:
     """Read a damaged record in all ways."""
     try:
-        height, width = decoder.size(record)
+        height, width = decoder.size_of(record)
     except PackError:
         height = width = 0
     reads: list[Callable[[], tuple[int, ...]]] = [
-        lambda: row_of(decoder, record, height, width),
+        lambda: row_of(record, height, width),
         lambda: image_of(memoryview(record), lambda: "an image").size[::-1],
     ]
     for read in reads if height else reads[1:]:
@@ -177,6 +177,7 @@ def test_a_size_that_pillow_refuses_is_refused_with_its_error(images, monkeypatc
     record = bytes(images.encoded(INDEX))
     with pytest.raises(PIL.Image.DecompressionBombError):
         images.image(INDEX)
-    for library in (True, False):
+    for reason in (None, "it was not built"):
+        monkeypatch.setattr(decoder, "why_not_native", lambda reason=reason: reason)
         with pytest.raises(PIL.Image.DecompressionBombError):
-            Decoder(library).size(record)
+            decoder.size_of(record)

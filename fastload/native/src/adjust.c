@@ -35,26 +35,22 @@ enum change {
 #endif
 
 /* Write the grey of each pixel. */
-FASTLOAD_EXPORT void fastload_greys(const uint8_t *pixels, int64_t num, uint8_t *to, int level)
+FASTLOAD_EXPORT void fastload_greys(const uint8_t *pixels, int64_t num, uint8_t *to)
 {
 #ifdef FASTLOAD_X86
-    if (fastload_level(level) >= FASTLOAD_AVX2) {
+    if (fastload_level >= FASTLOAD_AVX2) {
         greys_avx2(pixels, num, to);
         return;
     }
-#else
-    (void)level;
 #endif
     greys_plain(pixels, num, to);
 }
 
-static int64_t sum_of_greys(const uint8_t *pixels, int64_t num, int level)
+static int64_t sum_of_greys(const uint8_t *pixels, int64_t num)
 {
 #ifdef FASTLOAD_X86
-    if (level >= FASTLOAD_AVX2)
+    if (fastload_level >= FASTLOAD_AVX2)
         return sum_of_greys_avx2(pixels, num);
-#else
-    (void)level;
 #endif
     return sum_of_greys_plain(pixels, num);
 }
@@ -107,15 +103,12 @@ FASTLOAD_TARGET_AVX512 static int64_t map_levels_avx512(uint8_t *values, int64_t
 #endif
 
 /* Replace each value by its channel's entry of the table. */
-FASTLOAD_EXPORT void fastload_map_levels(uint8_t *values, int64_t num_pixels, int channels, const uint8_t *table,
-                                         int level)
+FASTLOAD_EXPORT void fastload_map_levels(uint8_t *values, int64_t num_pixels, int channels, const uint8_t *table)
 {
     int64_t num = num_pixels * channels, done = 0;
 #ifdef FASTLOAD_X86
-    if (fastload_level(level) >= FASTLOAD_AVX512)
+    if (fastload_level >= FASTLOAD_AVX512)
         done = map_levels_avx512(values, num, channels, table);
-#else
-    (void)level;
 #endif
     const uint8_t *own[3];
     for (int i = 0; i < 3; i++)
@@ -130,22 +123,21 @@ FASTLOAD_EXPORT void fastload_map_levels(uint8_t *values, int64_t num_pixels, in
 }
 
 /* Change an image of `num` pixels. `part`: how far from the other image to this one; `steps`: of HUE. */
-FASTLOAD_EXPORT void fastload_adjust(int change, uint8_t *pixels, int64_t num, float part, int steps, int level)
+FASTLOAD_EXPORT void fastload_adjust(int change, uint8_t *pixels, int64_t num, float part, int steps)
 {
-    level = fastload_level(level);
     if (change == BRIGHTNESS || change == CONTRAST) {
         uint8_t table[3][256];
         /* The mean as int(sum / number + 0.5) in double precision. */
         int from = 0;
         if (change == CONTRAST && num)
-            from = (int)((double)sum_of_greys(pixels, num, level) / (double)num + 0.5);
+            from = (int)((double)sum_of_greys(pixels, num) / (double)num + 0.5);
         for (int value = 0; value < 256; value++)
             table[0][value] = table[1][value] = table[2][value] = mixed_plain(from, value, part);
-        fastload_map_levels(pixels, num, 3, table[0], level);
+        fastload_map_levels(pixels, num, 3, table[0]);
         return;
     }
 #ifdef FASTLOAD_X86
-    if (level >= FASTLOAD_AVX2) {
+    if (fastload_level >= FASTLOAD_AVX2) {
         change_blocks_avx2(change, pixels, num, part, steps);
         return;
     }
@@ -155,11 +147,10 @@ FASTLOAD_EXPORT void fastload_adjust(int change, uint8_t *pixels, int64_t num, f
 
 /* Sharpen or smooth an image as ImageEnhance.Sharpness does, into other memory. Returns DONE, or BAD_ARGUMENT for an image
  * of fewer than three rows or columns. */
-FASTLOAD_EXPORT int fastload_sharpen(const uint8_t *pixels, int height, int width, uint8_t *to, float part, int level)
+FASTLOAD_EXPORT int fastload_sharpen(const uint8_t *pixels, int height, int width, uint8_t *to, float part)
 {
     if (height < 3 || width < 3)
         return FASTLOAD_BAD_ARGUMENT;
-    level = fastload_level(level);
     const size_t row_size = 3 * (size_t)width;
     memcpy(to, pixels, row_size);
     for (int row = 1; row < height - 1; row++) {
@@ -169,7 +160,7 @@ FASTLOAD_EXPORT int fastload_sharpen(const uint8_t *pixels, int height, int widt
         memcpy(out, from, 3);
         memcpy(out + 3 + num, from + 3 + num, 3);
 #ifdef FASTLOAD_X86
-        if (level >= FASTLOAD_AVX2) {
+        if (fastload_level >= FASTLOAD_AVX2) {
             sharpen_row_avx2(from + 3 - row_size, from + 3, from + 3 + row_size, out + 3, num, part);
             continue;
         }

@@ -205,12 +205,11 @@ FASTLOAD_TARGET_AVX2 static void fill_rows(const struct affine *affine, int rows
 
 /* Returns DONE; NO_MEMORY; or BAD_ARGUMENT, with nothing written, for what the library leaves to Pillow. */
 FASTLOAD_EXPORT int fastload_affine_filtered(const uint8_t *from, int height, int width, int channels, uint8_t *to,
-                                             int rows, int columns, const double a[6], const uint8_t *fill, int is_cubic,
-                                             int level)
+                                             int rows, int columns, const double a[6], const uint8_t *fill, int is_cubic)
 {
 #ifdef FASTLOAD_X86
     const int border = is_cubic ? 2 : 1, pixel = channels == 3 ? 4 : 1;
-    if (fastload_level(level) < FASTLOAD_AVX2 || !affine_is_known(height, width, channels, rows, columns, a) ||
+    if (fastload_level < FASTLOAD_AVX2 || !affine_is_known(height, width, channels, rows, columns, a) ||
         (int64_t)height * width > FASTLOAD_MAX_PIXELS)
         return FASTLOAD_BAD_ARGUMENT;
     const size_t stride = ((size_t)width + 2 * (size_t)border) * (size_t)pixel;
@@ -226,7 +225,7 @@ FASTLOAD_EXPORT int fastload_affine_filtered(const uint8_t *from, int height, in
     return FASTLOAD_DONE;
 #else
     (void)from, (void)height, (void)width, (void)channels, (void)to, (void)rows, (void)columns, (void)a, (void)fill;
-    (void)is_cubic, (void)level;
+    (void)is_cubic;
     return FASTLOAD_BAD_ARGUMENT;
 #endif
 }

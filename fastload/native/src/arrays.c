@@ -227,10 +227,10 @@ static void ask_ahead(const struct task *task, int64_t sample, int64_t num)
 
 /* Make the samples of a batch.
  *
- * wanted: the highest level to use. Returns -1 if they are made; -2 if there is no memory; or the first sample of
+ * Returns -1 if they are made; -2 if there is no memory; or the first sample of
  * which a place is neither in the source nor filled, with those before it made.
  */
-FASTLOAD_EXPORT int64_t fastload_arrays(const struct task *task, int64_t num, int wanted)
+FASTLOAD_EXPORT int64_t fastload_arrays(const struct task *task, int64_t num)
 {
     int64_t row_bytes = task->size[1] * task->channels;
     struct plan plan = {.task = task, .strip_rows = task->size[0]};
@@ -248,9 +248,9 @@ FASTLOAD_EXPORT int64_t fastload_arrays(const struct task *task, int64_t num, in
     plan.places[0] = (int32_t *)(aligned + tables);
     plan.places[1] = plan.places[0] + task->size[0];
     plan.strip = aligned + tables + places;
-    plan.rows = rows_of(task->source_strides, task->channels, plan.in_pixels, plan.places[1], wanted);
+    plan.rows = rows_of(task->source_strides, task->channels, plan.in_pixels, plan.places[1]);
     if (task->table)
-        plan.lookup = lookup_of(task->table, task->channels, task->item, aligned, stream, wanted);
+        plan.lookup = lookup_of(task->table, task->channels, task->item, aligned, stream);
     int64_t failed = -1;
     for (int64_t sample = 0; sample < num && failed < 0; sample++) {
         ask_ahead(task, sample + 2, num);

@@ -201,7 +201,7 @@ static void split_and_turn_avx2(const uint8_t *from, int64_t num, uint8_t *to, i
  * strides: of the source: sample, channel, row, column. to_pixels: the channels of a pixel of the result lie together.
  * places: where the columns come from, for each sample anew.
  */
-static struct rows rows_of(const int64_t strides[4], int64_t channels, int to_pixels, const int32_t *places, int wanted)
+static struct rows rows_of(const int64_t strides[4], int64_t channels, int to_pixels, const int32_t *places)
 {
     struct rows rows = {channels,   strides[1], strides[3],  to_pixels ? channels : 1, BYTES, places,
                         copy_plain, turn_plain, split_plain, split_and_turn_plain};
@@ -213,14 +213,12 @@ static struct rows rows_of(const int64_t strides[4], int64_t channels, int to_pi
     else if (to_pixels && from_pixels)
         rows.way = PIXELS;
 #ifdef FASTLOAD_X86
-    if (fastload_level(wanted) >= FASTLOAD_AVX2) {
+    if (fastload_level >= FASTLOAD_AVX2) {
         rows.copy = copy_avx2;
         rows.turn = turn_avx2;
         rows.split = split_avx2;
         rows.split_and_turn = split_and_turn_avx2;
     }
-#else
-    (void)wanted;
 #endif
     return rows;
 }

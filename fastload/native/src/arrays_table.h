@@ -139,23 +139,20 @@ static size_t lookup_bytes(int64_t channels)
 
 /* Return how values are looked up. memory: of lookup_bytes(channels). stream: write past the caches, where the
  * processor can; to be ended by end_stream(). */
-static struct lookup lookup_of(const uint8_t *table, int64_t channels, int64_t item, uint8_t *memory, int stream,
-                               int wanted)
+static struct lookup lookup_of(const uint8_t *table, int64_t channels, int64_t item, uint8_t *memory, int stream)
 {
     look_up_function *plain = item == 1 ? look_up_1 : item == 2 ? look_up_2 : look_up_4;
     struct lookup lookup = {table, memory, channels, item, 1, plain, NULL, stream};
     for (int64_t channel = 1; channel < channels; channel++)
         lookup.same &= !memcmp(table, table + channel * 256 * item, (size_t)(256 * item));
 #ifdef FASTLOAD_X86
-    if (fastload_level(wanted) == FASTLOAD_AVX512) {
+    if (fastload_level == FASTLOAD_AVX512) {
         lookup.at_once = item == 1 ? look_up_1_avx512 : item == 2 ? look_up_2_avx512 : look_up_4_avx512;
         for (int64_t channel = 0; channel < channels; channel++)
             for (int64_t byte = 0; byte < item; byte++)
                 for (int64_t value = 0; value < 256; value++)
                     memory[(channel * 4 + byte) * 256 + value] = table[(channel * 256 + value) * item + byte];
     }
-#else
-    (void)wanted;
 #endif
     return lookup;
 }

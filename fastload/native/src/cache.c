@@ -270,7 +270,7 @@ FASTLOAD_EXPORT void fastload_cache_look(const struct where *where, uint64_t fou
 /* Returns the checksum of bytes: CRC-32. */
 FASTLOAD_EXPORT uint32_t fastload_cache_sum(const uint8_t *bytes, uint64_t length)
 {
-    return crc32_of(bytes, (size_t)length, fastload_level(FASTLOAD_BEST));
+    return crc32_of(bytes, (size_t)length, fastload_level);
 }
 
 /* A bijection in which each bit of the input changes about half of the output's: the finaliser of MurmurHash3. */

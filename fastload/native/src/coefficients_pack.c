@@ -184,7 +184,7 @@ FASTLOAD_EXPORT int fastload_record_of_jpeg(struct fastload_scratch *scratch, co
     struct entropy entropy;
     struct packer packer;
     const int whole[4] = {0, 0, header.height, header.width};
-    int status = picture_begin(&p, scratch, &header, whole, fastload_level(FASTLOAD_BEST));
+    int status = picture_begin(&p, scratch, &header, whole, fastload_level);
     if (status == FASTLOAD_DONE)
         status = entropy_begin(&entropy, scratch, &header, bytes, length);
     if (status == FASTLOAD_DONE)

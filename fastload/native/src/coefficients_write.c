@@ -160,7 +160,7 @@ FASTLOAD_EXPORT int fastload_jpeg_of_record(struct fastload_scratch *scratch, co
     struct picture p;
     const int whole[4] = {0, 0, header.height, header.width};
     int16_t *kept = NULL;
-    int status = picture_begin(&p, scratch, &header, whole, fastload_level(FASTLOAD_BEST));
+    int status = picture_begin(&p, scratch, &header, whole, fastload_level);
     if (status == FASTLOAD_DONE)
         status = keep_all(&p, length, &kept);
     if (status != FASTLOAD_DONE)

@@ -54,19 +54,18 @@ struct numbers {
 /* Write the grey of each pixel, rounded down, row by row. Python checks that strides are those of one of the two
  * arrangements. */
 FASTLOAD_EXPORT void fastload_distort_greys(const uint8_t *from, const int64_t *strides, int64_t height, int64_t width,
-                                            float *to, int fused, int level)
+                                            float *to, int fused)
 {
     struct place place = {strides[0], strides[1], strides[2]};
     if (place.row == width * place.column) {
         width *= height;
         height = 1;
     }
-    level = fastload_level(level);
     for (int64_t y = 0; y < height; y++, from += place.row, to += width) {
 #ifdef FASTLOAD_X86
-        if (level >= FASTLOAD_AVX512)
+        if (fastload_level >= FASTLOAD_AVX512)
             row_of_greys_avx512(from, &place, width, to, fused);
-        else if (level >= FASTLOAD_AVX2)
+        else if (fastload_level >= FASTLOAD_AVX2)
             row_of_greys_avx2(from, &place, width, to, fused);
         else
 #endif
@@ -79,7 +78,7 @@ FASTLOAD_EXPORT void fastload_distort_greys(const uint8_t *from, const int64_t *
  * from_strides, to_strides: of rows, columns and channels. order: which channel becomes red, green and blue. */
 FASTLOAD_EXPORT void fastload_distort(int change, const uint8_t *from, const int64_t *from_strides, uint8_t *to,
                                       const int64_t *to_strides, int64_t height, int64_t width, const float *given,
-                                      const int32_t *order, int fused, int level)
+                                      const int32_t *order, int fused)
 {
     struct place source = {from_strides[0], from_strides[1], from_strides[2]};
     struct place target = {to_strides[0], to_strides[1], to_strides[2]};
@@ -88,12 +87,11 @@ FASTLOAD_EXPORT void fastload_distort(int change, const uint8_t *from, const int
         width *= height;
         height = 1;
     }
-    level = fastload_level(level);
     for (int64_t y = 0; y < height; y++, from += source.row, to += target.row) {
 #ifdef FASTLOAD_X86
-        if (level >= FASTLOAD_AVX512)
+        if (fastload_level >= FASTLOAD_AVX512)
             change_row_avx512(change, from, &source, to, &target, width, &numbers, order, fused);
-        else if (level >= FASTLOAD_AVX2)
+        else if (fastload_level >= FASTLOAD_AVX2)
             change_row_avx2(change, from, &source, to, &target, width, &numbers, order, fused);
         else
 #endif

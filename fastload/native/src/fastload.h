@@ -1,6 +1,6 @@
 /* What all parts of the native library share: how functions are exported, and which instruction set is used.
  *
- * Plain C, no global state that changes, nothing of Python. Every function may be called by many threads at once, as
+ * Plain C, no global state that changes but the level that tests set, nothing of Python. Every function may be called by many threads at once, as
  * long as no two of them are given the same memory to write, or the same scratch.
  */
 #ifndef FASTLOAD_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 19
+#define FASTLOAD_ABI 20
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
@@ -36,9 +36,8 @@ enum fastload_status {
 /* The longest side of a result. */
 #define FASTLOAD_MAX_SIDE (1 << 15)
 
-/* Kernels exist in several versions that compute the same bits. A caller names the highest that it wants (tests try
- * them all), and gets the highest that there is on this processor. */
-enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2, FASTLOAD_BEST = 2 };
+/* Kernels exist in several versions that compute the same bits. */
+enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2 };
 
 /* FASTLOAD_PORTABLE leaves them out. */
 #if defined(__x86_64__) && !defined(FASTLOAD_PORTABLE)
@@ -58,14 +57,9 @@ enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2
 #endif
 #endif
 
-/* The highest level of the processor at hand, or what fastload_limit_level says; set when the library is loaded. */
-extern int fastload_processor;
-
-/* The highest level that this processor has, not above `wanted`. */
-static inline int fastload_level(int wanted)
-{
-    return wanted < fastload_processor ? wanted : fastload_processor;
-}
+/* The level that kernels use: the highest of the processor at hand, unless fastload_limit_level says a lower one. */
+extern int fastload_level;
+FASTLOAD_EXPORT void fastload_limit_level(int most);
 
 /* CRC-32: the checksum of PNG files' chunks, and of what is cached. */
 uint32_t crc32_of(const uint8_t *bytes, size_t length, int level);

@@ -105,7 +105,6 @@ struct run {
     int64_t stride;
     int64_t num;        /* samples of the run */
     int64_t done;       /* of which the generators have had the states */
-    int64_t level;      /* enum fastload_level */
     uint64_t prefix[4];
 };
 
@@ -123,7 +122,7 @@ static void make_digests(const struct run *run)
         message[5][lane] = id < 0 ? ~(uint64_t)0 : 0;
     }
 #ifdef FASTLOAD_X86
-    if (run->level >= FASTLOAD_AVX2) {
+    if (fastload_level >= FASTLOAD_AVX2) {
         hash_avx2(message, run->room->digests);
         return;
     }
@@ -132,7 +131,7 @@ static void make_digests(const struct run *run)
 }
 
 /* Make the states of the keys. */
-static void make_states(struct room *room, int64_t level)
+static void make_states(struct room *room)
 {
     struct seeds seeds;
     for (int lane = 0; lane < LANES; lane++) {
@@ -144,12 +143,10 @@ static void make_states(struct room *room, int64_t level)
         seeds.torch[lane] = (uint32_t)(room->digests[1][lane] >> 32);
     }
 #ifdef FASTLOAD_X86
-    if (level >= FASTLOAD_AVX2) {
+    if (fastload_level >= FASTLOAD_AVX2) {
         seed_states_avx2(&seeds, room->base, room->middle[0], room->rows[0]);
         return;
     }
-#else
-    (void)level;
 #endif
     seed_states_plain(&seeds, room->base, room->middle[0], room->rows[0]);
 }
@@ -160,10 +157,9 @@ FASTLOAD_EXPORT int64_t fastload_generators_room(void)
     return sizeof(struct room);
 }
 
-/* Prepare the memory of runs, and see what this processor has. */
+/* Prepare the memory of runs. */
 FASTLOAD_EXPORT void fastload_generators_prepare(struct run *run)
 {
-    run->level = fastload_level((int)run->level);
     uint32_t *base = run->room->base;
     base[0] = 19650218u;
     for (uint32_t i = 1; i < STATE_WORDS; i++)
@@ -202,7 +198,7 @@ FASTLOAD_EXPORT int fastload_generators_next_locked(struct run *run)
     int64_t lane = run->done % LANES;
     if (lane == 0) {
         make_digests(run);
-        make_states(run->room, run->level);
+        make_states(run->room);
     }
     run->done++;
     const struct states *to = run->states;

@@ -26,14 +26,8 @@ FASTLOAD_EXPORT const char *fastload_compiler(void)
 #endif
 }
 
-/* The level (enum fastload_level) that kernels use on this processor where they are not asked for a lower one. */
+/* The level (enum fastload_level) that kernels use. */
 FASTLOAD_EXPORT int fastload_processor_level(void)
 {
-    return fastload_level(FASTLOAD_BEST);
-}
-
-/* From now on no kernel uses a higher level. Called once, before any other function. */
-FASTLOAD_EXPORT void fastload_limit_level(int most)
-{
-    fastload_processor = fastload_level(most);
+    return fastload_level;
 }

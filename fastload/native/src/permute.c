@@ -63,19 +63,15 @@ static void pass_avx512(const struct network *network, uint64_t words[GROUP])
 
 /* Put what the permutation has at them in the place of positions, or, backwards, the positions in that of values.
  *
- * values: [num], each in 0..length-1. low_bits, high_bits: of the two halves of a word. keys: [rounds]. wanted: the
- * highest level to use.
+ * values: [num], each in 0..length-1. low_bits, high_bits: of the two halves of a word. keys: [rounds].
  */
 FASTLOAD_EXPORT void fastload_permute(int64_t *values, int64_t num, uint64_t length, int low_bits, int high_bits,
-                                      const uint64_t *keys, int rounds, int backwards, int wanted)
+                                      const uint64_t *keys, int rounds, int backwards)
 {
     pass_function *pass_of_level = pass_plain;
 #ifdef FASTLOAD_X86
-    int level = fastload_level(wanted);
-    if (level >= FASTLOAD_AVX2)
-        pass_of_level = level >= FASTLOAD_AVX512 ? pass_avx512 : pass_avx2;
-#else
-    (void)wanted;
+    if (fastload_level >= FASTLOAD_AVX2)
+        pass_of_level = fastload_level >= FASTLOAD_AVX512 ? pass_avx512 : pass_avx2;
 #endif
     const struct network network = {
         .low = (UINT64_C(1) << low_bits) - 1,

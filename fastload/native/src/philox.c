@@ -86,18 +86,16 @@ static inline double to_unit(uint32_t high, uint32_t low)
  *
  * ids: [num]. repeats: [num], of which the lowest 20 bits count; or NULL. key: two words. first_block: the place in the
  * samples' sequence of blocks of four words. num_words: for each sample. words: [num, num_words], or NULL.
- * units: [num, num_words / 2], if words is NULL. wanted: the highest level to use.
+ * units: [num, num_words / 2], if words is NULL.
  */
 FASTLOAD_EXPORT void fastload_philox(const int64_t *ids, const int64_t *repeats, int64_t num, uint32_t key0,
                                      uint32_t key1, uint32_t purpose, uint32_t first_block, int64_t num_words,
-                                     uint32_t *words, double *units, int wanted)
+                                     uint32_t *words, double *units)
 {
     block_function *block = block_plain;
 #ifdef FASTLOAD_X86
-    if (fastload_level(wanted) >= FASTLOAD_AVX2)
+    if (fastload_level >= FASTLOAD_AVX2)
         block = block_avx2;
-#else
-    (void)wanted;
 #endif
     uint32_t keys[ROUNDS][2];
     for (uint32_t round = 0; round < ROUNDS; round++) {

@@ -57,7 +57,7 @@ static int check_chunks(const uint8_t *bytes, const struct png_header *h, int le
  * FASTLOAD_DONE, `out` holds anything. */
 FASTLOAD_EXPORT int fastload_png_whole(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
                                        const uint8_t *filtered, size_t size, uint8_t *out, int layout,
-                                       const int32_t weights[2], int level)
+                                       const int32_t weights[2])
 {
     struct png_header h;
     struct png_conversion conversion;
@@ -68,7 +68,7 @@ FASTLOAD_EXPORT int fastload_png_whole(struct fastload_scratch *scratch, const u
     int status = read_png_header(bytes, length, &h);
     if (status != FASTLOAD_DONE)
         return status == FASTLOAD_INCOMPLETE ? FASTLOAD_DAMAGED : status;
-    level = fastload_level(level);
+    const int level = fastload_level;
     if (!are_png_rows(&h, filtered, size) || !check_chunks(bytes, &h, level, &has_colors))
         return FASTLOAD_DAMAGED;
     status = h.bits == 16 ? FASTLOAD_COLORS : png_plan(&conversion, &h, layout, weights);

@@ -4,7 +4,14 @@
  */
 #include "fastload.h"
 
-int fastload_processor = FASTLOAD_PLAIN;
+static int highest = FASTLOAD_PLAIN;
+int fastload_level = FASTLOAD_PLAIN;
+
+/* From now on kernels use no higher level. Not while others of them run. */
+FASTLOAD_EXPORT void fastload_limit_level(int most)
+{
+    fastload_level = most < highest ? most : highest;
+}
 
 #ifdef FASTLOAD_X86
 #include <cpuid.h>
@@ -32,8 +39,7 @@ __attribute__((constructor)) static void look_at_processor(void)
     __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(saved, SAVED_AVX2) || !has(b, BMI_AVX2_BMI2))
         return;
-    fastload_processor = FASTLOAD_AVX2;
-    if (has(saved, SAVED_AVX512) && has(b, F_DQ_BW_VL) && has(c, VBMI_VBMI2_VNNI))
-        fastload_processor = FASTLOAD_AVX512;
+    const int is_avx512 = has(saved, SAVED_AVX512) && has(b, F_DQ_BW_VL) && has(c, VBMI_VBMI2_VNNI);
+    fastload_level = highest = is_avx512 ? FASTLOAD_AVX512 : FASTLOAD_AVX2;
 }
 #endif

@@ -99,7 +99,7 @@ int check_request(const struct fastload_request *q, int image_height, int image_
 int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, const struct fastload_request *q)
 {
     memset(r, 0, sizeof *r);
-    r->level = fastload_level(q->level);
+    r->level = fastload_level;
     r->target = q->target;
     if (q->flips & FASTLOAD_UPSIDE_DOWN) {
         r->target.data += (q->window[2] - 1) * q->target.row;

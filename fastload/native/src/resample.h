@@ -61,7 +61,6 @@ struct fastload_request {
     int32_t window[4];    /* top, left, height, width; inside the result */
     int32_t filter, order;
     int32_t flips;        /* a sum of enum fastload_flip */
-    int32_t level;        /* the highest enum fastload_level */
 };
 
 /* One axis of a resize: from the part between begin and end of `in` samples to `out` results, of which `num` are
