@@ -17,6 +17,7 @@ from ..base.worker_kinds import WORKER_KINDS
 from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..late.samples import late_module
+from ..measurement.numbers import stages_in_words
 from ..spec import Spec, part
 from ..transforms import proof
 from ..work import brings_source
@@ -73,6 +74,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     if statistics.batches:
         slots = f"; {statistics.slots} buffers of up to {in_words(statistics.slot_bytes)}" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
+        if statistics.stages_s:
+            lines.append(("time", stages_in_words(statistics.stages_s)))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if spec.cache is not None:
         lines.append(("cache", _cache(spec.cache, spec.cache_size, statistics, kept.cache)))

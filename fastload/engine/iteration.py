@@ -120,7 +120,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             start.begin_replicas(pipeline.source)
         if start is not None and not self._spec.this_rank_only:
             start.compare_ranks()  # while the workers load
-        self._kept.steps.begin(time.perf_counter_ns() - since)
+        self._kept.measured.epoch_begins(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
 
@@ -191,14 +191,14 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             return data
 
     def _next_data(self) -> Any:
-        steps, counts = self._kept.steps, self._kept.counts
-        steps.ask(counts.waited_ns)
+        measured, counts = self._kept.measured, self._kept.counts
+        measured.next_begins()
         if counts.unseeded and not counts.has_told:
             from ..keys.own_generators import tell_of
 
             tell_of(counts)  # before a batch is taken: where warnings are errors, none is lost
         data = self._next_batch()
-        steps.give(counts.waited_ns, None if self._pipeline is None else self._pipeline.last.num_ready())
+        measured.next_ends(None if self._pipeline is None else self._pipeline.last.num_ready())
         return data
 
     def _next_batch(self) -> Any:
@@ -221,7 +221,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             source.received()
         except StopIteration:
             epoch.finished = True
-            self._kept.steps.end()
+            self._kept.measured.epoch_ends()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
             raise

@@ -6,10 +6,10 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..buffers.layout import LayoutBook
+from ..measurement.measurement import Measurement
 from ..stages import Iterates
 from ..work import Counts
 from ..workers.pool import Pool
-from .steps import Steps
 
 if TYPE_CHECKING:
     from ..cache.records import Records
@@ -23,7 +23,7 @@ class Kept:
     def __init__(self) -> None:
         self.book = LayoutBook()
         self.counts = Counts()
-        self.steps = Steps()
+        self.measured = Measurement()
         self.iterators: weakref.WeakSet[Iterates] = weakref.WeakSet()
         self.start_method: str | None = None
         self.transport: str | None = None

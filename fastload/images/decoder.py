@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ import PIL.Image
 import torch
 from torch import Tensor
 
+from ..measurement.measurement import add_decoding
 from ..native import jpeg
 from ..native.rows import DTYPES, MOST_SIDE, Box, Cut, Pixels, Status, row_of_image, whole
 from ..pack.pixels import pixels_of
@@ -76,6 +78,7 @@ class Decoder:
             self.row(data, cut, None, pixels)
             look_up(table, pixels, out)
             return
+        begun = time.perf_counter_ns()
         by = self._by_library(data, cut, table, out) if self.native and len(out) == 3 else "pillow"
         if by.startswith("pillow"):
             pixels = torch.from_numpy(_cut_out(_opened(data), cut)).permute(2, 0, 1)
@@ -84,6 +87,7 @@ class Decoder:
             else:
                 look_up(table, pixels, out)
         if not isinstance(data, np.ndarray):
+            add_decoding(begun)
             with self._lock:
                 self._counts[by] = self._counts.get(by, 0) + 1
 

@@ -188,7 +188,7 @@ def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[.
         source = _taken_apart.get()
         if isinstance(source, ours):
             rebuilt = ours(*args, **{**kwargs, **own_arguments(source, ours)})
-            rebuilt._kept.steps = source._kept.steps  # a callback counts on, in the rest of a resumed epoch too
+            rebuilt._kept.measured = source._kept.measured  # a callback counts on, in the rest of a resumed epoch too
             return rebuilt
         return torch_loader(*args, **kwargs)
 
