@@ -88,7 +88,7 @@ def work_shares(found: Mapping[str, float]) -> dict[str, float]:
 def stages_in_words(found: Mapping[str, float]) -> str:
     """Return where the time went in a line: shares of at least 1 %."""
     shares = [f"{name} {100 * share:.0f} %" for name, share in work_shares(found).items() if share >= 0.01]
-    words = f"of loading: {', '.join(shares)}"
+    words = f"loading: {', '.join(shares)}"
     if "wait" in found:
         words += f"; transport {found['transport']:.3g} s; the loop waited {found['wait']:.3g} s for workers"
     return words

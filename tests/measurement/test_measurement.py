@@ -173,7 +173,7 @@ def test_stages_that_were_measured_stand_for_the_time_of_all_tasks():
     )
     assert list(work_shares(found)) == ["decode", "transform", "queue", "read", "collate"]
     assert stages_in_words(found) == (
-        "of loading: decode 30 %, transform 30 %, queue 20 %, read 10 %, collate 10 %; transport 0.1 s; "
+        "loading: decode 30 %, transform 30 %, queue 20 %, read 10 %, collate 10 %; transport 0.1 s; "
         "the loop waited 0.25 s for workers"
     )
 
@@ -185,7 +185,7 @@ def test_without_workers_the_time_in_next_is_that_of_loading():
     measured.steps[2], measured.steps[4] = 100 * MS, 300 * MS
     found = stages_s(measured)
     assert found == pytest.approx({"read": 0, "queue": 0, "decode": 0, "transform": 0.3, "collate": 0.1})
-    assert stages_in_words(found) == "of loading: transform 75 %, collate 25 %"
+    assert stages_in_words(found) == "loading: transform 75 %, collate 25 %"
 
 
 def test_the_cost_of_a_sample_is_mostly_that_of_the_last_ones():

@@ -61,7 +61,7 @@ def shares(dataset: Any, **arguments: Any) -> dict[str, float]:
     loader.close()
     assert set(STAGES[:5]) <= set(found)
     assert ({"transport", "wait"} <= set(found)) == ("num_workers" in arguments)
-    assert "of loading: " in loader.explain()
+    assert "loading: " in loader.explain()
     return without_queue(found)
 
 
