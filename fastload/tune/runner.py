@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
@@ -93,27 +93,15 @@ def left_out(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Draws:
-    """Where the samples of a map-style dataset have their random numbers from; equal ones give equal samples."""
+def _draws_of(spec: Spec) -> tuple[Any, ...] | None:
+    """Return what the random numbers of samples hang on; None: they draw nothing, or belong to replicas.
 
-    workers: int | None = None
-    """So many have torch's random streams; None: the samples have keys, or draw nothing."""
-    seed: int | None = None
-    """Of the keys; None: torch's base seed."""
-    fused: bool = False
-    """Whether the parameters of transforms are drawn together, by a fused plan."""
-    keyed_by: str = field(default="", compare=False)
-    """What asks for keys."""
-
-
-def _draws_of(spec: Spec) -> _Draws | None:
-    """Return where samples have their random numbers from; None: they draw nothing, or belong to replicas."""
+    That is the number of workers with torch's random streams; or the seed of the samples' keys, and whether the
+    parameters of transforms are drawn together by a fused plan.
+    """
     if spec.iterable or not (spec.assigned or spec.seeded):
         return None
-    if spec.keyed_by is None:
-        return _Draws(workers=spec.num_workers)
-    return _Draws(seed=spec.sample_seed, fused=spec.fuse is True, keyed_by=spec.keyed_by)
+    return (spec.num_workers,) if spec.keyed_by is None else (spec.sample_seed, spec.fuse is True)
 
 
 class Runner:
@@ -324,35 +312,27 @@ class Runner:
         difference = first_difference([reference[:number]], [hashes[:number]])
         return "" if difference is None else str(difference)
 
-    def _because(self, setting: Setting) -> tuple[str, bool]:
-        """Return why a setting draws other random numbers than the present one, and whether torch's loader does so.
-
-        Empty: it draws the same.
-        """
-        now, then = (_draws_of(served_as(self._spec, **asdict(one))) for one in (self._present, setting))
-        if now is None or then is None or now == then:
-            return "", False
-        if now.fused != then.fused:
-            return "fuse=True draws the parameters of transforms by itself", False
-        if then.workers is None:
-            return f"{then.keyed_by} gives each sample random numbers of its own", False
-        return "each worker has a random stream of its own, as in torch", now.workers is not None
-
     def _compare(self, setting: Setting, hashes: list[BatchHashes]) -> Compared:
         """Compare batches with the first ones of the present setting; those are measured first."""
         difference = self._difference(self._reference, hashes)
-        because, as_torch = self._because(setting)
-        if not because:
+        now, then = (served_as(self._spec, **asdict(one)) for one in (self._present, setting))
+        draws, is_fused = _draws_of(then), then.fuse is True
+        if draws is None or _draws_of(now) in (None, draws):
             return Compared(differs=difference)
         if setting.seed != self._present.seed and isinstance(self._spec.sampler, RandomSampler):
             difference = difference or "the order, which the seed shuffles too"
-        draws = _draws_of(served_as(self._spec, **asdict(setting)))
-        if difference and draws is not None and draws.keyed_by and not draws.fused:
+        if then.keyed_by is None:
+            because = "each worker has a random stream of its own, as in torch"
+            return Compared(augmentation=difference, because=because, as_torch=now.keyed_by is None)
+        if difference and not is_fused:
             # Workers may do more to samples than give them other random numbers.
-            wrong = self._difference(self._under_keys(draws.seed, len(hashes)), hashes)
+            wrong = self._difference(self._under_keys(then.sample_seed, len(hashes)), hashes)
             if wrong:
                 return Compared(differs=wrong)
-        return Compared(augmentation=difference, because=because, as_torch=as_torch)
+        because = f"{then.keyed_by} gives each sample random numbers of its own"
+        if is_fused != (now.fuse is True):
+            because = "fuse=True draws the parameters of transforms by itself"
+        return Compared(augmentation=difference, because=because)
 
     # -- what is timed ------------------------------------------------------------------------------------------------
 

@@ -275,6 +275,8 @@ class SampleThreads:
                 task.missing -= 1
                 if task.missing:
                     return
+            if stages is not None:
+                clock.next_ns = 0  # collation is measured with the last sample
         late.close()
         fetcher.is_late = False
         self._note(number, item, None)
