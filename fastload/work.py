@@ -288,7 +288,6 @@ class Counts:
     max_in_flight: int = 0
     decoded: dict[str, int] = field(default_factory=dict)
     """Images decoded from files, by what decoded them."""
-    waited_ns: int = 0
     failures: Any = None
     """A :class:`fastload.workers.on_error.FailureLog`; None as long as no iteration has asked for one."""
     unseeded: dict[str, None] = field(default_factory=dict)

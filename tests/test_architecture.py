@@ -20,10 +20,10 @@ PACKAGE = Path(fastload.__file__).parent
 # Data meets the packages, and the modules beside them, in this order; each imports only from itself and those before.
 # fmt: off
 ORDER = [
-    "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "stages", "options", "buffers",
-    "cache", "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run",
-    "loader", "images.dali", "profiling", "callbacks", "verification", "tune", "explain", "doctor", "testing", "cli",
-    "__main__",
+    "inject", "errors", "base", "observe", "measurement", "work", "native", "keys", "sampling", "stages", "options",
+    "buffers", "cache", "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion",
+    "engine", "run", "loader", "images.dali", "profiling", "callbacks", "verification", "tune", "explain", "doctor",
+    "testing", "cli", "__main__",
 ]
 # fmt: on
 
@@ -43,7 +43,7 @@ PURE = [
     "profiling.verdict", "errors", "run.defaults", "keys.seeding", "workers.on_error", "pack.listing", "pack.encoding",
     "pack.description", "keys.philox", "keys.rng", "sampling.order", "sampling.permuting", "sampling.distributed",
     "sampling.distributed_orders", "sampling.samplers", "sampling.epochs", "work", "stages", "buffers.layout",
-    "tables.arrow", "tables.hugging_face", "transforms.draws", "transforms.base", "device.batch_keys", "engine.stall",
+    "tables.arrow", "tables.hugging_face", "transforms.draws", "transforms.base", "device.batch_keys",
     "base.nesting", "fusion.transforms", "fusion.sources", "fusion.plan", "verification.hashing",
     "verification.plan", "verification.report", "tune.settings", "tune.search", "tune.report",
 ]
@@ -359,7 +359,8 @@ print(sorted(LIBRARIES & set(sys.modules)))
 _UNUSED = {"base.at_exit", "device", "engine.state", "explain", "transforms", "run.adapters"}
 _UNUSED |= {
     "callbacks",
-    "engine.stall",
+    "measurement.numbers",
+    "measurement.rate",
     "base.copied_lists",
     "base.share",
     "keys.collator_generators",

@@ -183,7 +183,6 @@ class LayoutBook:
         self.layout: Layout | None = None
         self.layouts: dict[int, Layout] = {}
         self.given_up: str | None = None
-        self.sample_ns: float | None = None
         self._recent = 0.0
 
     def learn(self, samples: Sequence[Any]) -> None:
@@ -219,11 +218,6 @@ class LayoutBook:
             self.given_up = "samples change their shape, type or keys too often"
         elif found is not None:
             self.adopt(found)
-
-    def observe_cost(self, busy_ns: int, num_samples: int) -> None:
-        """Take a measured cost into the estimate that chooses the chunk size."""
-        cost = busy_ns / num_samples
-        self.sample_ns = cost if self.sample_ns is None else 0.9 * self.sample_ns + 0.1 * cost
 
 
 def learn(sample: Any) -> Layout | str:

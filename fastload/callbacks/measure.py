@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import torch.distributed as dist
 
-from ..engine.stall import Totals, in_words, numbers, over_ranks
 from ..engine.statistics import samples_of_step
 from ..loader import DataLoader
+from ..measurement.numbers import Steps, over_ranks, stall_in_words, stall_of
 
 
 class Stall:
@@ -24,7 +24,7 @@ class Stall:
 
     def __init__(self, loader: Any) -> None:
         self._loader: DataLoader[Any] | None = None
-        self._before = self._window = self._whole = Totals()
+        self._before = self._window = self._whole = Steps()
         self._has_told = False
         self.follow(loader)
 
@@ -34,7 +34,7 @@ class Stall:
         while (inner := getattr(loader, "base_dataloader", None)) is not None:
             loader = inner
         if isinstance(loader, DataLoader):
-            self._loader, self._before = loader, Totals(*loader._kept.steps.sums)
+            self._loader, self._before = loader, Steps(*loader._kept.measured.steps)
             return
         self._loader = None
         if not self._has_told:
@@ -48,7 +48,7 @@ class Stall:
     def skip(self) -> None:
         """Something else than the step happens now, as a validation: the current step does not count."""
         if self._loader is not None:
-            self._loader._kept.steps.skip()
+            self._loader._kept.measured.skip_step()
 
     def numbers(self) -> dict[str, float]:
         """Return the numbers of the steps since the last call: ``data/share`` and others, see the documentation.
@@ -57,7 +57,7 @@ class Stall:
         Then all ranks must call this at the same steps, and wait for each other here.
         """
         self._take()
-        own, self._window = self._numbers_of(self._window), Totals()
+        own, self._window = self._numbers_of(self._window), Steps()
         if self._loader is None or not (dist.is_available() and dist.is_initialized()):
             return own
         of_ranks: list[Any] = [None] * dist.get_world_size()
@@ -67,7 +67,7 @@ class Stall:
     def last_line(self) -> str:
         """Return what all steps so far lost to data, and where, in words: those of this rank."""
         self._take()
-        return in_words(self._numbers_of(self._whole))
+        return stall_in_words(self._numbers_of(self._whole))
 
     def end(self) -> None:
         """Print :meth:`last_line` on rank 0, if the loader counts its steps."""
@@ -77,16 +77,16 @@ class Stall:
     def _take(self) -> None:
         """Add what was counted since the last time to the window and the whole."""
         if self._loader is not None:
-            now = Totals(*self._loader._kept.steps.sums)
+            now = Steps(*self._loader._kept.measured.steps)
             passed, self._before = now.since(self._before), now
             self._window, self._whole = self._window.plus(passed), self._whole.plus(passed)
 
-    def _numbers_of(self, totals: Totals) -> dict[str, float]:
+    def _numbers_of(self, steps: Steps) -> dict[str, float]:
         loader = self._loader
         if loader is None:
             return {}
         samples = samples_of_step(loader.dataset, loader.batch_size, loader._kept.counts)
-        return numbers(totals, num_workers=loader.num_workers, batch_size=samples)
+        return stall_of(steps, num_workers=loader.num_workers, batch_size=samples)
 
 
 class AccelerateStall(Stall):

@@ -216,7 +216,7 @@ class Builder:
             return self._workers(job)
         from .inline_source import InlineSource
 
-        return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=in_next)
+        return InlineSource(job, self._kept, repeats_interrupted=ahead, is_resident=in_next)
 
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""

@@ -16,6 +16,7 @@ from ..base.worker_kinds import WORKER_KINDS
 from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..late.scope import late_module
+from ..measurement.numbers import stages_in_words
 from ..spec import Decisions, Spec
 from ..transforms import proof
 from . import tables
@@ -62,6 +63,8 @@ def facts_of(decisions: Decisions, kept: Kept, *, with_plan: bool = True) -> lis
     if statistics.batches:
         slots = f"; {statistics.slots} buffers of up to {in_words(statistics.slot_bytes)}" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
+        if statistics.stages_s:
+            lines.append(("time", stages_in_words(statistics.stages_s)))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if asked.cache is not None:
         lines.append(("cache", _cache(asked.cache, asked.cache_size, statistics, kept.cache)))

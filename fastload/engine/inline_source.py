@@ -16,9 +16,10 @@ from ..keys.preserving import VisitingSeeder
 from ..keys.seeding import place
 from ..sampling.epochs import EpochWork
 from ..stages import Source
-from ..work import Batch, Counts, Replica
+from ..work import Batch, Replica
 from ..workers.fetch import Fetcher
 from ..workers.samples import Job
+from .kept import Kept
 
 
 class InlineSource(Source):
@@ -29,12 +30,10 @@ class InlineSource(Source):
 
     holds_something = False
 
-    def __init__(
-        self, job: Job, counts: Counts, *, repeats_interrupted: bool = False, is_resident: bool = False
-    ) -> None:
+    def __init__(self, job: Job, kept: Kept, *, repeats_interrupted: bool = False, is_resident: bool = False) -> None:
         self._job = job
         self.is_resident = is_resident
-        self._counts = counts
+        self._counts, self._measured = kept.counts, kept.measured
         self.skips_interrupted = not repeats_interrupted
         roots = (job.dataset, job.collate_fn) if job.seed is not None else ()
         self._seeder = VisitingSeeder()
@@ -141,12 +140,16 @@ class InlineSource(Source):
         own = self._fetcher.own_generators
         if own is not None:
             own.begin()
-        watch = self._fetcher.watch
+        watch, clock = self._fetcher.watch, self._fetcher.clock
         if watch is not None:
             watch.begin()
+        if self._measured.asked_ns >= clock.next_ns:
+            clock.begin(time.perf_counter_ns())
         try:
             return self._fetcher.fetch(index, self._work.epoch, position)
         finally:
+            if clock.is_on:
+                self._measured.add_task(0, clock.end(time.perf_counter_ns()))
             if watch is not None:
                 watch.end(self.iteration, self._num_given, 0)
             if outer is not None:

@@ -122,7 +122,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         if not self._asked.this_rank_only:
             start.compare_ranks(progress)  # while the workers load
         self._progress = self._epochs.last = progress
-        self._kept.steps.begin(time.perf_counter_ns() - since)
+        self._kept.measured.epoch_begins(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, source.iteration, since)
 
@@ -151,14 +151,14 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             return data
 
     def _next_data(self) -> Any:
-        steps, counts = self._kept.steps, self._kept.counts
-        steps.ask(counts.waited_ns)
+        measured, counts = self._kept.measured, self._kept.counts
+        measured.next_begins()
         if counts.unseeded and not counts.has_told:
             from ..keys.own_generators import tell_of
 
             tell_of(counts)  # before a batch is taken: where warnings are errors, none is lost
         data = self._next_batch()
-        steps.give(counts.waited_ns, None if self._pipeline is None else self._pipeline.last.num_ready())
+        measured.next_ends(None if self._pipeline is None else self._pipeline.last.num_ready())
         return data
 
     def _next_batch(self) -> Any:
@@ -182,7 +182,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             source.received()
         except StopIteration:
             progress.finished = True
-            self._kept.steps.end()
+            self._kept.measured.epoch_ends()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
             raise

@@ -6,9 +6,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..buffers.layout import LayoutBook
+from ..measurement.measurement import Measurement
 from ..work import Counts
 from ..workers.pool import Pool
-from .steps import Steps
 
 if TYPE_CHECKING:
     from ..cache.records import Records
@@ -22,7 +22,7 @@ class Kept:
     def __init__(self) -> None:
         self.book = LayoutBook()
         self.counts = Counts()
-        self.steps = Steps()
+        self.measured = Measurement()
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         """The iterations of the loader: see :class:`fastload.engine.iteration.Iteration`."""
         self.start_method: str | None = None

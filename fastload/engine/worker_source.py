@@ -159,7 +159,7 @@ class WorkerSource(Source):
         self.workers, self.pid = pool.workers, pool.pid
         self._window = window
         self._kept = kept
-        self._book, self._counts = kept.book, kept.counts
+        self._book, self._counts, self._measured = kept.book, kept.counts, kept.measured
         self._assembly = Assembly(pool, kept.book, window.where)
         self._serial = 0
         self._items: dict[int, Item] = {}
@@ -231,7 +231,7 @@ class WorkerSource(Source):
                 if self._epoch.batches:
                     begun = time.perf_counter_ns()
                     batch_id = self._wait_ready()
-                    self._counts.waited_ns += time.perf_counter_ns() - begun
+                    self._measured.waited_ns += time.perf_counter_ns() - begun
                 if batch_id is None:
                     raise StopIteration
             batch = self._give(batch_id)
@@ -419,7 +419,7 @@ class WorkerSource(Source):
         window, size = self._window, num_rows
         if window.is_cut:
             awaited = epoch.num_issued == 0 and epoch is self._epoch
-            sample_ns = self._book.sample_ns and self._book.sample_ns / self.pool.task_cost
+            sample_ns = self._measured.sample_ns and self._measured.sample_ns / self.pool.task_cost
             size = window.chunk_size or choose_chunk_size(num_rows, window.num_workers, sample_ns, awaited=awaited)
         self._counts.chunk_size = min(size, num_rows)
         return size
@@ -468,6 +468,7 @@ class WorkerSource(Source):
         if result.outcome == Outcome.FAILED_START:
             self.broken = True
             raise error_of(self.pool.take_error(result.payload))
+        self._measured.add_task(result.busy_ns, result.stages)
         if result.decoded:
             self._counts.count_decoded(result.decoded)
         if result.drawn_from:
@@ -492,7 +493,7 @@ class WorkerSource(Source):
             epoch.complete(item.batch_id)
             return
         if item.layout is not None and result.outcome != Outcome.ERROR:
-            self._book.observe_cost(result.busy_ns, len(item.indices))
+            self._measured.add_samples(result.busy_ns, len(item.indices))
         if result.outcome == Outcome.UNSENDABLE:
             self._book.given_up = result.payload
             batch.redo = True

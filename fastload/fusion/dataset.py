@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from ..buffers.layout import Layout, Row, TensorLeaf
 from ..cache.records import Records
 from ..images import decoder
 from ..keys.seeding import BATCH, Keys, Seeder
+from ..measurement.measurement import add_decoding
 from ..native import arrays
 from ..native.rows import Box, Cut
 from ..observe import Watch
@@ -233,8 +235,10 @@ class FusedDataset:
         decoder.look_up(self._table, images[0], out)
 
     def _write(self, data: Any, cut: Cut, table: Tensor | None, out: Tensor) -> None:
+        begun = time.perf_counter_ns()
         by = decoder.write_row(data, cut, table, out)
         if not isinstance(data, np.ndarray):
+            add_decoding(begun)
             with self._lock:
                 self._decoded[by] = self._decoded.get(by, 0) + 1
 

@@ -18,6 +18,7 @@ import os
 import stat
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -29,6 +30,7 @@ from ..base import overrides
 from ..cache import records
 from ..cache.records import CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
 from ..cache.store import Key, key_of_bytes, key_of_file, same
+from ..measurement.measurement import add_decoding
 from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, pixels_of_image, row_of_image, whole
@@ -112,10 +114,13 @@ class WholeImage(SampleOverride):
 
 def decoded(decode: Decode, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Call a :data:`Decode`. The profiler records it as a stage."""
+    begun = time.perf_counter_ns()
     try:
         return decode(*arguments, **named)
     except MemoryError:
         return None
+    finally:
+        add_decoding(begun)
 
 
 def _form(head: bytes) -> str | None:

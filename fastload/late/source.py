@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
+import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from ..cache import records
 from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
 from ..cache.store import Key, is_in_file, is_known, key_of, same
 from ..errors import PackError
+from ..measurement.measurement import add_decoding
 from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Inflated, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import LateSamples
@@ -119,7 +121,9 @@ def _read_chunks(image: Any) -> FileSource | str:
         return "a changed tile"
     if (size.width, size.height, size.mode) != (*image.size, image.mode) or max(image.size) > MOST_SIDE:
         return "another size or mode than Pillow read, or too large"
+    begun = time.perf_counter_ns()
     inflated = png.inflate(data, size)
+    add_decoding(begun)
     if isinstance(inflated, Status):
         return inflated.name.lower().replace("_", " ")
     made: Data = inflated
@@ -209,7 +213,9 @@ class FileSource:
 
     def pixels(self, cut: Cut, layout: str, scope: LateSamples | None) -> Pixels:
         """Return the pixels of a cut, and count the image; ``layout``: see ``native.rows.pixels_of_image``."""
+        begun = time.perf_counter_ns()
         made: Pixels = self._materialize(lambda data: pixels_of_image(data, cut, layout), cut, scope)
+        add_decoding(begun)
         return made
 
     def row(self, cut: Cut, table: Tensor | None, out: Tensor, scope: LateSamples | None) -> None:
@@ -217,7 +223,9 @@ class FileSource:
 
         ``out``: [3, height, width] of the cut's window and the table's dtype (without one, uint8), of any strides.
         """
+        begun = time.perf_counter_ns()
         self._materialize(lambda data: row_of_image(data, cut, table, out), cut, scope)
+        add_decoding(begun)
 
     def _materialize(self, make: Callable[[Data], Any], cut: Cut, scope: LateSamples | None) -> Any:
         """Return what is made of a cut: of the file, where that does, else of the whole image."""

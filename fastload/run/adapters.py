@@ -178,7 +178,7 @@ def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
         source = _taken_apart.get()
         if isinstance(source, _ours):
             rebuilt = _ours(*args, **{**kwargs, **own_arguments(source)})
-            rebuilt._kept.steps = source._kept.steps  # a callback counts on, in the rest of a resumed epoch too
+            rebuilt._kept.measured = source._kept.measured  # a callback counts on, in the rest of a resumed epoch too
             return rebuilt
         return torch_loader(*args, **kwargs)
 

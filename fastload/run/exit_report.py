@@ -1,7 +1,7 @@
 """Prints what each loader did when the interpreter exits: ``fastload run --report``, or FASTLOAD_REPORT=1.
 
-A line for each on standard error. Only the counters of a loader are kept, so that nothing lives longer than it would
-without the report.
+A line for each on standard error, which also says where its time went, by stage. Only the counters of a loader are
+kept, so that nothing lives longer than it would without the report.
 
 Below ``fastload run`` the first loader of a process is also noted in the file FASTLOAD_RUN, which the first process has
 open: if the file is empty at the end, ``inject/sitecustomize.py`` says there that no loader was replaced.
@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from .. import observe
+from ..measurement.numbers import stages_in_words, stages_s
 from .result_file import may_act
 
 # Failed samples that are listed for a loader.
@@ -41,24 +42,27 @@ class ExitReport:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        # Name, workers and counters of each loader, in the order of first iterations, by the identity of the counters
-        # (which are kept, so that no other object gets that identity).
-        self._noted: dict[int, tuple[str, str, Any]] = {}
+        # Name, workers, counters and measurement of each loader, in the order of first iterations, by the identity of
+        # the counters (which are kept, so that no other object gets that identity).
+        self._noted: dict[int, tuple[str, str, Any, Any]] = {}
 
     def iterating(self, loader: Any) -> None:
         """Note what the report needs of a loader."""
         workers = f"{_number(loader.num_workers, 'worker')} ({loader.worker_method})"
-        counts = loader._kept.counts
-        self._noted[id(counts)] = (type(loader).__name__, workers if loader.num_workers else "no workers", counts)
+        counts, measured = loader._kept.counts, loader._kept.measured
+        about = type(loader).__name__, workers if loader.num_workers else "no workers"
+        self._noted[id(counts)] = (*about, counts, measured)
 
     def print_lines(self) -> None:
         """Print the report; nothing in a fork of the process that started it."""
         if os.getpid() != self._pid:
             return
         begin = f"fastload: rank {os.environ['RANK']}:" if "RANK" in os.environ else "fastload:"
-        for name, workers, counts in self._noted.values():
+        for name, workers, counts, measured in self._noted.values():
             done = f"{_number(counts.batches, 'batch', 'es')}, {_number(counts.samples, 'sample')}"
-            print(f"{begin} {name}: {done}, {workers}", file=sys.stderr)
+            stages = stages_s(measured)
+            where = f"; {stages_in_words(stages)}" if stages else ""
+            print(f"{begin} {name}: {done}, {workers}{where}", file=sys.stderr)
             failures = counts.failures
             if failures is not None and failures.total:
                 print(f"{begin} {_number(failures.total, 'sample')} could not be loaded; the last:", file=sys.stderr)

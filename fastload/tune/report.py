@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..base.console import plain_table, section
+from ..measurement.numbers import stages_in_words
 from .search import Interval, Outcome, Trial
 from .settings import as_call, as_options, workers_in_words
 
@@ -83,7 +84,9 @@ class TuneReport:
 
     def all_notes(self) -> list[str]:
         """Return what a reader should know of how it was measured."""
-        made = [*self._about_other_programs(), *self.notes]
+        present = self.outcome.present.slices
+        made = [stages_in_words(present[-1].stages)] if present and present[-1].stages else []
+        made += [*self._about_other_programs(), *self.notes]
         runner_up = self.outcome.runner_up
         if self.outcome.not_tried or (runner_up is not None and runner_up.eligible):
             left = f"{self.outcome.not_tried} settings were not tried; " if self.outcome.not_tried else ""

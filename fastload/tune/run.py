@@ -13,7 +13,7 @@ from ..base.interrupts import Interrupted, raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..loader import DataLoader
 from .report import TuneReport
-from .runner import Runner, refused, setting_of
+from .runner import Runner, left_out, setting_of
 from .search import Search
 from .settings import Machine, Setting
 
@@ -39,12 +39,11 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
     present = setting_of(loader)
     runner = Runner(loader, max(_LEAST_SLICE_S, _SLICE * seconds), _CHECK * seconds, _READ * seconds)
     quota = processor_quota()
-    dominant: list[str] = []
     try:
         machine = Machine(
             processors=processors() if quota is None else max(1, min(processors(), math.ceil(quota))),
             has_device=loader.device is not None and torch.device(loader.device).type != "cpu",
-            left_out=frozenset(refused(loader)),
+            left_out=frozenset(left_out(loader)),
         )
         with TerminalBar() as bar:
             bar.begin(100)
@@ -57,12 +56,11 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
             search = Search(present, runner, machine, seconds, time.perf_counter, tell)
             try:
                 search.run()
-                dominant = runner.dominant()
             except Interrupted as error:
                 search.outcome.interrupted = error.number
     finally:
         runner.close()
-    notes = [*dominant, *runner.notes]
+    notes = [*runner.notes]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
     return TuneReport(

@@ -11,31 +11,30 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, RandomSampler
+from torch.utils.data import RandomSampler
 
 from ..base import compat
 from ..base.memory import in_words
 from ..cache import shared
 from ..cache.ranks import words_of_run
 from ..engine.fusing import plan_of
-from ..errors import ConfigError, TraceError
+from ..errors import ConfigError
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..loader import DataLoader
-from ..profiling.dominant import dominant
-from ..profiling.measuring import BATCH, measured_stages_ms
+from ..measurement.numbers import work_shares
+from ..measurement.rate import Rate, Stopwatch, memory
 from ..sampling.sampler_generators import generators_kept
-from ..spec import decisions_of, sampling_of, served_as, spec_of
+from ..spec import Decisions, decisions_of, sampling_of, served_as, spec_of
 from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
 from .search import Compared, Slice
 from .settings import SEED, WORKER_THREADS, Setting
 from .survival import how_it_died
-from .usage import memory, none_is_free, usage
 
 _SEED = 0
 _NOTHING_KEPT = "no JPEG file of its samples can be kept"
@@ -53,8 +52,6 @@ _WAIT_S = 0.001
 _COPY_S = 0.3
 # For loaders with workers and no timeout of their own, so that nothing hangs.
 _TIMEOUT_S = 60.0
-# What Usage.since() returns.
-Used = tuple[float | None, float | None, float | None]
 
 
 def name_of(loader: DataLoader[Any]) -> str:
@@ -78,20 +75,9 @@ def setting_of(loader: DataLoader[Any]) -> Setting:
     return Setting(**{one.name: getattr(loader, one.name) for one in fields(Setting)})
 
 
-def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
-    """Return the values of arguments that a loader refuses, or that change nothing."""
+def left_out(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
+    """Return the values of arguments that change nothing, or that are not this loader's alone."""
     found: list[tuple[str, Any]] = []
-    values = {
-        "fuse": ("auto", True),
-        "resident": ("host", "device"),
-        "cache": ("auto",),
-    }
-    with undisturbed():
-        for name, value in ((name, value) for name, several in values.items() for value in several):
-            try:
-                build({**arguments_of(loader), name: value})
-            except ConfigError:
-                found.append((name, value))
     if words_of_run() is not None:  # a cache would be that of all ranks
         found.append(("cache", "auto"))
     decisions = decisions_of(loader)
@@ -107,18 +93,17 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Draws:
-    """Where the samples of a map-style dataset have their random numbers from; equal ones give equal samples."""
+def _draws_of(decisions: Decisions) -> tuple[Any, ...] | None:
+    """Return what the random numbers of samples hang on; None: they draw nothing, or belong to replicas.
 
-    workers: int | None = None
-    """So many have torch's random streams; None: the samples have keys, or draw nothing."""
-    seed: int | None = None
-    """Of the keys; None: torch's base seed."""
-    fused: bool = False
-    """Whether the parameters of transforms are drawn together, by a fused plan."""
-    keyed_by: str = field(default="", compare=False)
-    """What asks for keys."""
+    That is the number of workers with torch's random streams; or the seed of the samples' keys, and whether the
+    parameters of transforms are drawn together by a fused plan.
+    """
+    if decisions.asked.iterable or not (decisions.assigned or decisions.seeded):
+        return None
+    if decisions.keyed_by is None:
+        return (decisions.num_workers,)
+    return decisions.sample_seed, decisions.asked.fuse is True
 
 
 class Runner:
@@ -181,34 +166,21 @@ class Runner:
                 )
             hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             rows = self._rows or sum(one.num_samples for one in hashes) / len(hashes)
-            batches, seconds, (cpu_s, queued_s, others) = self._timed(twin, iterator)
+            rate = self._timed(twin, iterator)
             held = memory()
-        found = self._compare(setting, hashes)
-        number = batches * rows
-        self._rate = max(self._rate, number / seconds)
+            stages = work_shares(twin.statistics().stages_s)
+        per_s = rate.per_s * rows
+        self._rate = max(self._rate, per_s)
         return Slice(
-            rate=number / seconds,
+            rate=per_s,
             first_s=first_s,
-            cpu_s=None if cpu_s is None else cpu_s / number,
-            queued_s=None if queued_s is None else queued_s / number,
-            others=others,
-            crowded=others is not None and cpu_s is not None and none_is_free(others, cpu_s / seconds),
+            cpu_s=None if rate.cpu_s is None else rate.cpu_s / (rate.number * rows),
+            stages=stages,
+            others=rate.others,
+            crowded=rate.is_crowded,
             memory=None if held is None or before is None else max(0, held - before),
-            **asdict(found),
+            found=self._compare(setting, hashes),
         )
-
-    def dominant(self) -> list[str]:
-        """Load some samples as the loader does, with one of its workers; return which transform takes most of each.
-
-        Empty if none takes more than half. Raises as :meth:`measure`.
-        """
-        setting = self._present.having(num_workers=min(1, self._present.num_workers), resident=None)
-        with self._running(setting, **self._small_batches(setting)) as twin, _one_thread():
-            try:
-                found = dominant(measured_stages_ms(lambda: iter(twin)))
-            except TraceError as error:
-                return [f"which transform takes most of a sample is unknown: {error}"]
-        return [] if found is None else found.lines
 
     def check(self, setting: Setting) -> Compared:
         """Compare the batches of about ``check_s`` seconds."""
@@ -224,22 +196,6 @@ class Runner:
             if difference := self._difference(self._under_keys(None, len(keyed)), keyed):
                 return Compared(differs=difference)
         return found
-
-    def _small_batches(self, setting: Setting) -> dict[str, Any]:
-        """Return arguments with which some samples are loaded in batches of at most :data:`BATCH`.
-
-        A stream has the batches that it has.
-        """
-        if not self._auto_collation or isinstance(self._arguments["dataset"], IterableDataset):
-            return {}
-        rows = min(self._rows or BATCH, BATCH)
-        with undisturbed():
-            batches = build({**self._copied_arguments(), **asdict(setting)}).batch_sampler
-            indices = list(
-                itertools.islice(itertools.chain.from_iterable([] if batches is None else batches), _CHECKED + rows)
-            )
-        rows = min(rows, max(1, len(indices) // 2))
-        return {"sampler": indices, "batch_sampler": None, "batch_size": rows, "drop_last": False}
 
     def _check_read(self, setting: Setting) -> None:
         if setting.resident is None or setting in self._kept or not self._rate:
@@ -285,7 +241,7 @@ class Runner:
         def load() -> None:
             torch.set_num_threads(1)  # a fork has no other threads of the pool
             with self._running(setting, device=None, pin_memory=False) as twin:
-                _count(iter(twin), time.perf_counter(), self._slice_s)
+                _count(iter(twin), time.perf_counter() + self._slice_s)
 
         if died := how_it_died(load, self._arguments["timeout"] + _LONGEST * self._slice_s):
             raise ConfigError(died)
@@ -358,50 +314,32 @@ class Runner:
         difference = first_difference([reference[:number]], [hashes[:number]])
         return "" if difference is None else str(difference)
 
-    def _draws_of(self, setting: Setting) -> _Draws | None:
-        """Return where samples have their random numbers from; None: they draw nothing, or belong to replicas."""
-        decisions = served_as(self._spec, **asdict(setting))
-        if decisions.asked.iterable or not (decisions.assigned or decisions.seeded):
-            return None
-        if decisions.keyed_by is None:
-            return _Draws(workers=decisions.num_workers)
-        fused = decisions.asked.fuse is True
-        return _Draws(seed=decisions.sample_seed, fused=fused, keyed_by=decisions.keyed_by)
-
-    def _because(self, setting: Setting) -> tuple[str, bool]:
-        """Return why a setting draws other random numbers than the present one, and whether torch's loader does so.
-
-        Empty: it draws the same.
-        """
-        now, then = map(self._draws_of, (self._present, setting))
-        if now is None or then is None or now == then:
-            return "", False
-        if now.fused != then.fused:
-            return "fuse=True draws the parameters of transforms by itself", False
-        if then.workers is None:
-            return f"{then.keyed_by} gives each sample random numbers of its own", False
-        return "each worker has a random stream of its own, as in torch", now.workers is not None
-
     def _compare(self, setting: Setting, hashes: list[BatchHashes]) -> Compared:
         """Compare batches with the first ones of the present setting; those are measured first."""
         difference = self._difference(self._reference, hashes)
-        because, as_torch = self._because(setting)
-        if not because:
+        now, then = (served_as(self._spec, **asdict(one)) for one in (self._present, setting))
+        draws, is_fused = _draws_of(then), then.asked.fuse is True
+        if draws is None or _draws_of(now) in (None, draws):
             return Compared(differs=difference)
         if setting.seed != self._present.seed and isinstance(self._spec.sampler, RandomSampler):
             difference = difference or "the order, which the seed shuffles too"
-        draws = self._draws_of(setting)
-        if difference and draws is not None and draws.keyed_by and not draws.fused:
+        if then.keyed_by is None:
+            because = "each worker has a random stream of its own, as in torch"
+            return Compared(augmentation=difference, because=because, as_torch=now.keyed_by is None)
+        if difference and not is_fused:
             # Workers may do more to samples than give them other random numbers.
-            wrong = self._difference(self._under_keys(draws.seed, len(hashes)), hashes)
+            wrong = self._difference(self._under_keys(then.sample_seed, len(hashes)), hashes)
             if wrong:
                 return Compared(differs=wrong)
-        return Compared(augmentation=difference, because=because, as_torch=as_torch)
+        because = f"{then.keyed_by} gives each sample random numbers of its own"
+        if is_fused != (now.asked.fuse is True):
+            because = "fuse=True draws the parameters of transforms by itself"
+        return Compared(augmentation=difference, because=because)
 
     # -- what is timed ------------------------------------------------------------------------------------------------
 
-    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> tuple[int, float, Used]:
-        """Load batches for the time of a slice; return their number, the elapsed time, and what was used meanwhile.
+    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> Rate:
+        """Load batches for the time of a slice; return how fast they came.
 
         In long epochs, batches that are ready at the beginning are not counted; short epochs are counted whole, with
         their start.
@@ -413,29 +351,16 @@ class Runner:
             short = False
         if not short:
             _drain(iterator, ahead)
-            before, begun = usage(), time.perf_counter()
-            number, seconds = _count(iterator, begun, self._slice_s)
-            if number >= 2:
-                return number, seconds, usage().since(before)
-        before, begun, total = usage(), time.perf_counter(), 0
-        while total == 0 or time.perf_counter() - begun < self._slice_s:
-            number, seconds = _count(iter(twin), begun, _LONGEST * self._slice_s)
+            watch = Stopwatch()
+            if (number := _count(iterator, watch.begun + self._slice_s)) >= 2:
+                return watch.rate(number)
+        watch, total = Stopwatch(), 0
+        while total == 0 or time.perf_counter() - watch.begun < self._slice_s:
+            number = _count(iter(twin), watch.begun + _LONGEST * self._slice_s)
             if not number:
                 raise ConfigError("the loader returns no batch in its second epoch")
             total += number
-        computed, _, others = usage().since(before)
-        return total, seconds, (computed, None, others)  # how long workers waited that have ended is not known
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Run torch's operations on one thread: several would spend processor time waiting for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        return watch.rate(total)
 
 
 def _drain(iterator: Iterator[Any], most: int) -> None:
@@ -445,11 +370,11 @@ def _drain(iterator: Iterator[Any], most: int) -> None:
             return
 
 
-def _count(iterator: Iterator[Any], begun: float, seconds: float) -> tuple[int, float]:
-    """Load batches until ``seconds`` after ``begun``, at least two, or to the end; return their number and the time."""
+def _count(iterator: Iterator[Any], until: float) -> int:
+    """Load batches until a time, at least two, or to the end; return their number."""
     number = 0
     for _ in iterator:
         number += 1
-        if number >= 2 and time.perf_counter() - begun >= seconds:
+        if number >= 2 and time.perf_counter() >= until:
             break
-    return number, time.perf_counter() - begun
+    return number

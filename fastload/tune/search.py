@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from ..errors import in_a_line
 from .settings import STAGES, Machine, Setting, candidates
 
 # The fraction of the time by which each stage ends.
-_ENDS = (0.30, 0.38, 0.46, 0.56, 0.64, 0.70)
+_ENDS = (0.28, 0.38, 0.46, 0.54, 0.64, 0.70)
 _ROUNDS = 3
 # Candidates below this fraction of the fastest rate are dropped after a round, and the slower half of the others.
 _FAR_BEHIND = 0.85
@@ -29,8 +29,9 @@ _WORTH = 1.05
 _STEP = 1.08
 _AT_ONCE = 1.25
 _LEAST_PAIRS = 3
-# Workers that compute for less of their time than this wait.
-_COMPUTES = 0.5
+# Workers wait for storage that are blocked for so much of the time for which they are not ready to run, and compute for
+# less of the cores' time.
+_WAITS = 0.5
 # A search may exceed the time by this factor. Within it, stages leave enough for the comparison at the end.
 _GRACE = 1.25
 
@@ -80,7 +81,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice(Compared):
+class Slice:
     """One measurement of a setting."""
 
     rate: float
@@ -89,14 +90,16 @@ class Slice(Compared):
     """Seconds from ``iter()`` to the first batch."""
     cpu_s: float | None = None
     """Processor time per sample, of this process and the workers; None where the system does not say."""
-    queued_s: float | None = None
-    """How long threads of these processes were ready to run while others had the processors, per sample; as above."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Where the time of loading went, as shares: those of ``DataLoader.statistics().stages_s``."""
     others: float | None = None
     """Processors that other programs used meanwhile; None as above."""
     crowded: bool = False
     """Whether they left none free."""
     memory: int | None = None
     """Bytes that this process and the workers use, beyond what this process used before; None as above."""
+    found: Compared = Compared()
+    """How its first batches compare."""
 
 
 @dataclass(slots=True)
@@ -189,7 +192,7 @@ class Search:
         outcome, first = self.outcome, self.outcome.present
         self._known = {self.present: first}
         self._took: dict[Setting, float] = {}  # seconds of the last slice, with its start
-        self.runner.measure(self.present)  # warms up: imports, the cache of files
+        self._first = self.runner.measure(self.present)  # warms up: imports, the cache of files
         chain = [first]  # each faster than the one before
         for stage, end in zip(STAGES, _ENDS, strict=True):
             machine = replace(self.machine, waits=self._waits(chain[-1]))
@@ -214,17 +217,18 @@ class Search:
         return outcome
 
     def _waits(self, trial: Trial) -> bool:
-        """Return whether the workers of a setting wait more than they compute, as far as that was measured.
+        """Return whether the workers of a setting wait for storage more than they compute.
 
-        To be ready to run, while others have the processors, is no waiting for storage.
+        To be ready to run, while others have the processors, is no waiting for storage; nor is to wait for the GIL.
         """
-        last = trial.slices[-1] if trial.slices else None
-        if last is None or last.cpu_s is None or (last.queued_s is None and last.crowded):
-            return False
-        cores = min(trial.setting.num_workers, self.machine.processors)
+        last = trial.slices[-1] if trial.slices else self._first
+        if last.crowded and not last.stages.get("queue"):
+            return False  # the system does not tell them apart
+        cores = min(max(1, trial.setting.num_workers), self.machine.processors)
         if trial.setting.worker_method == "thread":
-            cores = min(cores, 1)  # Python code of threads shares one
-        return last.rate * (last.cpu_s + (last.queued_s or 0.0)) < _COMPUTES * cores
+            cores = 1  # Python code of threads shares one
+        computes = last.cpu_s is not None and last.rate * last.cpu_s >= _WAITS * cores
+        return last.stages.get("read", 0.0) >= _WAITS * (1.0 - last.stages.get("queue", 0.0)) > 0.0 and not computes
 
     def _gain(self, one: Slice, other: Slice) -> float:
         """Return how many times as fast ``one`` is as ``other``, with the same share of crowded processors.
@@ -263,7 +267,7 @@ class Search:
             return None
         self._took[trial.setting] = self.clock() - begun
         trial.slices.append(slice_)
-        trial.learn(slice_)
+        trial.learn(slice_.found)
         return slice_
 
     def _stage(self, best: Trial, trials: list[Trial], end: float) -> Trial | None:

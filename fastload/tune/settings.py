@@ -135,10 +135,10 @@ def _number(best: Setting, machine: Machine) -> list[Setting]:
 
 def _waiting(best: Setting, machine: Machine) -> list[Setting]:
     """Samples at a time in each worker process, where they wait."""
-    if not machine.waits or not best.num_workers or best.worker_method == "ray":
+    if not machine.waits or best.worker_method == "ray":
         return []
-    made = [best.having(worker_method="multiprocessing", worker_threads=number) for number in WORKER_THREADS]
-    return [one for one in made if one.worker_threads > 1]
+    processes = best.having(num_workers=best.num_workers or machine.processors, worker_method="multiprocessing")
+    return [processes.having(worker_threads=number) for number in WORKER_THREADS]
 
 
 def _flow(best: Setting, machine: Machine) -> list[Setting]:
@@ -152,7 +152,7 @@ def _flow(best: Setting, machine: Machine) -> list[Setting]:
     return made
 
 
-STAGES: tuple[Stage, ...] = (_making, _keeping, _kind, _number, _waiting, _flow)
+STAGES: tuple[Stage, ...] = (_making, _waiting, _keeping, _kind, _number, _flow)
 
 
 def candidates(stage: Stage, best: Setting, machine: Machine) -> list[Setting]:

@@ -24,6 +24,7 @@ from ..base.interrupts import raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..errors import one_line
 from ..keys.seeding import ORDER, Keys, seed_global_generators
+from ..measurement.rate import Stopwatch
 from ..spec import decisions_of
 from .culprit import culprit_in
 from .hashing import BatchHashes, digest_of, hash_batch, value_at
@@ -284,10 +285,10 @@ class Comparison:
         spent = 0.0
         while spent < _ENOUGH_S and rounds < _MOST_ROUNDS and (not rounds or 1.2 * spent / rounds < self._left()):
             for side in (torchs, ours) if rounds % 2 == 0 else (ours, torchs):
-                epoch, started = _NUM_EPOCHS + rounds, time.perf_counter()
+                epoch, watch = _NUM_EPOCHS + rounds, Stopwatch()
                 for _ in self._steps(side, f"timed, epoch {epoch + 1}", epoch, number, math.inf):
                     pass
-                totals[side.name] += time.perf_counter() - started
+                totals[side.name] += watch.rate(number).seconds
             rounds += 1
             spent = sum(totals.values())
         if min(totals.values()) >= _LEAST_S:

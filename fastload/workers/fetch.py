@@ -18,6 +18,7 @@ from ..base.worker_errors import wrap_exception
 from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
+from ..measurement.measurement import StageClock
 from ..work import Item, StartEpoch, WorkItem
 from .samples import Job, SampleLoader
 
@@ -69,6 +70,8 @@ class Result(NamedTuple):
     """Images decoded meanwhile, by what decoded them, as far as that is known."""
     drawn_from: Sequence[str] = ()
     """Generators that are not seeded for each sample, when they are first seen to be used."""
+    stages: tuple[int, ...] | None = None
+    """What :meth:`StageClock.end` returned of the item; None: it was not measured by stage."""
 
     def pickled(self) -> bytes:
         """Return the fields, pickled."""
@@ -88,6 +91,7 @@ class Fetcher:
         heard = observe.listener
         self.watch = None if heard is None else heard.watch(worker_id)
         """Hears what is loaded; None: nobody does."""
+        self.clock = StageClock()
         self._fused: FusedLoader | TableLoader | None = None
         if job.fused is not None:
             self._fused = job.fused.loader(job, seeder, self.watch)
@@ -125,7 +129,9 @@ class Fetcher:
             watch.end(item.iteration, item.batch_id, item.chunk_id)
 
     def _run(self, item: WorkItem, sink: Sink) -> Result:
-        begun = time.perf_counter_ns()
+        begun, clock = time.perf_counter_ns(), self.clock
+        if begun >= clock.next_ns:
+            clock.begin(begun)
         self.samples.failures = []
         own = self.own_generators
         if own is not None:
@@ -137,10 +143,10 @@ class Fetcher:
         replica = None
         if self.replica is not None and outcome in (Outcome.BATCH, Outcome.ERROR):
             replica = self.replica.state(failed=outcome == Outcome.ERROR)
-        busy_ns = time.perf_counter_ns() - begun
-        failed, decoded = self.samples.failures, self.samples.decoded()
-        drawn = () if own is None else own.end()
-        return Result(item.serial, self._worker_id, outcome, payload, busy_ns, replica, failed, decoded, drawn)
+        ended = time.perf_counter_ns()
+        stages = clock.end(ended) if clock.is_on else None
+        about = replica, self.samples.failures, self.samples.decoded(), () if own is None else own.end(), stages
+        return Result(item.serial, self._worker_id, outcome, payload, ended - begun, *about)
 
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, Any]:
         fused = self._fused
@@ -152,6 +158,8 @@ class Fetcher:
                 return Outcome.ROWS, written[0]
             samples = written
         if type(samples) is list and len(samples) == len(item.indices):
+            if self.clock.is_on:
+                self.clock.collate()
             rows = _rows if self.watch is None else self.watch.collate(_rows)
             made: tuple[Outcome, Any] = rows(samples, item, sink)
             if made[0] in (Outcome.ROWS, Outcome.OWN_ROWS) or not self._job.streams:
@@ -192,6 +200,8 @@ class Fetcher:
         return self._collated(data)
 
     def _collated(self, data: Any) -> Any:
+        if self.clock.is_on:
+            self.clock.collate()
         try:
             return self._collate(data)
         except StopIteration as error:

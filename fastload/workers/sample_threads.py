@@ -107,9 +107,13 @@ class _Task:
         self.gathered = Gathered(self.missing)
         self.busy_ns = 0
         self.decoded: dict[str, int] = {}
+        self.stages: list[tuple[int, ...]] = []
+        """Of samples that were measured by stage."""
 
-    def count(self, busy_ns: int, decoded: dict[str, int] | None) -> None:
+    def count(self, busy_ns: int, decoded: dict[str, int] | None, stages: tuple[int, ...] | None) -> None:
         self.busy_ns += busy_ns
+        if stages is not None:
+            self.stages.append(stages)
         for name, number in (decoded or {}).items():
             self.decoded[name] = self.decoded.get(name, 0) + number
 
@@ -254,7 +258,9 @@ class SampleThreads:
         if row is not None:
             assert task.indices is not None
             assert isinstance(item, WorkItem)
-            begun = time.perf_counter_ns()
+            begun, clock = time.perf_counter_ns(), fetcher.clock
+            if begun >= clock.next_ns:
+                clock.begin(begun)
             self._note(number, item, row)
             if not fetcher.is_late:
                 # Entered once for all samples until an item is complete: it takes 30 µs.
@@ -263,22 +269,27 @@ class SampleThreads:
             if gathered.failed_at > row:  # else a sample before it has failed, whose error takes the batch's place
                 gathered.load(fetcher.samples, row, task.indices[row], item, self._job.stride)
             self._note(number, None, None)
+            ended = time.perf_counter_ns()
+            stages = clock.end(ended) if clock.is_on else None
             with self._counting:
-                task.count(time.perf_counter_ns() - begun, fetcher.samples.decoded())
+                task.count(ended - begun, fetcher.samples.decoded(), stages)
                 task.missing -= 1
                 if task.missing:
                     return
+            if stages is not None:
+                clock.next_ns = 0  # collation is measured with the last sample
         late.close()
         fetcher.is_late = False
         self._note(number, item, None)
         fetcher.gathered = None if row is None else gathered
         result = fetcher.run(item, self._sink)
         fetcher.gathered = None
-        task.count(result.busy_ns, result.decoded)
+        task.count(result.busy_ns, result.decoded, result.stages)
         # The threads share what a sample costs, as far as the choice of a task's size is concerned.
         busy_ns = task.busy_ns // self._job.worker_threads
         decoded = task.decoded if result.decoded is not None or task.decoded else None
-        self._send(result._replace(busy_ns=busy_ns, decoded=decoded), item)
+        stages = tuple(map(sum, zip(*task.stages, strict=True))) or None
+        self._send(result._replace(busy_ns=busy_ns, decoded=decoded, stages=stages), item)
         self._note(number, None, None)
 
 

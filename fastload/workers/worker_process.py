@@ -211,9 +211,12 @@ def _live(
                 continue
             control.begin(worker_id, item.serial)
         result = fetcher.run(item, sink)
+        begun = 0 if result.stages is None else time.perf_counter_ns()
         message = encoded(sink, result, item, where)
         del result
         endpoint.send(message)
+        if begun:
+            fetcher.clock.sent(begun)
         if control is not None:
             control.end(worker_id)
 

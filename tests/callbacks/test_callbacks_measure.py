@@ -72,8 +72,8 @@ def test_the_loaders_own_statistics_have_the_same_numbers():
 def test_samples_of_a_stream_are_counted_by_its_batch_size():
     loader = fastload.DataLoader(Stream(lambda: iter(range(40))), batch_size=4)
     list(loader)
-    per_step = loader.statistics().stall["data/samples_per_s"] * loader._kept.steps.sums[1] / 1e9
-    assert per_step == pytest.approx(4 * loader._kept.steps.sums[0])
+    per_step = loader.statistics().stall["data/samples_per_s"] * loader._kept.measured.steps[1] / 1e9
+    assert per_step == pytest.approx(4 * loader._kept.measured.steps[0])
 
 
 def test_another_loader_is_followed_and_what_was_counted_stays():
@@ -84,10 +84,10 @@ def test_another_loader_is_followed_and_what_was_counted_stays():
     list(first)
     list(second)
     stall.numbers()
-    assert stall._whole.steps == 20
+    assert stall._whole.number == 20
     stall.follow(second)
     stall.numbers()
-    assert stall._whole.steps == 20
+    assert stall._whole.number == 20
 
 
 def test_two_may_take_the_numbers_of_one_loader_each_in_windows_of_its_own():
@@ -98,7 +98,7 @@ def test_two_may_take_the_numbers_of_one_loader_each_in_windows_of_its_own():
     list(loader)
     assert is_whole(one.numbers())
     assert is_whole(other.numbers())
-    assert (one._whole.steps, other._whole.steps) == (20, 10)
+    assert (one._whole.number, other._whole.number) == (20, 10)
 
 
 @forked
@@ -112,7 +112,7 @@ def test_a_step_that_is_skipped_and_the_last_of_an_epoch_that_is_left_do_not_cou
                 if step == 4:
                     break
         stall.numbers()
-        assert stall._whole.steps == 11, "four complete ones each, without the skipped one"
+        assert stall._whole.number == 11, "four complete ones each, without the skipped one"
 
 
 @pytest.mark.parametrize(

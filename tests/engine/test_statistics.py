@@ -135,7 +135,7 @@ def test_what_was_decided_and_done_is_told(name):
     dataset, arguments, expected, phrases = CASES[name]
     loader = DataLoader(dataset, **{"batch_size": 4, **arguments})
     before, begun = loader.explain(), loader.statistics()
-    assert (begun.batches, begun.samples, begun.slots, begun.max_in_flight, begun.waited_s) == (0, 0, 0, 0, 0)
+    assert (begun.batches, begun.samples, begun.slots, begun.max_in_flight, begun.stages_s) == (0, 0, 0, 0, {})
     assert (begun.start_method, begun.transport, begun.dataset_pickled, begun.sample_ms) == (None,) * 4
     assert "seeding" in before
     assert "so far" not in before
@@ -154,7 +154,7 @@ def assert_consistent(loader: Any, statistics: Statistics) -> None:
     assert statistics.slots_in_flight == loader.num_workers * (loader.prefetch_factor or 0)
     assert statistics.max_in_flight <= statistics.slots_in_flight
     assert sum(statistics.without_layout_reason.values()) == statistics.batches_without_layout <= statistics.batches
-    assert statistics.waited_s >= 0
+    assert min(statistics.stages_s.values()) >= 0
     assert statistics.chunk_size >= 0
     if loader.num_workers and statistics.batches_without_layout == 0:
         assert statistics.slots >= 1

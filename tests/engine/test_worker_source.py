@@ -28,6 +28,7 @@ from fastload.buffers.slots import chunk_offset, slot_offset
 from fastload.engine.kept import Kept
 from fastload.engine.window import Window
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
+from fastload.measurement.measurement import Measurement
 from fastload.sampling.epochs import EpochWork
 from fastload.work import MAX_CHUNKS, Counts, Shard, WorkItem
 from fastload.workers.fetch import Outcome, Result
@@ -69,6 +70,7 @@ def deliver(pool: FakePool, **options: Any) -> RaisingSource:
     """Make a source over a pool; by default as a map-style dataset with two workers has it."""
     kept = Kept()
     kept.book, kept.counts = options.pop("book", kept.book), options.pop("counts", kept.counts)
+    kept.measured = options.pop("measured", kept.measured)
     batches = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
     plain = {
         "chunk_size": None, "is_cut": True, "whole_reason": None, "iterable": False,
@@ -578,12 +580,12 @@ def test_the_time_spent_waiting_is_counted(clock):
         clock.advance(0.25)
         pool.do_one()
 
-    counts, pool = Counts(), Idle(1, do_one)
-    source = deliver(pool, counts=counts, chunk_size=100)
+    measured, pool = Measurement(), Idle(1, do_one)
+    source = deliver(pool, measured=measured, chunk_size=100)
     iterate(source, numbered([1, 1, 1]))
     clock.advance(100)
     outcomes(source)
-    assert counts.waited_ns == 750_000_000
+    assert measured.waited_ns == 750_000_000
 
 
 # Which slots batches get.
@@ -836,23 +838,14 @@ def test_a_rare_misfit_never_ends_layouts():
     assert book.given_up is None
 
 
-def test_the_cost_of_a_sample_follows_what_was_measured():
-    book = LayoutBook()
-    book.observe_cost(1000, 10)
-    assert book.sample_ns == 100
-    for _ in range(200):
-        book.observe_cost(50_000, 10)
-    assert book.sample_ns == pytest.approx(5000, rel=0.01)
-
-
 def test_chunks_follow_the_measured_cost():
     pool = FakePool(2, sample, random.Random(0))
-    book = LayoutBook()
-    book.sample_ns = 1e9
-    source = deliver(pool, book=book, window=1)
+    measured = Measurement()
+    measured.sample_ns = 1e9
+    source = deliver(pool, measured=measured, window=1)
     iterate(source, numbered([20, 20]))
     assert {len(item.indices) for item in pool.submitted} == {1}
-    book.sample_ns = 1.0
+    measured.sample_ns = 1.0
     pool.submitted.clear()
     source.next()
     assert {len(item.indices) for item in pool.submitted} == {20}

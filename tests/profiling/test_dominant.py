@@ -22,8 +22,8 @@ import fastload
 from fastload.base.console import as_text
 from fastload.late import opener
 from fastload.profiling.dominant import dominant
-from fastload.profiling.measuring import measured_stages_ms
 from fastload.profiling.summary import summary
+from fastload.profiling.workers import stages_of
 
 
 def test_a_transform_that_takes_more_than_half_of_a_sample_is_named_with_its_share_and_what_it_leaves():
@@ -93,7 +93,11 @@ class Images(Dataset[Any]):
 
 
 def measured(dataset: Any, engine: Any = DataLoader, num_workers: int = 0) -> dict[str, float]:
-    return measured_stages_ms(lambda: iter(engine(dataset, batch_size=4, num_workers=num_workers)))
+    loader = engine(dataset, batch_size=4, num_workers=num_workers)
+    with fastload.profile(level=2) as recorded:
+        list(loader)
+    tasks = [task for step in recorded.trace().ranks[0].steps[1:] for task in step.batch.tasks]
+    return stages_of(tasks, waiting=False)
 
 
 CONTAINERS = {

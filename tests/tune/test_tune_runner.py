@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,9 @@ from torch.utils.data import Dataset, IterableDataset
 
 import fastload
 from fastload.cache import shared, store
-from fastload.errors import ConfigError, TraceError
+from fastload.errors import ConfigError
 from fastload.late import opener
-from fastload.tune import runner as tune_runner
-from fastload.tune import usage
-from fastload.tune.runner import Runner, refused, setting_of
+from fastload.tune.runner import Runner, left_out, setting_of
 from fastload.tune.search import Compared
 from fastload.tune.survival import how_it_died
 
@@ -68,17 +64,13 @@ NOTHING = Compared()
 OTHERS = "the values differ: epoch 0, batch "
 
 
-def compared(found: Compared) -> Compared:
-    return Compared(**{one.name: getattr(found, one.name) for one in fields(Compared)})
-
-
 def test_with_a_seed_other_workers_give_the_same_batches():
     loader = fastload.DataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=1, seed=1)
     runner, present = runner_of(loader), setting_of(loader)
     runner.measure(present)
     for same in (present, present.having(worker_method="thread", num_workers=2), present.having(num_workers=0)):
         found = runner.measure(same)
-        assert compared(found) == NOTHING
+        assert found.found == NOTHING
         assert found.rate > 0
         assert found.first_s > 0
     assert runner.check(present.having(chunk_size="batch")) == NOTHING
@@ -89,9 +81,9 @@ def test_without_a_seed_another_number_of_workers_gives_torchs_batches_and_keys_
     loader = fastload.DataLoader(Noisy(), batch_size=8, num_workers=1)
     runner, present = runner_of(loader), setting_of(loader)
     for same in (present, present, present.having(prefetch_factor=4)):
-        assert compared(runner.measure(same)) == NOTHING
+        assert runner.measure(same).found == NOTHING
     for number in (0, 2):
-        for found in (runner.measure, runner.check):
+        for found in (lambda one: runner.measure(one).found, runner.check):
             said = found(present.having(num_workers=number))
             assert (said.differs, said.as_torch) == ("", True)
             assert said.augmentation.startswith(OTHERS)
@@ -100,7 +92,7 @@ def test_without_a_seed_another_number_of_workers_gives_torchs_batches_and_keys_
         (present.having(worker_method="thread"), "worker_method='thread'"),
         (present.having(seed=1),) * 2,
     ):
-        for found in (runner.measure, runner.check):
+        for found in (lambda one: runner.measure(one).found, runner.check):
             said = found(keyed)
             assert (said.differs, said.as_torch) == ("", False)
             assert said.augmentation.startswith(OTHERS)
@@ -111,8 +103,8 @@ def test_a_seed_has_an_order_of_its_own_for_a_loader_that_shuffles():
     loader = fastload.DataLoader(Squares(), batch_size=8, shuffle=True, num_workers=1)
     runner, present = runner_of(loader), setting_of(loader)
     runner.measure(present)
-    assert runner.measure(present.having(seed=1)).augmentation == "the order, which the seed shuffles too"
-    threads = runner.measure(present.having(worker_method="thread"))
+    assert runner.measure(present.having(seed=1)).found.augmentation == "the order, which the seed shuffles too"
+    threads = runner.measure(present.having(worker_method="thread")).found
     assert threads.because
     assert not threads.augmentation
 
@@ -129,19 +121,18 @@ def test_a_seed_has_an_order_of_its_own_for_a_loader_that_shuffles():
 )
 def test_a_seed_is_tried_only_where_samples_have_torchs_streams(arguments, seed, chunks):
     loader = fastload.DataLoader(Noisy(), batch_size=8, **arguments)
-    with contextlib.closing(runner_of(loader)):  # a cache is asked for meanwhile
-        left_out = refused(loader)
-    assert (("seed", 1) not in left_out) == seed
-    assert ("fuse", True) in left_out, "it can fuse nothing"
-    assert (("chunk_size", "batch") not in left_out) == chunks
+    names = left_out(loader)
+    assert (("seed", 1) not in names) == seed
+    assert ("fuse", True) in names, "it can fuse nothing"
+    assert (("chunk_size", "batch") not in names) == chunks
 
 
 def test_a_dataset_that_threads_break_is_seen():
     loader = fastload.DataLoader(BrokenByThreads(), batch_size=8)
     runner, present = runner_of(loader), setting_of(loader)
-    assert runner.measure(present).differs == ""
+    assert runner.measure(present).found.differs == ""
     threads = present.having(num_workers=4, worker_method="thread", chunk_size=1)
-    assert runner.measure(threads).differs or runner.check(threads).differs
+    assert runner.measure(threads).found.differs or runner.check(threads).differs
 
 
 class DiesInThreads(Noisy):
@@ -179,15 +170,6 @@ def test_threads_that_would_end_the_process_are_a_setting_that_fails(end, why):
 def test_a_child_that_hangs_is_ended_in_time():
     assert how_it_died(lambda: time.sleep(60), 0.05) == "it gave no batch within 0 s"
     assert how_it_died(lambda: [][0], 5.0) == ""
-
-
-def test_waiting_for_a_core_is_told_from_waiting_for_storage(monkeypatch):
-    before = usage.Usage(at=0.0, computed=1.0, queued={1: 1.0, 2: 5.0}, machine=10.0)
-    after = usage.Usage(at=2.0, computed=2.0, queued={1: 1.5, 3: 0.25}, machine=13.0)
-    assert after.since(before) == (1.0, 0.75, 1.0)
-    assert after._replace(machine=None, queued=None).since(before) == (1.0, None, None)
-    monkeypatch.setattr(usage, "processors", lambda: 4)
-    assert [usage.none_is_free(*one) for one in ((3.0, 0.9), (3.0, 0.1), (0.1, 3.9))] == [True, False, False]
 
 
 def test_the_loader_its_dataset_its_samplers_and_the_global_generators_stay_as_they_are():
@@ -240,8 +222,7 @@ def test_odd_epochs_are_measured_too(arguments):
     found = runner_of(loader).measure(setting_of(loader))
     assert found.rate > 0
     assert found.rate < 8 / 0.001 or not loader.num_workers, "a worker is started for each epoch"
-    assert found.differs == ""
-    assert runner_of(loader).dominant() == []
+    assert found.found.differs == ""
 
 
 def test_resident_data_are_read_once_and_give_the_same_batches_in_each_slice():
@@ -249,7 +230,7 @@ def test_resident_data_are_read_once_and_give_the_same_batches_in_each_slice():
     runner, present = runner_of(loader), setting_of(loader)
     runner.measure(present)
     resident = present.having(resident="host")
-    assert [runner.measure(resident).differs for _ in range(2)] == ["", ""]
+    assert [runner.measure(resident).found.differs for _ in range(2)] == ["", ""]
     assert len(runner._kept) == 1
     runner.close()
     assert not runner._kept
@@ -274,7 +255,7 @@ def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path
     loader = fastload.DataLoader(Photos(tmp_path), batch_size=2)
     runner, present = runner_of(loader), setting_of(loader)
     runner.measure(present)
-    assert runner.measure(present.having(cache="auto")).differs == ""
+    assert runner.measure(present.having(cache="auto")).found.differs == ""
     contents = shared.contents()
     assert contents is not None
     assert contents.entries == 20
@@ -317,26 +298,3 @@ def test_processor_time_and_memory_are_those_of_all_processes():
     assert 0.005 < found.cpu_s < 0.1
     assert found.memory is not None
     assert 8 << 20 < found.memory < 500 << 20
-
-
-# -- the transform that takes most -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_the_transform_that_takes_most_of_a_sample_is_named_or_why_it_is_unknown(
-    num_workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Samples are loaded; only the times are given."""
-
-    def timed(batches: Any) -> dict[str, float]:
-        assert len(next(batches())) == 4
-        return {"GaussianBlur": 9.0, "sample": 1.0}
-
-    def fail(batches: Any) -> dict[str, float]:
-        raise TraceError("the disk is full")
-
-    runner = runner_of(fastload.DataLoader(Noisy(), batch_size=16, num_workers=num_workers))
-    monkeypatch.setattr(tune_runner, "measured_stages_ms", timed)
-    assert runner.dominant()[0] == "GaussianBlur takes 90 % of a sample (9.0 of 10.0 ms)"
-    monkeypatch.setattr(tune_runner, "measured_stages_ms", fail)
-    assert runner.dominant() == ["which transform takes most of a sample is unknown: the disk is full"]

@@ -33,6 +33,7 @@ class Made:
     speed: Callable[[Setting], float]
     noise: float = 0.0
     cpu_s: float | None = None
+    stages: dict[str, float] = field(default_factory=dict)
     differs: Callable[[Setting], str] = lambda setting: ""
     checked: Callable[[Setting], Compared] = lambda setting: Compared()
     drawn: Callable[[Setting], Compared] = lambda setting: Compared()
@@ -45,9 +46,8 @@ class Made:
         self.now += self.slice_s
         self.seen.append(setting)
         rate = self.speed(setting) * self.draw.lognormvariate(0, self.noise)
-        found = self.drawn(setting)
-        others = {"augmentation": found.augmentation, "because": found.because, "as_torch": found.as_torch}
-        return Slice(rate=rate, first_s=0.1, cpu_s=self.cpu_s, differs=self.differs(setting), **others)
+        found = dataclasses.replace(self.drawn(setting), differs=self.differs(setting))
+        return Slice(rate=rate, first_s=0.1, cpu_s=self.cpu_s, stages=self.stages, found=found)
 
     def check(self, setting: Setting) -> Compared:
         self.now += self.slice_s
@@ -75,38 +75,42 @@ def test_gains_of_several_stages_are_joined():
 
 
 @pytest.mark.parametrize(
-    ("cpu_s", "threads"),
-    [(0.001, {1, 4, 16, 64}), (0.02, {1}), (None, {1})],
-    ids=["workers wait", "workers compute", "unknown"],
+    ("cpu_s", "read", "threads"),
+    [(0.001, 0.9, {1, 4, 16, 64}), (0.001, 0.2, {1}), (0.02, 0.9, {1}), (None, 0.9, {1, 4, 16, 64})],
+    ids=["workers wait", "they have nothing to do", "they wait for the GIL", "a system that says less"],
 )
-def test_several_samples_at_a_time_are_tried_where_workers_wait(cpu_s, threads):
+def test_several_samples_at_a_time_are_tried_where_workers_wait(cpu_s, read, threads):
     def speed(setting: Setting) -> float:
         return 100.0 * min(setting.worker_threads, 20)
 
-    made = Made(speed, noise=0.02, cpu_s=cpu_s)
+    made = Made(speed, noise=0.02, cpu_s=cpu_s, stages={"read": read, "transform": 1 - read})
     outcome = made.search()
     assert {one.worker_threads for one in made.seen} == threads
-    if cpu_s == 0.001:
+    if len(threads) > 1:
         assert outcome.best is not None
         assert outcome.best.setting.changes(PRESENT)["worker_threads"] in (16, 64)
     else:
         assert outcome.best is None
 
 
-def crowded(setting: Setting, cpu_s: float, queued_s: float | None) -> Slice:
-    """Return a slice of a setting that gets twice the time of a crowded processor with twice the workers."""
+def crowded(setting: Setting, cpu_s: float, queue: float) -> Slice:
+    """Return a slice of a setting that gets twice the time of a crowded processor with twice the workers.
+
+    ``queue``: share of the wait for a core; 0: the system does not tell it from other waits.
+    """
     rate = 50.0 * setting.num_workers * setting.worker_threads
-    return Slice(rate=rate, first_s=0.1, cpu_s=cpu_s, queued_s=queued_s, others=1.5, crowded=True)
+    stages = {"queue": queue, "read": 0.9 - queue, "transform": 0.1}
+    return Slice(rate=rate, first_s=0.1, cpu_s=cpu_s, stages=stages, others=1.5, crowded=True)
 
 
-@pytest.mark.parametrize("queued_s", [0.018, None])
-def test_waiting_for_a_core_is_no_waiting_for_storage_and_a_larger_share_of_crowded_cores_is_no_gain(queued_s):
+@pytest.mark.parametrize("queue", [0.9, 0.0])
+def test_waiting_for_a_core_is_no_waiting_for_storage_and_a_larger_share_of_crowded_cores_is_no_gain(queue):
     made = Made(lambda setting: 1.0)
 
     def measure(setting: Setting) -> Slice:
         made.now += 0.5
         made.seen.append(setting)
-        return crowded(setting, 0.002, queued_s)
+        return crowded(setting, 0.002, queue)
 
     made.measure = measure  # type: ignore[method-assign]
     outcome = made.search()
@@ -124,7 +128,7 @@ def test_a_setting_that_computes_less_is_recommended_on_crowded_cores_by_that():
     def measure(setting: Setting) -> Slice:
         made.now += 0.5
         less = 2.0 if setting.fuse == "auto" else 1.0
-        return dataclasses.replace(crowded(setting, 0.002 / less, 0.02), rate=50.0 * setting.num_workers * less)
+        return dataclasses.replace(crowded(setting, 0.002 / less, 0.9), rate=50.0 * setting.num_workers * less)
 
     made.measure = measure  # type: ignore[method-assign]
     outcome = made.search()
@@ -269,8 +273,14 @@ def test_all_that_was_asked_for_is_tried():
 
 def test_a_loader_without_workers_is_tried_with_some_of_each_kind():
     inline = PRESENT.having(num_workers=0)
-    words = [one.in_words(inline) for one in candidates(STAGES[2], inline, Machine(processors=4))]
+    words = [one.in_words(inline) for one in candidates(STAGES[3], inline, Machine(processors=4))]
     assert words == ["4 processes", "4 threads"]
+
+
+def test_a_loader_without_workers_whose_samples_wait_is_tried_with_threads_in_processes():
+    inline, machine = PRESENT.having(num_workers=0), Machine(processors=2, waits=True)
+    words = [one.in_words(inline) for one in candidates(STAGES[1], inline, machine)]
+    assert words == [f"2 processes, worker_threads={number}" for number in (16, 4, 64)]
 
 
 def test_what_is_left_out_is_not_tried_and_a_seed_where_there_is_none():
@@ -314,7 +324,7 @@ def trial(
     **changes: object,
 ) -> Trial:
     slices = [
-        Slice(rate=rate * (1 + 0.1 * one), first_s=0.012, cpu_s=25e-6, memory=5 << 20, differs=differs)
+        Slice(rate=rate * (1 + 0.1 * one), first_s=0.012, cpu_s=25e-6, memory=5 << 20, stages={"read": 1.0})
         for one in range(number)
     ]
     made = Trial(PRESENT.having(**changes), slices, differs=differs, speedup=speedup)

@@ -1,19 +1,21 @@
-"""What the steps of a training loop lost to data: sums over steps -> numbers for trackers, or words. Pure."""
+"""What a loader measured, as numbers for people and trackers, and in words. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from .measurement import STAGES, Measurement
+
 PREFIX = "data/"
 _KEEPS_UP = 0.05
 """Share of the step lost to data below which the loader keeps up; the profiler has the same."""
 
 
-class Totals(NamedTuple):
+class Steps(NamedTuple):
     """Sums over steps; times in ns."""
 
-    steps: int = 0
+    number: int = 0
     total_ns: int = 0
     """Waits, and the loop after them."""
     startup_ns: int = 0
@@ -27,16 +29,16 @@ class Totals(NamedTuple):
     ready_steps: int = 0
     """Steps for which their number is known."""
 
-    def since(self, before: Totals) -> Totals:
+    def since(self, before: Steps) -> Steps:
         """Return the difference to earlier sums."""
-        return Totals(*[now - then for now, then in zip(self, before, strict=True)])
+        return Steps(*[now - then for now, then in zip(self, before, strict=True)])
 
-    def plus(self, more: Totals) -> Totals:
+    def plus(self, more: Steps) -> Steps:
         """Return the sums of both."""
-        return Totals(*[one + other for one, other in zip(self, more, strict=True)])
+        return Steps(*[one + other for one, other in zip(self, more, strict=True)])
 
 
-def numbers(window: Totals, *, num_workers: int, batch_size: float | None) -> dict[str, float]:
+def stall_of(steps: Steps, *, num_workers: int, batch_size: float | None) -> dict[str, float]:
     """Return what some steps lost to data; {} where there are none. ``batch_size``: samples of a step, on average.
 
     Returns:
@@ -44,19 +46,52 @@ def numbers(window: Totals, *, num_workers: int, batch_size: float | None) -> di
         ``batches_ready``, complete batches behind the one given; the parts of ``share``: ``startup``, ``here``, and
         with workers ``workers``. What is unknown is left out.
     """
-    if not window.steps or window.total_ns <= 0:
+    if not steps.number or steps.total_ns <= 0:
         return {}
-    parts = {"startup": window.startup_ns, "here": window.here_ns}
+    parts = {"startup": steps.startup_ns, "here": steps.here_ns}
     if num_workers:
-        parts["workers"] = window.workers_ns
-    lost = window.startup_ns + window.workers_ns + window.here_ns
-    found = {"share": lost / window.total_ns}
+        parts["workers"] = steps.workers_ns
+    lost = steps.startup_ns + steps.workers_ns + steps.here_ns
+    found = {"share": lost / steps.total_ns}
     if batch_size is not None:
-        found["samples_per_s"] = window.steps * batch_size / (window.total_ns / 1e9)
-    if window.ready_steps:
-        found["batches_ready"] = window.ready / window.ready_steps
-    found |= {name: ns / window.total_ns for name, ns in parts.items()}
+        found["samples_per_s"] = steps.number * batch_size / (steps.total_ns / 1e9)
+    if steps.ready_steps:
+        found["batches_ready"] = steps.ready / steps.ready_steps
+    found |= {name: ns / steps.total_ns for name, ns in parts.items()}
     return {PREFIX + name: float(value) for name, value in found.items()}
+
+
+def stages_s(measured: Measurement) -> dict[str, float]:
+    """Return where the time went, in seconds: that of all tasks, in the shares of those that were measured by stage.
+
+    Without workers, samples are loaded in ``next()``: there is neither transport nor a wait. {} before the first task.
+    """
+    steps, stages = Steps(*measured.steps), dict(zip(STAGES, measured.stages, strict=True))
+    sent = stages.pop("transport")
+    known = sum(stages.values())
+    if not known:
+        return {}
+    scale = (measured.worked_ns or steps.startup_ns + steps.here_ns or known) / known / 1e9
+    found = {name: ns * scale for name, ns in stages.items()}
+    if measured.worked_ns:
+        found |= {"transport": sent * scale + steps.here_ns / 1e9, "wait": measured.waited_ns / 1e9}
+    return found
+
+
+def work_shares(found: Mapping[str, float]) -> dict[str, float]:
+    """Return the shares of a task's time, the largest first, given what :func:`stages_s` returned."""
+    parts = {name: seconds for name, seconds in found.items() if name not in ("transport", "wait")}
+    whole = sum(parts.values())
+    return {name: parts[name] / whole for name in sorted(parts, key=lambda name: -parts[name])} if whole else {}
+
+
+def stages_in_words(found: Mapping[str, float]) -> str:
+    """Return where the time went in a line: shares of at least 1 %."""
+    shares = [f"{name} {100 * share:.0f} %" for name, share in work_shares(found).items() if share >= 0.01]
+    words = f"loading: {', '.join(shares)}"
+    if "wait" in found:
+        words += f"; transport {found['transport']:.3g} s; the loop waited {found['wait']:.3g} s for workers"
+    return words
 
 
 def over_ranks(of_ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -88,7 +123,7 @@ _PARTS = {
 }
 
 
-def in_words(found: Mapping[str, float]) -> str:
+def stall_in_words(found: Mapping[str, float]) -> str:
     """Return what some steps lost to data, in words: from the numbers of one rank."""
     share = found.get(PREFIX + "share")
     if share is None:

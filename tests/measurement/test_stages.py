@@ -1,0 +1,148 @@
+"""Where the time of tasks goes: measured on real loaders, whose samples do one thing only."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+import fastload
+from fastload.late import opener
+from fastload.measurement import measurement
+from fastload.measurement.measurement import STAGES, StageClock
+from fastload.measurement.numbers import work_shares
+
+MS = 1_000_000
+
+
+def compute(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+class Sleeps(Dataset[Any]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.004)
+        return torch.tensor(index)
+
+
+class Computes(Sleeps):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        compute(0.004)
+        return torch.tensor(index)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(map(Sleeps().__getitem__, range(20)))
+
+
+def costly(samples: list[Any]) -> Any:
+    compute(0.060)
+    return torch.stack(samples)
+
+
+def shares(dataset: Any, **arguments: Any) -> dict[str, float]:
+    loader = fastload.DataLoader(dataset, **{"batch_size": 4, **arguments})
+    assert loader.statistics().stages_s == {}
+    list(loader)
+    found = loader.statistics().stages_s
+    loader.close()
+    assert set(STAGES[:5]) <= set(found)
+    assert ({"transport", "wait"} <= set(found)) == ("num_workers" in arguments)
+    assert "loading: " in loader.explain()
+    return without_queue(found)
+
+
+def without_queue(found: dict[str, float]) -> dict[str, float]:
+    """Return the shares of the stages beside the wait for a core, which is that of a busy machine."""
+    return work_shares({**found, "queue": 0.0})
+
+
+forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+KINDS = [
+    {},
+    pytest.param({"num_workers": 1, "multiprocessing_context": "fork"}, marks=forked),
+    {"num_workers": 1, "worker_method": "thread"},
+    pytest.param({"num_workers": 1, "worker_threads": 4, "seed": 1, "multiprocessing_context": "fork"}, marks=forked),
+]
+
+
+@pytest.mark.parametrize("arguments", KINDS)
+def test_samples_that_wait_are_read_and_those_that_compute_are_not(arguments):
+    assert shares(Sleeps(), **arguments)["read"] > 0.7
+    found = shares(Computes(), **arguments)
+    if arguments.get("worker_threads") is None:  # four threads of one process wait for each other
+        assert found["transform"] > 0.6
+
+
+@pytest.mark.parametrize("arguments", KINDS[:2])
+def test_what_a_collate_fn_computes_is_collation(arguments):
+    found = shares(Computes(), collate_fn=costly, **arguments)
+    assert found["collate"] > found["transform"]
+
+
+def test_a_stream_is_measured_too():
+    assert shares(Stream())["read"] > 0.7
+
+
+@pytest.mark.parametrize("fuse", ["auto", True])
+def test_decoding_is_told_from_the_rest_of_a_sample(fuse, tmp_path: Path):
+    if opener.why_not() is not None:
+        pytest.skip("files are decoded by Pillow here")
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    (tmp_path / "one").mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), dtype=np.uint8)
+    for number in range(16):
+        PIL.Image.fromarray(pixels).save(tmp_path / "one" / f"{number}.jpg")
+    steps = transforms.Compose([transforms.CenterCrop(1000), transforms.ToTensor()])
+    loader = fastload.DataLoader(ImageFolder(str(tmp_path), steps), batch_size=4, fuse=fuse, seed=1)
+    list(loader)
+    found = without_queue(loader.statistics().stages_s)
+    assert found["decode"] == max(found.values())
+
+
+def test_few_tasks_are_measured_and_their_stages_make_up_their_time(monkeypatch: pytest.MonkeyPatch):
+    now, cpu, queued = 0, 0, 0
+    monkeypatch.setattr(measurement, "_now", lambda: now)
+    monkeypatch.setattr(measurement.time, "thread_time_ns", lambda: cpu)
+    monkeypatch.setattr(measurement, "_queued_ns", lambda: queued)
+    clock = StageClock()
+    clock.begin(0)
+    now = 30 * MS
+    measurement.add_decoding(10 * MS)
+    now = 90 * MS
+    clock.collate()
+    now, cpu, queued = 100 * MS, 50 * MS, 20 * MS
+    found = dict(zip(STAGES, clock.end(now), strict=True))
+    # 70 ms were not spent waiting for files; of these 20 were decoding, 10 collation, and 20 were for a core.
+    assert found["read"] == 30 * MS
+    assert found["queue"] == 20 * MS
+    assert sum(found.values()) == pytest.approx(100 * MS, rel=1e-6)
+    assert found["decode"] == pytest.approx(2 * found["collate"], rel=1e-6)
+    assert found["transform"] == pytest.approx(4 * found["collate"], rel=1e-6)
+    assert clock.next_ns == 120 * MS
+    clock.sent(95 * MS)
+    clock.begin(now)
+    assert clock.end(now)[-1] == 5 * MS
+
+
+def test_where_the_system_does_not_tell_of_the_run_queue_it_is_zero(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any) -> int:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(measurement.os, "open", fail)
+    assert measurement._queued_ns() == 0
