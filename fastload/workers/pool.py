@@ -42,11 +42,8 @@ class Pool(Protocol):
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
     """How the dataset came to the workers."""
-
-    @property
-    def task_cost(self) -> float:
-        """What a task costs beside its samples, in tasks of a process."""
-        return 1.0
+    task_cost: float = 1.0
+    """What a task costs beside its samples, in tasks of a process."""
 
     @property
     def transport(self) -> str:

@@ -51,7 +51,7 @@ class RayPool(Pool):
     def __init__(self, job: Job, arguments: WorkerArguments, slots: SlotPool) -> None:
         self.slots, self.pid = slots, os.getpid()
         ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-        self._workers_here = job.num_workers * (int(ranks) if ranks.isdecimal() else 1)
+        self.task_cost = task_cost(job.num_workers * (int(ranks) if ranks.isdecimal() else 1))
         self._next: list[Result | str | BaseException] = []  # what wait() has found
         self._failure: BaseException | None = None
         self._closed = False
@@ -64,10 +64,6 @@ class RayPool(Pool):
             raise
         self.workers = self._relay.workers
         close_at_exit(self)
-
-    @property
-    def task_cost(self) -> float:
-        return task_cost(self._workers_here)
 
     def begin(self, iteration: int) -> None:
         self._relay.iteration = iteration
