@@ -36,7 +36,7 @@ from .held_interrupts import HeldInterrupts
 from .pool import Pool, Transport, WorkerArguments
 from .samples import Job
 from .transport import MAX_PACKET, Packets, use_packets
-from .worker_process import LAYOUT_SHIFT, Control, worker_main
+from .worker_process import LAYOUT_SHIFT, Control, one_at_a_time, worker_main
 
 if TYPE_CHECKING:
     from .spawn_start import SpawnStart
@@ -82,9 +82,11 @@ class ProcessPool(Pool):
         """How many workers may be starting."""
         self._ready: set[int] = set()
         """Those that have sent a result before all have started."""
+        self._begin = one_at_a_time
         if job.worker_threads > 1:
-            from . import routing, sample_threads  # noqa: F401  # here, for the workers that are forked
+            from . import routing, sample_threads
 
+            self._begin = sample_threads.several_at_a_time
             if job.seed is not None:
                 routing.check(job)
         self._closed = False
@@ -138,7 +140,7 @@ class ProcessPool(Pool):
         source = self._job if spawn is None else spawn.source
         process = self._context.Process(  # type: ignore[attr-defined]  # every concrete context has it
             target=worker_main,
-            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
+            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache, self._begin),
             daemon=True,
         )
         with self._forks:

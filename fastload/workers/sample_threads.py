@@ -18,6 +18,7 @@ import queue
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,10 +32,10 @@ from . import routing
 from .fetch import Fetcher
 from .samples import Job, SampleLoader
 from .video_decoders import lock_decoders
+from .worker_process import Link, become_worker
 
 if TYPE_CHECKING:
     from .on_error import FailedSample
-    from .worker_process import Link
 
 
 class Task:
@@ -100,6 +101,12 @@ class _ThreadFetcher(Fetcher):
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         return super().load(indices, epoch, position) if self.loaded is None else self.loaded.take(self.samples)
+
+
+def several_at_a_time(job: Job, worker_id: int, link: Link) -> Callable[[], None]:
+    """Become a worker; return what loads its items, several samples at a time."""
+    become_worker(job, worker_id)
+    return SampleThreads(job, worker_id, link).run
 
 
 class SampleThreads:

@@ -12,6 +12,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,6 +130,10 @@ class FileSink(MessageSink):
         return task_of(fields)
 
 
+Begin = Callable[["Job", int, "Link"], Callable[[], None]]
+"""Makes a process a worker, and returns what does its work: :func:`one_at_a_time`, or sample_threads.py's."""
+
+
 def worker_main(
     source: Job | SharedJob | PickledJob,
     worker_id: int,
@@ -137,6 +142,7 @@ def worker_main(
     parent_pid: int,
     foreign: list[Any],
     cache: Records | None,
+    begin: Begin,
 ) -> None:
     """Live as worker ``worker_id`` of the process ``parent_pid``.
 
@@ -146,6 +152,7 @@ def worker_main(
         memory: the memory file; None where everything is in the messages.
         foreign: ends of others that this process has inherited by a fork.
         cache: see :class:`~.samples.Job`; it is not in a job that was pickled.
+        begin: makes this process a worker, and returns what does its work.
     """
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
@@ -161,7 +168,7 @@ def worker_main(
         torch.set_num_threads(1)
         keep_freed_memory()
         compat.process.is_worker = True
-        _live(source, worker_id, endpoint, memory, cache)
+        _live(source, worker_id, endpoint, memory, cache, begin)
     except BaseException as error:
         # The parent waits for the end of this process, which itself waits for threads of the user's.
         end = threading.Timer(GRACE, os._exit, [1])
@@ -227,35 +234,37 @@ def _live(
     endpoint: Any,
     memory: MemoryFile | None,
     cache: Records | None,
+    begin: Begin,
 ) -> None:
     link = Link(worker_id, endpoint, memory)
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
         overrides.results.update(job.compared)
         link.follow(job)
-        if job.worker_threads > 1:
-            from .sample_threads import SampleThreads
-
-            become_worker(job, worker_id)
-            threads = SampleThreads(job, worker_id, link)
-        else:
-            fetcher = fetcher_of(job, worker_id, link.where)
+        work = begin(job, worker_id, link)
     except Exception as error:
         link.fail(error)
         return
-    if job.worker_threads > 1:
-        threads.run()
-        return
-    while (item := link.receive()) is not None:
-        link.note(item)
-        result = fetcher.run(item, link.sink)
-        begun = 0 if result.stages is None else time.perf_counter_ns()
-        message = link.encoded(result, item)
-        del result
-        link.send(message)
-        if begun:
-            fetcher.clock.sent(begun)
-        link.note(None)
+    work()
+
+
+def one_at_a_time(job: Job, worker_id: int, link: Link) -> Callable[[], None]:
+    """Become a worker; return what loads its items, one after the other."""
+    fetcher = fetcher_of(job, worker_id, link.where)
+
+    def work() -> None:
+        while (item := link.receive()) is not None:
+            link.note(item)
+            result = fetcher.run(item, link.sink)
+            begun = 0 if result.stages is None else time.perf_counter_ns()
+            message = link.encoded(result, item)
+            del result
+            link.send(message)
+            if begun:
+                fetcher.clock.sent(begun)
+            link.note(None)
+
+    return work
 
 
 def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
