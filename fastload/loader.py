@@ -75,7 +75,7 @@ class DataLoader(_Base[T]):
             the dataset spends its time in code that releases the GIL. ``"ray"``: actors of a Ray cluster, on any
             of its machines; with a ``seed`` the batches are the same, bit for bit, also where machines are lost.
         ray_options: options of the actors: Ray's (``num_cpus``, ``resources``, ``runtime_env`` and others), and
-            ``placement_timeout``, ``share_memory``: see docs/ray.md.
+            ``placement_timeout``: see docs/ray.md.
         seed: None: order and random numbers are torch's, bit for bit. An integer of up to 128 bits: they depend only
             on it and on the epoch, which advances by itself.
         seeding: ``"torch"``: torch's random streams, and batch ``i`` from worker ``i % num_workers``. ``"sample"``:

@@ -196,8 +196,8 @@ class FakePool:
 
     working_on = Pool.working_on
 
-    def held_by(self, worker_id: int) -> int | None:
-        return self.held.get(worker_id)
+    def held_by(self, worker_id: int) -> list[int]:
+        return [self.held[worker_id]] if worker_id in self.held else []
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         wrapper: ExceptionWrapper = payload

@@ -74,7 +74,7 @@ def churn(
             Photos(folder, length, wait_ms / 1000),
             num_workers=num_nodes,
             worker_method="ray",
-            ray_options={"share_memory": False, "placement_timeout": 300},
+            ray_options={"placement_timeout": 300},
             worker_init_fn=Starts(3),
             persistent_workers=True,
             **given,

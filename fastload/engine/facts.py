@@ -136,8 +136,7 @@ class _Facts(NamedTuple):
         elif decisions.worker_threads > 1:
             words += f", {decisions.worker_threads} samples at a time in each"
         if statistics.remote:
-            running, sharing = statistics.remote["workers"], statistics.remote["sharing_memory"]
-            words += f" ({running} running, {sharing} of them sharing memory)"
+            words += f" ({statistics.remote['workers']} running)"
         if asked.persistent_workers:
             words += ", kept between epochs"
         if decisions.has_threads and gil.IS_FREE_THREADED:
@@ -153,7 +152,7 @@ class _Facts(NamedTuple):
 
             yield from (("", words) for words in overrides.told("functions that draw", routing.OVERRIDES))
         if statistics.start_method == "forkserver":
-            from ..workers.fork_server import why_each_imports_torch
+            from ..workers.spawn_start import why_each_imports_torch
 
             why = why_each_imports_torch()
             if why is not None:

@@ -74,9 +74,8 @@ class Statistics:
     """Whether a file has found no room in it, or in the memory that is left."""
     remote: dict[str, int]
     """Of Ray's workers, in the current (or last) iteration; empty without them. ``"workers"``: that run now;
-    ``"sharing_memory"``: of them, that write into the slots themselves, as they are on this machine; ``"lost"``: that
-    were lost; ``"tasks"``: that they did; ``"made_again"``: that were made again after a loss; ``"bytes"``: what came
-    through Ray's object store."""
+    ``"lost"``: that were lost; ``"tasks"``: that they did; ``"made_again"``: that were made again after a loss;
+    ``"bytes"``: what came through Ray's object store."""
     stages_s: dict[str, float]
     """Where the time went, in seconds of all workers together; {} before the first batch. ``"read"``: samples waited
     for files, a server or a lock (among threads also for the GIL); ``"queue"``: for a core that others had;

@@ -23,7 +23,7 @@ from ..sampling.epochs import EpochWork
 from ..stages import Source
 from ..work import GRACE, Batch, Item, Replica, StartEpoch, WorkItem, choose_chunk_size, tasks_of
 from ..workers.fetch import Outcome, Result
-from ..workers.pool import PATIENCE_S, Pool, overdue
+from ..workers.pool import PATIENCE_S, Pool
 from .assembly import Assembly
 from .kept import Kept
 from .window import Turns, Window
@@ -293,6 +293,8 @@ class WorkerSource(Source):
                 if self._num_complete() > done:
                     deadline = time.monotonic() + patience
                 elif time.monotonic() >= deadline:
+                    from ..workers.stuck import overdue
+
                     deadline = self._patience = None
                     overdue(self.pool, self._items, self._window.timeout)
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import queue
 import socket
 import threading
 from collections import deque
@@ -20,9 +21,6 @@ from ..buffers.packing import join, pack
 from ..work import Item, WorkItem, task_of
 from .fetch import Outcome, Result
 from .pool import Endpoint, MessageSink, Transport
-
-# A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
-_SMALL_MESSAGE = 3_072
 
 
 class PipeEndpoint(Endpoint):
@@ -46,7 +44,10 @@ class PipeEndpoint(Endpoint):
 
 
 class Pipes(Transport):
-    """A duplex pipe for each worker; at most ``tasks_ahead`` messages are under way to one, as far as they fit."""
+    """A duplex pipe for each worker, with a thread that writes to it; at most ``tasks_ahead`` messages are under way.
+
+    A worker that has not started, or hangs in the user's code, does not read: only its thread waits for it then.
+    """
 
     name = "pipes"
 
@@ -58,11 +59,8 @@ class Pipes(Transport):
         """Tags of the messages that each worker has not answered, the one it is at first."""
         self._tasks_ahead = tasks_ahead
         self._waiting: deque[tuple[bytes, int | None, int]] = deque()
-        self._sending: set[int] = set()
-        """Workers to which a thread is writing."""
-        self._sent: Any
-        self._tell_sent: Any
-        self._sent, self._tell_sent = context.Pipe(duplex=False)
+        self._to_write: dict[int, queue.SimpleQueue[bytes | None]] = {}
+        """Messages for the threads, each begun with its worker's first message: after all workers were forked."""
 
     def endpoint(self, worker_id: int) -> PipeEndpoint:
         ours, theirs = self._context.Pipe(duplex=True)
@@ -83,8 +81,8 @@ class Pipes(Transport):
     def _least_busy(self) -> int:
         return min(range(len(self._ours)), key=lambda worker_id: len(self._under_way[worker_id]))
 
-    def held_by(self, worker_id: int) -> int | None:
-        return self._under_way[worker_id][0] if self._under_way[worker_id] else None
+    def held_by(self, worker_id: int) -> list[int]:
+        return list(self._under_way[worker_id])[:1]
 
     def _drain(self) -> None:
         later: deque[tuple[bytes, int | None, int]] = deque()
@@ -92,27 +90,20 @@ class Pipes(Transport):
         while self._waiting and None not in full:
             message, worker_id, tag = self._waiting.popleft()
             to = self._least_busy() if worker_id is None else worker_id
-            # Each counts as unread, though workers with several threads have read most of them.
-            room = min(self._tasks_ahead, 2 * _SMALL_MESSAGE // max(1, len(message)))
-            room = max(2, room) if len(message) <= _SMALL_MESSAGE else 1
-            if worker_id in full or len(self._under_way[to]) >= room or to in self._sending:
+            if worker_id in full or len(self._under_way[to]) >= self._tasks_ahead:
                 full.add(worker_id)
                 later.append((message, worker_id, tag))
                 continue
             self._under_way[to].append(tag)
-            if room >= 2:
-                _send(self._ours[to], message)  # the pipe has room for it
-            else:
-                # A worker that has not started, or hangs in the user's code, does not read: let a thread wait for it.
-                # It ends when the worker reads, or has ended.
-                self._sending.add(to)
-                threading.Thread(
-                    target=_send_and_tell,
-                    args=(self._ours[to], message, self._tell_sent, to),
-                    name="fastload_send",
-                    daemon=True,
-                ).start()
+            self._write(to, message)
         self._waiting = later + self._waiting
+
+    def _write(self, worker_id: int, message: bytes) -> None:
+        if worker_id not in self._to_write:
+            messages = self._to_write[worker_id] = queue.SimpleQueue()
+            arguments = self._ours[worker_id], messages
+            threading.Thread(target=_write_all, args=arguments, name="fastload_send", daemon=True).start()
+        self._to_write[worker_id].put(message)
 
     def receive(self) -> bytes | None:
         for worker_id, end in enumerate(self._ours):
@@ -128,28 +119,20 @@ class Pipes(Transport):
         return None
 
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
-        ready = wait([*self._ours, *sentinels, self._sent], timeout)
-        self._note_sent()
+        ready = wait([*self._ours, *sentinels], timeout)
         self._drain()
         return [sentinel for sentinel in sentinels if sentinel in ready]
 
-    def _note_sent(self) -> None:
-        while self._sent.poll():
-            self._sending.discard(int(self._sent.recv_bytes()))
-
     def close(self) -> None:
-        if self._sent.closed:
-            return
-        self._note_sent()
-        for worker_id, end in enumerate(self._ours):
+        for end in self._ours:
             _shut_down(end)
-            if worker_id not in self._sending:
-                end.close()  # else with its last user: its descriptor must not become another file's before
+        for messages in self._to_write.values():
+            messages.put(None)
         for end in self._theirs.values():
             end.close()
+        # Ours are closed with their last user: their descriptors must not become other files' while a thread writes.
         self._ours.clear()
-        self._sent.close()
-        self._tell_sent = None  # a thread that is still writing closes what it has when it ends
+        self._to_write.clear()
 
 
 def _shut_down(connection: Any) -> None:
@@ -159,9 +142,10 @@ def _shut_down(connection: Any) -> None:
             end.shutdown(socket.SHUT_RDWR)
 
 
-def _send_and_tell(connection: Any, message: bytes, tell: Any, worker_id: int) -> None:
-    _send(connection, message)
-    _send(tell, b"%d" % worker_id)
+def _write_all(connection: Connection[bytes, bytes], messages: queue.SimpleQueue[bytes | None]) -> None:
+    with contextlib.suppress(OSError):  # the worker has died; wait() sees it
+        while (message := messages.get()) is not None:
+            connection.send_bytes(message)
 
 
 def _receive(connection: Connection[bytes, bytes]) -> bytes:
@@ -172,21 +156,15 @@ def _receive(connection: Connection[bytes, bytes]) -> bytes:
         return connection.recv_bytes()
 
 
-def _send(connection: Connection[bytes, bytes], message: bytes) -> None:
-    try:
-        connection.send_bytes(message)
-    except OSError:
-        pass  # the worker has died; wait() sees it
-
-
 class PipeSink(MessageSink):
     """A worker's side where everything is in the message."""
 
     def __init__(self) -> None:
-        self._layouts: dict[int, Layout] = {}
+        self.layouts: dict[int, Layout] = {}
+        """By generation."""
 
     def layout(self, generation: int) -> Layout | None:
-        return self._layouts.get(generation)
+        return self.layouts.get(generation)
 
     def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
         count = len(item.indices)
@@ -201,6 +179,6 @@ class PipeSink(MessageSink):
 
     def decode(self, message: memoryview | bytes) -> Item:
         generation, encoded, fields = pickle.loads(message)
-        if generation and generation not in self._layouts:
-            self._layouts[generation] = pickle.loads(encoded)
+        if generation and generation not in self.layouts:
+            self.layouts[generation] = pickle.loads(encoded)
         return task_of(fields)

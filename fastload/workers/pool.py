@@ -1,22 +1,17 @@
-"""The contracts of workers (what their source needs, how work and results pass), and the errors of their end."""
+"""The contracts of workers: what their source needs, and how work and results pass."""
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from torch._utils import ExceptionWrapper
 
-from ..base.users_line import warn_at_users_line
 from ..base.worker_errors import read_error
 from ..buffers.layout import Layout, Sink
 from ..buffers.slots import SlotPool
-from ..errors import LoadTimeout, WorkerDied
-from ..work import GRACE, Item, StartEpoch, WorkItem
+from ..work import GRACE, Item, WorkItem
 from .fetch import Result
 
 PATIENCE_S = 60.0
@@ -47,11 +42,8 @@ class Pool(Protocol):
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
     """How the dataset came to the workers."""
-
-    @property
-    def task_cost(self) -> float:
-        """What a task costs beside its samples, in tasks of a process."""
-        return 1.0
+    task_cost: float = 1.0
+    """What a task costs beside its samples, in tasks of a process."""
 
     @property
     def transport(self) -> str:
@@ -76,13 +68,12 @@ class Pool(Protocol):
     def wait(self, timeout: float | None) -> None:
         """Block until there may be a result, or the time in seconds is over."""
 
-    def held_by(self, worker_id: int) -> int | None:
-        """Return the serial of the task that a worker is at, or was at last; None: not known, or there was none."""
+    def held_by(self, worker_id: int) -> list[int]:
+        """Return the serials of the tasks that a worker is at, or was at last, as far as that is known."""
 
     def working_on(self, worker_id: int, items: Mapping[int, Item]) -> list[Item]:
-        """Return the tasks, of these by serial, that a worker is at; each has only the samples that it is at."""
-        item = items.get(-1 if (serial := self.held_by(worker_id)) is None else serial)
-        return [] if item is None else [item]
+        """Return the tasks, of these by serial, that a worker is at."""
+        return [items[serial] for serial in dict.fromkeys(self.held_by(worker_id)) if serial in items]
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         """Return the exception of an ERROR or FAILED_START result."""
@@ -140,9 +131,9 @@ class Transport(Protocol):
         """Take back the messages that no worker has read, where all workers read from one queue."""
         return []
 
-    def held_by(self, worker_id: int) -> int | None:
-        """Return the tag of the message that a worker is at; None: the first reader takes it, so it is not known."""
-        return None
+    def held_by(self, worker_id: int) -> list[int]:
+        """Return the tag of the message that a worker is at; none where the first reader takes it."""
+        return []
 
     def receive(self) -> memoryview | bytes | None:
         """Return the next message that is there, or None. Never blocks. Valid until the next call."""
@@ -162,74 +153,3 @@ class MessageSink(Sink, Protocol):
 
     def decode(self, message: memoryview | bytes) -> Item:
         """Return the item that a message asks for."""
-
-
-def died(worker_id: int, process: BaseProcess, items: Sequence[Item]) -> WorkerDied:
-    """Return the error that says how a worker process ended, or is about to, and what it was doing: ``items``."""
-    process.join()
-    code = process.exitcode
-    samples: tuple[object, ...] = ()
-    doing = "between two tasks"
-    if items:
-        samples = tuple(sample for item in items for sample in samples_of(item))
-        doing = f"while loading {' and '.join(map(named, items))}"
-    how = f"exited with code {code}"
-    if code is not None and code < 0:
-        try:
-            how = f"was killed by {signal.Signals(-code).name}"
-        except ValueError:
-            how = f"was killed by signal {-code}"
-    hint = "; the kernel log will say if memory ran out" if code == -signal.SIGKILL else ""
-    error = WorkerDied(
-        f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly: worker {worker_id} {how} {doing}{hint}",
-        worker_id=worker_id,
-        exitcode=code,
-        samples=samples,
-    )
-    # torch's words, for those who look for them: there its signal handler's error is the cause of the other.
-    ended = f"is killed by signal: {signal.strsignal(-code)}." if code is not None and code < 0 else "has ended."
-    error.__cause__ = RuntimeError(f"DataLoader worker (pid {process.pid}) {ended}")
-    return error
-
-
-def samples_of(item: Item) -> tuple[object, ...]:
-    """Return the samples of a task."""
-    if isinstance(item, StartEpoch):
-        return ()
-    return tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
-
-
-def named(item: Item) -> str:
-    """Return a task's batch and samples, in words."""
-    if isinstance(item, StartEpoch):
-        return "the start of an epoch"
-    samples = samples_of(item)
-    shown = ", ".join(repr(sample)[:40] for sample in samples[:8])
-    return f"batch {item.batch_id} (samples {shown}{f', ... {len(samples)} in all' if len(samples) > 8 else ''})"
-
-
-def overdue(pool: Pool, items: Mapping[int, Item], timeout: float) -> None:
-    """Say that no batch was completed for long, and what each worker is at.
-
-    Args:
-        pool: the workers.
-        items: the tasks that are not done, by serial.
-        timeout: the user's, in seconds; 0: there is none, so this warns.
-
-    Raises:
-        LoadTimeout: there is one.
-    """
-    busy = []
-    for worker_id, worker in enumerate(pool.workers):
-        held = pool.working_on(worker_id, items)
-        if held:
-            where = f"pid {worker.pid}" if hasattr(worker, "pid") else f"{worker.name}"
-            where = f"thread {where}" if isinstance(worker, threading.Thread) else where
-            busy.append(f"worker {worker_id} ({where}) is loading {' and '.join(map(named, held))}")
-    doing = "; ".join(busy) or "no worker has begun a task"
-    if timeout:
-        raise LoadTimeout(f"DataLoader timed out after {timeout} seconds: {doing}")
-    warn_at_users_line(
-        f"no batch was completed for {PATIENCE_S:.0f} seconds: {doing}. `py-spy dump --pid` with the pid of a process "
-        "shows where its code is; timeout= makes this an error"
-    )

@@ -10,7 +10,6 @@ process that the worker has forked, so it serves only where there are no pidfds.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.process
@@ -19,7 +18,7 @@ import pickle
 import sys
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
@@ -34,14 +33,13 @@ from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset
 from ..work import GRACE, Item, WorkItem
 from .fetch import Outcome, Result
 from .held_interrupts import HeldInterrupts
-from .pool import Pool, Transport, WorkerArguments, died
+from .pool import Pool, Transport, WorkerArguments
 from .samples import Job
 from .transport import MAX_PACKET, Packets, use_packets
-from .worker_process import LAYOUT_SHIFT, Control, worker_main
+from .worker_process import LAYOUT_SHIFT, Control, one_at_a_time, worker_main
 
 if TYPE_CHECKING:
-    from .late_starts import LateStarts
-    from .shared_job import Unforked
+    from .spawn_start import SpawnStart
 
 
 def start(job: Job, arguments: WorkerArguments, keep: int) -> ProcessPool:
@@ -78,21 +76,24 @@ class ProcessPool(Pool):
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
         self._takes_any = shared
-        self._unforked: Unforked | None = None
+        self._spawn: SpawnStart | None = None
         """How workers start that are not forked; None: they are."""
-        self._late: LateStarts | None = None
-        """Which of the workers have not started; None: all have."""
+        self._at_once = job.num_workers
+        """How many workers may be starting."""
+        self._ready: set[int] = set()
+        """Those that have sent a result before all have started."""
+        self._begin = one_at_a_time
         if job.worker_threads > 1:
-            from . import routing, sample_threads  # here, for the workers that are forked
+            from . import routing, sample_threads
 
-            self._samples_at = sample_threads.samples_at
+            self._begin = sample_threads.several_at_a_time
             if job.seed is not None:
                 routing.check(job)
         self._closed = False
         self.pid = os.getpid()
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
-        self._control = None if self._file is None else Control(self._file, job.num_workers * job.worker_threads)
+        self._control = None if self._file is None else Control(self._file, job.num_workers, job.worker_threads)
         self._transport: Transport
         if self._file is not None:
             self._transport = Packets(job.num_workers, shared=shared)
@@ -104,7 +105,7 @@ class ProcessPool(Pool):
         _pools.add(self)
         try:
             with HeldInterrupts():
-                self._start(context)
+                self._begin_start(context)
         except BaseException:
             self.close(grace=0)
             raise
@@ -114,48 +115,39 @@ class ProcessPool(Pool):
         """``packets`` or ``pipes``."""
         return self._transport.name
 
-    def _start(self, context: BaseContext) -> None:
+    def _begin_start(self, context: BaseContext) -> None:
         if self.start_method == "fork":
             _load_image_plugins()
         else:
-            from .shared_job import unforked
+            from .spawn_start import SpawnStart
 
-            self._unforked = how = unforked(self._job, context, self._file, takes_any=self._takes_any)
-            self.job_pickled, self._late = how.job_pickled, how.late
+            self._spawn = spawn = SpawnStart(self._job, context, self._file, takes_any=self._takes_any)
+            self.job_pickled, self._at_once = spawn.job_pickled, spawn.at_once
         self._context = context
-        if self._late is None:
-            for worker_id in range(self._job.num_workers):
-                self._start_one(worker_id)
-        else:
-            self._start_more(self._late)
+        self._start_more()
 
-    def _start_more(self, late: LateStarts) -> None:
-        for worker_id in late.next():
-            self._start_one(worker_id)
-        if late.done:
-            self._late = None
+    @property
+    def _all_started(self) -> bool:
+        return len(self.workers) == self._job.num_workers
+
+    def _start_more(self) -> None:
+        while not self._all_started and len(self.workers) - len(self._ready) < self._at_once:
+            self._start_one(len(self.workers))
 
     def _start_one(self, worker_id: int) -> None:
-        endpoint, how = self._transport.endpoint(worker_id), self._unforked
-        foreign = self._transport.inherited() if how is None else []
-        source = self._job if how is None else how.source
+        endpoint, spawn = self._transport.endpoint(worker_id), self._spawn
+        foreign = self._transport.inherited() if spawn is None else []
+        source = self._job if spawn is None else spawn.source
         process = self._context.Process(  # type: ignore[attr-defined]  # every concrete context has it
             target=worker_main,
-            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
+            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache, self._begin),
             daemon=True,
         )
-        noting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if how is not None:
-            from .shared_job import noting_what_cannot_be_pickled
-
-            noting = noting_what_cannot_be_pickled(self.start_method)
-        with self._forks, noting:
-            if self.start_method == "forkserver":
-                from .fork_server import start
-
-                start(process)
-            else:
+        with self._forks:
+            if spawn is None:
                 process.start()
+            else:
+                spawn.start(process)
         self.workers.append(process)
         self._watches.append(_pidfd(process))
         self._transport.started(worker_id)
@@ -204,12 +196,14 @@ class ProcessPool(Pool):
 
     def poll(self) -> Result | None:
         """See :class:`.pool.Pool`. Raises WorkerDied once all has been read that a worker had sent before its end."""
-        if self._late is not None:
+        if not self._all_started:
             with HeldInterrupts():
-                self._start_more(self._late)
+                self._start_more()
         message = self._transport.receive()
         if message is None:
             if self._dead is not None:
+                from .stuck import died
+
                 raise died(self._dead, self.workers[self._dead], self.working_on(self._dead, self._items))
             return None
         fields = fields_of(message)
@@ -218,8 +212,8 @@ class ProcessPool(Pool):
             offset, length = fields
             fields = fields_of(self._file.take(length, offset))
         result = Result(*fields)
-        if self._late is not None:
-            self._late.ready(result.worker_id)
+        if not self._all_started:
+            self._ready.add(result.worker_id)
         self._items.pop(result.serial, None)
         mail = self._mail.pop(result.serial, None)
         if mail is not None:
@@ -257,15 +251,9 @@ class ProcessPool(Pool):
         objects: list[Sequence[Any]] = payload
         return objects
 
-    def held_by(self, worker_id: int) -> int | None:
+    def held_by(self, worker_id: int) -> list[int]:
         control = self._control
         return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
-
-    def working_on(self, worker_id: int, items: Mapping[int, Item]) -> list[Item]:
-        number, control = self._job.worker_threads, self._control
-        if number == 1 or control is None:
-            return super().working_on(worker_id, items)
-        return self._samples_at(control.threads[worker_id * number : (worker_id + 1) * number].tolist(), items)
 
     def close(self, grace: float = GRACE) -> None:
         if self._closed or self.pid != os.getpid():

@@ -32,8 +32,9 @@ import torch
 
 from ..base import compat_features, overrides, reachable
 from ..base.overrides import Override
-from ..errors import ConfigError, DatasetError
+from ..errors import ConfigError
 from ..keys import seeding
+from ..keys.library_generators import LibraryGenerators
 from ..keys.library_transforms import copies_for_thread, warn_of_what_threads_share
 from . import torch_routing
 from .samples import Job
@@ -56,21 +57,12 @@ class ThreadGenerators:
         self.random = random.Random(0)
         self.numpy = np.random.RandomState(0)
         self.torch = torch.Generator()
-        self._chosen_bits: Any = _bits_of(_routed_rand)
 
     def seed(self, key: bytes) -> None:
         """Seed all three from 16 bytes of key, as ``seeding.seed_global_generators`` does the global ones.
 
-        Raises:
-            DatasetError: another bit generator was set since the thread began.
-
         Cost: about 6 µs.
         """
-        if _bits_of(_routed_rand) is not self._chosen_bits:
-            raise DatasetError(
-                "np.random.set_bit_generator() was called while worker threads were running, which cannot change "
-                "their generators; call it before the loader is iterated, or use worker_method='multiprocessing'"
-            )
         for_random, for_numpy, for_torch = seeding.words(key)
         self._seed(for_random, for_numpy, for_torch)
 
@@ -105,7 +97,6 @@ class ThreadGenerators:
         ``scripted``: the dataset calls TorchScript, whose draws are only seen as single operators.
         """
         mode = TorchRouting(self.torch)
-        self._chosen_bits = _bits_of(_routed_rand)
         of_process = type(_bits_of(_rand))
         if of_process is not np.random.MT19937:  # the user has chosen another for the process
             self.numpy = np.random.RandomState(of_process())
@@ -130,10 +121,22 @@ class NoSeeder:
         return lambda: None
 
 
-def job_of_thread(job: Job) -> Job:
-    """Return a job for one thread: what libraries draw from is its own, as far as it can be copied."""
+def job_of_thread(job: Job, generators: ThreadGenerators | None) -> Job:
+    """Return a job for one thread that draws: what libraries draw from is its own, as far as it can be copied."""
+    if generators is None:
+        return job
     dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
     return dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
+
+
+def seeder_of_thread(job: Job, generators: ThreadGenerators | None) -> seeding.Seeder:
+    """Return what seeds the samples of a job of :func:`job_of_thread`."""
+    if generators is None:
+        return NoSeeder()
+    libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators, owned=False)
+    if job.seed is not None:
+        libraries.adopt()
+    return libraries
 
 
 def check(job: Job) -> None:

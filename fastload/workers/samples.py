@@ -121,20 +121,16 @@ class SampleLoader:
         Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
         """
         with self.decoding_late():
-            return self.load_within(indices, epoch, position)
-
-    def load_within(self, indices: Any, epoch: int, position: int) -> Any:
-        """Do what :meth:`load` does, in a context of :meth:`decoding_late` that the caller has entered."""
-        if self.getitems is None:
-            return self._samples(indices, epoch, position)
-        try:
-            self.seed(epoch, self._batch_id(indices, position))
-            return self.settled(self.guarded(self.getitems, indices))
-        except Exception as error:
-            if not self.tolerates(error):
-                add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
-                raise
-        return self.failed.one_by_one(indices, epoch, position)
+            if self.getitems is None:
+                return self._samples(indices, epoch, position)
+            try:
+                self.seed(epoch, self._batch_id(indices, position))
+                return self.settled(self.guarded(self.getitems, indices))
+            except Exception as error:
+                if not self.tolerates(error):
+                    add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
+                    raise
+            return self.failed.one_by_one(indices, epoch, position)
 
     def decoded(self) -> dict[str, int] | None:
         """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""

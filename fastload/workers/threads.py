@@ -26,8 +26,7 @@ from ..base.worker_errors import wrap_exception
 from ..buffers.layout import Layout, WriteRows
 from ..buffers.private_memory import PrivateMemory
 from ..buffers.slots import Memory, SlotPool
-from ..keys.library_generators import LibraryGenerators
-from ..keys.seeding import RNG_PROCESS, Seeder, fixed_place
+from ..keys.seeding import RNG_PROCESS, fixed_place
 from ..keys.seeding import place as place_of_rng
 from ..work import GRACE, Item, WorkItem
 from . import routing
@@ -88,9 +87,7 @@ def _run_worker(
 
 def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
     where = f"in DataLoader worker thread {worker_id}"
-    seeder: Seeder = routing.NoSeeder()
-    if generators is not None:
-        job = routing.job_of_thread(job)
+    job = routing.job_of_thread(job, generators)
     compat_features.set_thread_worker_info(
         compat.make_worker_info(
             id=worker_id,
@@ -107,11 +104,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
     tasks = state.tasks[worker_id % len(state.tasks)]
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)
-    if generators is not None:
-        seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators, owned=False)
-        if job.seed is not None:
-            libraries.adopt()
-    fetcher = Fetcher(job, worker_id, where, seeder)
+    fetcher = Fetcher(job, worker_id, where, routing.seeder_of_thread(job, generators))
     while (item := tasks.get()) is not None and not state.closed:
         state.held[worker_id] = item.serial
         if item.iteration < state.iteration and not job.streams:
@@ -209,8 +202,8 @@ class ThreadPool(Pool):
             except queue.Empty:
                 pass
 
-    def held_by(self, worker_id: int) -> int | None:
-        return self._state.held.get(worker_id)
+    def held_by(self, worker_id: int) -> list[int]:
+        return [self._state.held[worker_id]] if worker_id in self._state.held else []
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         self.slots.release(item.slot)

@@ -215,8 +215,8 @@ def _draws_from_default(args: Any, kwargs: Any) -> bool:
     return first is None or first.is_cpu
 
 
-# Operators that take no generator and call no others, written as their CPU kernels are, with operators that take one.
-# NOTE: the first three have twins with a generator since torch 2.9 or so.
+# Operators that take no generator and call no others, written as their CPU kernels are, with operators that take one:
+# since torch 2.9 or so they have twins with a generator.
 
 
 def _like(fill: Callable[..., Any]) -> Callable[..., Any]:
@@ -232,20 +232,10 @@ def _fill_integers(empty: Any, *bounds: Any, generator: torch.Generator) -> Any:
     return empty.random_(int(low), int(high), generator=generator)
 
 
-def _native_dropout(generator: torch.Generator, values: Any, p: float, train: bool | None) -> Any:
-    if values.numel() == 0:
-        return values, torch.empty_like(values)
-    if train is False:
-        return values.clone(), torch.ones_like(values, dtype=torch.bool)
-    mask = torch.empty_like(values, dtype=torch.bool).bernoulli_(1 - p, generator=generator)
-    return values.mul(mask).mul_(0.0 if p == 1 else 1 / (1 - p)), mask
-
-
 _REWRITTEN: dict[str, Callable[..., Any]] = {
     "rand_like": _like(torch.Tensor.uniform_),
     "randn_like": _like(torch.Tensor.normal_),
     "randint_like": _like(_fill_integers),
-    "native_dropout": _native_dropout,
 }
 
 

@@ -12,6 +12,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,14 +34,14 @@ from .transport import MAX_PACKET
 
 if TYPE_CHECKING:
     from ..cache.records import Records
-    from .shared_job import PickledJob, SharedJob
+    from .spawn_start import PickledJob, SharedJob
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
-# Words of the control page: the running iteration, then for each worker the serial + 1 of the item it works on; for
-# threads of workers see sample_threads.py.
+# Words of the control page: the running iteration, then for each thread of each worker the serial + 1 of the item it
+# works on.
 _ITERATION = 0
 _FIRST_WORKER = 8
 # Published layouts lie in slot 0, this far apart; each begins with its length.
@@ -50,9 +51,10 @@ LAYOUT_SHIFT = 24
 class Control:
     """Words in shared memory that need no lock: each has one writer."""
 
-    def __init__(self, memory: MemoryFile, num_threads: int) -> None:
-        self._words = np.frombuffer(memory.buffer(0, 8 * (_FIRST_WORKER + num_threads)), dtype=np.int64)
-        self.threads = self._words[_FIRST_WORKER:]
+    def __init__(self, memory: MemoryFile, num_workers: int, num_threads: int) -> None:
+        number = _FIRST_WORKER + num_workers * num_threads
+        self._words = np.frombuffer(memory.buffer(0, 8 * number), dtype=np.int64)
+        self._threads = num_threads
 
     @property
     def iteration(self) -> int:
@@ -63,17 +65,14 @@ class Control:
     def iteration(self, value: int) -> None:
         self._words[_ITERATION] = value
 
-    def holds(self, worker_id: int) -> int | None:
-        """Serial of the item that a worker is at; None between items."""
-        return int(self._words[_FIRST_WORKER + worker_id]) - 1 if self._words[_FIRST_WORKER + worker_id] else None
+    def holds(self, worker_id: int) -> list[int]:
+        """Return the serials of the items that a worker is at."""
+        first = _FIRST_WORKER + worker_id * self._threads
+        return [word - 1 for word in self._words[first : first + self._threads].tolist() if word]
 
-    def begin(self, worker_id: int, serial: int) -> None:
-        """Note that a worker has taken an item."""
-        self._words[_FIRST_WORKER + worker_id] = serial + 1
-
-    def end(self, worker_id: int) -> None:
-        """Note that a worker has sent its result."""
-        self._words[_FIRST_WORKER + worker_id] = 0
+    def note(self, worker_id: int, thread: int, serial: int) -> None:
+        """Note which item a thread of a worker is at; -1: it is between two."""
+        self._words[_FIRST_WORKER + worker_id * self._threads + thread] = serial + 1
 
 
 class FileSink(MessageSink):
@@ -131,6 +130,10 @@ class FileSink(MessageSink):
         return task_of(fields)
 
 
+Begin = Callable[["Job", int, "Link"], Callable[[], None]]
+"""Makes a process a worker, and returns what does its work: :func:`one_at_a_time`, or sample_threads.py's."""
+
+
 def worker_main(
     source: Job | SharedJob | PickledJob,
     worker_id: int,
@@ -139,6 +142,7 @@ def worker_main(
     parent_pid: int,
     foreign: list[Any],
     cache: Records | None,
+    begin: Begin,
 ) -> None:
     """Live as worker ``worker_id`` of the process ``parent_pid``.
 
@@ -148,6 +152,7 @@ def worker_main(
         memory: the memory file; None where everything is in the messages.
         foreign: ends of others that this process has inherited by a fork.
         cache: see :class:`~.samples.Job`; it is not in a job that was pickled.
+        begin: makes this process a worker, and returns what does its work.
     """
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
@@ -163,7 +168,7 @@ def worker_main(
         torch.set_num_threads(1)
         keep_freed_memory()
         compat.process.is_worker = True
-        _live(source, worker_id, endpoint, memory, cache)
+        _live(source, worker_id, endpoint, memory, cache, begin)
     except BaseException as error:
         # The parent waits for the end of this process, which itself waits for threads of the user's.
         end = threading.Timer(GRACE, os._exit, [1])
@@ -174,51 +179,92 @@ def worker_main(
         # The user's process got the interrupt too; or it is gone.
 
 
+class Link:
+    """A worker's link to the user's process, which has pickled the job, or forked the worker with it."""
+
+    def __init__(self, worker_id: int, endpoint: Any, memory: MemoryFile | None) -> None:
+        self.where = f"in DataLoader worker process {worker_id}"
+        self.sink: MessageSink = endpoint.sink() if memory is None else FileSink(memory)
+        self._worker_id, self._endpoint, self._memory = worker_id, endpoint, memory
+        self._control: Control | None = None
+        self._skips = False
+        self._sending = threading.Lock()
+
+    def follow(self, job: Job) -> None:
+        """Note from now on which items are done, and skip those of iterations that are over, unless it has streams."""
+        if self._memory is not None:
+            self._control = Control(self._memory, job.num_workers, job.worker_threads)
+        self._skips = not job.streams
+
+    def receive(self) -> Item | None:
+        """Return the next item; None when there will be no more. Called by one thread at a time."""
+        while (message := self._endpoint.receive()) is not None:
+            try:
+                item = self.sink.decode(message)
+            except Exception as error:  # indices that only their own process can read
+                self.fail(error)
+                return None
+            if self._control is None or item.iteration >= self._control.iteration or not self._skips:
+                return item
+            self.send(self.encoded(skipped(item, self._worker_id), item))
+        return None
+
+    def note(self, item: Item | None, thread: int = 0) -> None:
+        """Note what a thread begins; None: it is between two items."""
+        if self._control is not None:
+            self._control.note(self._worker_id, thread, -1 if item is None else item.serial)
+
+    def encoded(self, result: Result, item: Item | None) -> bytes:
+        """Return the message that says a result."""
+        return encoded(self.sink, result, item, self.where)
+
+    def send(self, message: bytes) -> None:
+        """Send a message."""
+        with self._sending:
+            self._endpoint.send(message)
+
+    def fail(self, error: Exception) -> None:
+        """Say that this worker cannot start, or go on."""
+        self.send(self.encoded(failed_start(error, self._worker_id, self.where), None))
+
+
 def _live(
     source: Job | SharedJob | PickledJob,
     worker_id: int,
     endpoint: Any,
     memory: MemoryFile | None,
     cache: Records | None,
+    begin: Begin,
 ) -> None:
-    sink: MessageSink = endpoint.sink() if memory is None else FileSink(memory)
-    where = f"in DataLoader worker process {worker_id}"
+    link = Link(worker_id, endpoint, memory)
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
         overrides.results.update(job.compared)
-        control = None if memory is None else Control(memory, job.num_workers * job.worker_threads)
-        if job.worker_threads > 1:
-            become_worker(job, worker_id)
-        else:
-            fetcher = fetcher_of(job, worker_id, where)
+        link.follow(job)
+        work = begin(job, worker_id, link)
     except Exception as error:
-        send_failed_start(error, sink, worker_id, endpoint, where)
+        link.fail(error)
         return
-    if job.worker_threads > 1:
-        from .sample_threads import live_in_threads
+    work()
 
-        live_in_threads(job, worker_id, endpoint, sink, control, where, encoded, send_failed_start)
-        return
-    while (message := endpoint.receive()) is not None:
-        try:
-            item = sink.decode(message)
-        except Exception as error:  # indices that only their own process can read
-            send_failed_start(error, sink, worker_id, endpoint, where)
-            return
-        if control is not None:
-            if item.iteration < control.iteration and not job.streams:
-                endpoint.send(sink.encode(skipped(item, worker_id), item))
-                continue
-            control.begin(worker_id, item.serial)
-        result = fetcher.run(item, sink)
-        begun = 0 if result.stages is None else time.perf_counter_ns()
-        message = encoded(sink, result, item, where)
-        del result
-        endpoint.send(message)
-        if begun:
-            fetcher.clock.sent(begun)
-        if control is not None:
-            control.end(worker_id)
+
+def one_at_a_time(job: Job, worker_id: int, link: Link) -> Callable[[], None]:
+    """Become a worker; return what loads its items, one after the other."""
+    fetcher = fetcher_of(job, worker_id, link.where)
+
+    def work() -> None:
+        while (item := link.receive()) is not None:
+            link.note(item)
+            result = fetcher.run(item, link.sink)
+            begun = 0 if result.stages is None else time.perf_counter_ns()
+            message = link.encoded(result, item)
+            del result
+            link.send(message)
+            if begun:
+                fetcher.clock.sent(begun)
+            link.note(None)
+
+    return work
 
 
 def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
@@ -262,12 +308,6 @@ def become_worker(job: Job, worker_id: int) -> None:
         forget_inherited_decoders()
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)
-
-
-def send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
-    """Say that this worker cannot start, or go on."""
-    result = failed_start(error, worker_id, where)
-    endpoint.send(encoded(sink, result, None, where))
 
 
 def encoded(sink: MessageSink, result: Result, item: Item | None, where: str) -> bytes:

@@ -24,14 +24,11 @@ def expected() -> str:
     return epochs()[0]
 
 
-@pytest.mark.parametrize("share_memory", [True, False])
-def test_batches_are_those_of_local_processes(cluster, expected, share_memory):
-    found, statistics = epochs(worker_method="ray", ray_options={"share_memory": share_memory})
+def test_batches_are_those_of_local_processes(cluster, expected):
+    found, statistics = epochs(worker_method="ray")
     assert found == expected
-    remote = statistics.remote
-    assert remote["sharing_memory"] == (remote["workers"] if share_memory else 0)
-    assert remote["tasks"] > 0
-    assert (remote["bytes"] < 100_000) == share_memory  # samples that were made before a layout was known
+    assert statistics.remote["tasks"] > 0
+    assert statistics.remote["bytes"] > 0
 
 
 def test_a_state_goes_from_local_workers_to_ray_and_back(cluster, expected):
@@ -69,10 +66,7 @@ def as_list(samples: list[Any]) -> list[Any]:
 
 def test_samples_without_a_layout_and_whole_batches_come_pickled(cluster):
     arguments = {"dataset": Ragged(), "batch_size": 4, "collate_fn": as_list, "number": 1}
-    for share_memory in (True, False):
-        options = {"share_memory": share_memory}
-        found = epochs(worker_method="ray", ray_options=options, **arguments)[0]
-        assert found == epochs(**arguments)[0]
+    assert epochs(worker_method="ray", **arguments)[0] == epochs(**arguments)[0]
 
 
 class Failing(Images):
@@ -137,9 +131,8 @@ class Samples(torch.utils.data.Dataset):
 def collate(samples):
     return Pair([one.first for one in samples], [one.second for one in samples])
 
-def found(share_memory):
-    options = {} if share_memory is None else {"worker_method": "ray", "ray_options": {"share_memory": share_memory}}
-    loader = fastload.DataLoader(Samples(), 2, num_workers=1, seed=1, collate_fn=collate, **options)
+def found(method):
+    loader = fastload.DataLoader(Samples(), 2, num_workers=1, seed=1, collate_fn=collate, worker_method=method)
     batches = []
     try:
         for batch in loader:
@@ -150,11 +143,10 @@ def found(share_memory):
     return batches
 
 if __name__ == "__main__":
-    expected = found(None)
+    expected = found("multiprocessing")
     assert len(expected) == 5 and type(expected[0]) is Pair and type(expected[0].first[0]) is Sample
     ray.init(log_to_driver=False)
-    assert found(True) == expected
-    assert found(False) == expected
+    assert found("ray") == expected
     print("equal")
 """
 

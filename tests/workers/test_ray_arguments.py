@@ -25,7 +25,6 @@ def with_ray(monkeypatch):
         ({"worker_method": "ray", "ray_options": [1]}, "ray_options must be a dict"),
         ({"worker_method": "ray", "ray_options": {"max_restarts": 3}}, "ray_options has 'max_restarts'"),
         ({"worker_method": "ray", "ray_options": {"placement_timeout": 0}}, "must be a number of seconds above 0"),
-        ({"worker_method": "ray", "ray_options": {"share_memory": 1}}, "must be True or False, got 1"),
         (
             {"worker_method": "ray", "num_workers": 1, "multiprocessing_context": "fork"},
             "has no meaning; leave one out",
@@ -51,24 +50,23 @@ def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
 
 
 def test_options_of_ray_and_ours_are_told_apart():
-    assert options_of(None) == Options(actor={"num_cpus": 1}, placement_timeout=120.0, share_memory=True)
-    found = options_of({"resources": {"x": 1}, "placement_timeout": 5, "share_memory": False})
+    assert options_of(None) == Options(actor={"num_cpus": 1}, placement_timeout=120.0)
+    found = options_of({"resources": {"x": 1}, "placement_timeout": 5})
     assert found.actor == {"num_cpus": 1, "resources": {"x": 1}}
-    assert (found.placement_timeout, found.share_memory) == (5.0, False)
+    assert found.placement_timeout == 5.0
 
 
 @pytest.mark.parametrize(("num_workers", "seconds"), [(64, 0.128), (1000, 2.0)])
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_task_takes_two_milliseconds_for_each_worker_where_there_are_many(num_workers, seconds, stored):
+def test_a_task_takes_two_milliseconds_for_each_worker_where_there_are_many(num_workers, seconds):
     sample_ns = 1e6
-    size = choose_chunk_size(10_000, num_workers, sample_ns / task_cost(num_workers, stored=stored))
+    size = choose_chunk_size(10_000, num_workers, sample_ns / task_cost(num_workers))
     assert size * sample_ns / 1e9 == pytest.approx(seconds, rel=0.02)
 
 
-@pytest.mark.parametrize(("stored", "size"), [(False, 1), (True, 4)])
-def test_a_task_of_few_workers_is_longer_where_its_result_goes_through_the_object_store(stored, size):
-    assert choose_chunk_size(32, 8, 20e6 / task_cost(8, stored=stored)) == size
+def test_a_task_of_few_workers_is_longer_than_a_local_one():
+    assert choose_chunk_size(32, 8, 20e6) == 1
+    assert choose_chunk_size(32, 8, 20e6 / task_cost(8)) == 4
 
 
 def test_all_of_many_workers_share_the_first_batch() -> None:
-    assert choose_chunk_size(256, 8, 1e6 / task_cost(8, stored=True), awaited=True) == 32
+    assert choose_chunk_size(256, 8, 1e6 / task_cost(8), awaited=True) == 32

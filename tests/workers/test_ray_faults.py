@@ -67,11 +67,10 @@ def pid_of(worker: Any) -> int:
     return int(worker.name.split("pid ")[1].split(",")[0])
 
 
-@pytest.mark.parametrize("share_memory", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_an_actor_that_is_killed_loses_nothing(cluster, share_memory):
+def test_an_actor_that_is_killed_loses_nothing(cluster):
     dataset = Images(96, wait_s=0.01)
     given = {"shuffle": True, "seed": 5, "num_workers": 2}
-    loader = DataLoader(dataset, 4, worker_method="ray", ray_options={"share_memory": share_memory}, **given)
+    loader = DataLoader(dataset, 4, worker_method="ray", **given)
     batches, words = disturbed(loader, 5, lambda pool: os.kill(pid_of(one_that_runs(pool)), signal.SIGKILL))
     assert digest(batches) == digest(list(DataLoader(dataset, 4, **given)))
     remote = loader.statistics().remote
@@ -85,7 +84,7 @@ def test_a_machine_that_goes_loses_nothing(cluster):
     node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, resources={"there": 1})
     dataset = Images(96, wait_s=0.02)
     given = {"shuffle": True, "seed": 5, "num_workers": 2}
-    options = {"share_memory": False, "scheduling_strategy": "SPREAD", "num_cpus": 0.5}
+    options = {"scheduling_strategy": "SPREAD", "num_cpus": 0.5}
     loader = DataLoader(dataset, 4, worker_method="ray", ray_options=options, **given)
 
     def remove(pool: Any) -> None:
@@ -113,7 +112,7 @@ class Until:
 def test_machines_that_go_while_an_actor_starts_are_no_error(cluster, tmp_path):
     machine: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "resources": {"brief": 1}}
     dataset, given = Images(), {"shuffle": True, "seed": 5, "num_workers": 1}
-    options = {"share_memory": False, "resources": {"brief": 1}, "placement_timeout": 400}
+    options = {"resources": {"brief": 1}, "placement_timeout": 400}
     loader = DataLoader(
         dataset, 4, worker_method="ray", ray_options=options, worker_init_fn=Until(tmp_path / "go on"), **given
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import queue
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -19,12 +16,12 @@ from fakes import task
 
 from fastload import ClusterError, WorkerDied, observe
 from fastload.buffers.layout import learn
-from fastload.buffers.slots import MemoryFile
+from fastload.buffers.private_memory import PrivateMemory
 from fastload.work import WorkItem
 from fastload.workers.fetch import Outcome, Result
 from fastload.workers.processes import fields_of
 from fastload.workers.ray import relay
-from fastload.workers.ray.actor import LOCKS_AT, Started
+from fastload.workers.ray.actor import Started
 from fastload.workers.ray.options import options_of
 
 PATIENCE_S = 60
@@ -35,7 +32,7 @@ def item(serial: int, **fields: Any) -> WorkItem:
 
 
 def done(serial: int, **fields: Any) -> bytes:
-    return Result(serial, 0, Outcome.ROWS, None, 5)._replace(**fields).pickled()
+    return Result(serial, 0, Outcome.SKIPPED, None, 5)._replace(**fields).pickled()
 
 
 class Method:
@@ -111,15 +108,15 @@ class Running:
     """A relay, with what is at its ends."""
 
     def __init__(self, number: int = 1, *, assigned: bool = False, **options: Any) -> None:
-        self.cluster, self.memory = FakeCluster(), MemoryFile()
+        self.cluster, self.memory = FakeCluster(), PrivateMemory()
         self.errors = self.cluster.ray.exceptions
         given: Any = self.cluster, self.memory, b"job", options_of(options)
         self.relay = relay.Relay(*given, number, assigned=assigned)
         self.actors = self.cluster.ray.made
 
-    def start(self, number: int, *, shares_memory: bool = False) -> Any:
+    def start(self, number: int) -> Any:
         """Let an actor say that it has started; return it."""
-        self.actors[number].start.next().set_result(Started(f"machine {number}", shares_memory, None))
+        self.actors[number].start.next().set_result(Started(f"machine {number}", None))
         return self.actors[number]
 
     def add(self, serial: int, worker_id: int | None = None, **fields: Any) -> None:
@@ -135,8 +132,7 @@ class Running:
 def running(request) -> Iterator[Running]:
     made = Running(**getattr(request, "param", {}))
     yield made
-    if made.memory.fd >= 0:
-        made.relay.stop()
+    made.relay.stop()
 
 
 def of(*parameters: dict[str, Any]) -> Any:
@@ -151,11 +147,9 @@ def test_a_task_goes_to_an_actor_and_its_result_to_the_pool(running):
     running.add(5)
     actor = running.start(0)
     actor.run.next().set_result(done(5))
-    assert running.told()[:3] == (5, 0, Outcome.ROWS)
+    assert running.told()[:3] == (5, 0, Outcome.SKIPPED)
     assert running.relay.workers[0].tasks == {}
-    assert running.relay.counts() == {
-        "workers": 1, "sharing_memory": 0, "tasks": 1, "lost": 0, "made_again": 0, "bytes": 0,
-    }  # fmt: skip
+    assert running.relay.counts() == {"workers": 1, "tasks": 1, "lost": 0, "made_again": 0, "bytes": len(done(5))}
     assert running.cluster.ray.options == {"max_restarts": -1, "num_cpus": 1}
 
 
@@ -188,22 +182,27 @@ def test_no_worker_has_more_than_two_tasks_and_the_one_with_fewer_gets_the_next(
     assert (tasks_of(first), tasks_of(second)) == ([0, 2], [1, 3, 4])
 
 
-def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running):
+@pytest.mark.parametrize("own", [False, True])
+def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running, own):
     layout = learn([np.zeros(4, dtype=np.uint8)])
     running.relay.layouts[1] = layout, pickle.dumps(layout)
     actor = running.start(0)
     running.add(5, layout=1, num_rows=3, row=1)
+    rows = np.zeros(layout.offsets(1)[1], dtype=np.uint8)
+    layout.rows(rows, 1, 0, 1)[0][0][:] = 7
+    written = [["an object"]], pickle.PickleBuffer(rows.data)
+    fields: dict[str, Any] = {"outcome": Outcome.ROWS, "payload": written}
+    if own:
+        fields = {"outcome": Outcome.OWN_ROWS, "payload": (layout, written)}
     future = actor.run.next()
     (generation, encoded), _ = actor.run.calls[0]
     assert (generation, pickle.loads(encoded)) == (1, layout)
-    rows = np.zeros(layout.offsets(1)[1], dtype=np.uint8)
-    layout.rows(rows, 1, 0, 1)[0][0][:] = 7
-    future.set_result((done(5), rows))
-    assert running.told().serial == 5
+    future.set_result(np.frombuffer(done(5, **fields), dtype=np.uint8))
+    payload = [["an object"]]
+    assert running.told().payload == ((layout, payload) if own else payload)
     size = layout.offsets(3)[1]
     batch = np.frombuffer(running.memory.buffer(5, size), dtype=np.uint8, count=size)
-    assert [row.tolist() for row in layout.rows(batch, 3, 0, 3)[0]] == [[0] * 4, [7] * 4, [0] * 4]
-    assert running.relay.counts()["bytes"] == len(rows)
+    assert layout.rows(batch, 3, 0, 3)[0][1].tolist() == [7] * 4
 
 
 @of({"number": 2})
@@ -216,7 +215,7 @@ def test_a_lost_task_goes_to_a_worker_that_has_no_other_and_has_answered_since(r
     assert "1 task(s) of it are made again" in told
     answer = second.start.next()
     assert second.run.calls == []
-    answer.set_result(Started("machine 1", False, None))
+    answer.set_result(Started("machine 1", None))
     second.run.next().set_result(done(5))
     assert running.told().serial == 5
     assert [running.relay.counts()[name] for name in ("lost", "made_again")] == [1, 1]
@@ -320,7 +319,7 @@ def test_a_worker_that_will_never_start_is_an_error(running, error, words):
 
 def test_the_users_error_at_the_start_is_told(running):
     failed = Result(-1, 0, Outcome.FAILED_START, None, 0).pickled()
-    running.actors[0].start.next().set_result(Started("machine", False, failed))
+    running.actors[0].start.next().set_result(Started("machine", failed))
     assert running.told() == Result(*fields_of(failed))
 
 
@@ -367,7 +366,6 @@ def test_a_relay_can_be_stopped_from_its_own_thread(running):
     stopped: queue.SimpleQueue[Any] = queue.SimpleQueue()
     running.relay._events.put(lambda: stopped.put((threading.current_thread().name, running.relay.stop())))
     assert stopped.get(timeout=PATIENCE_S) == ("fastload_ray", None)
-    assert running.memory.fd < 0
 
 
 def test_a_relay_that_cannot_be_made_leaves_no_actor():
@@ -381,54 +379,9 @@ def test_a_relay_that_cannot_be_made_leaves_no_actor():
 
     cluster.ray.make = fail_at_the_second
     with pytest.raises(ClusterError, match=r"Ray does not take these workers, .* no such resource"):
-        relay.Relay(cluster, MemoryFile(), b"job", options_of(None), 3, assigned=False)
+        relay.Relay(cluster, PrivateMemory(), b"job", options_of(None), 3, assigned=False)
     assert [handle for handle, _ in cluster.ray.killed] == cluster.ray.made
     assert len(cluster.ray.made) == 1
-
-
-_HOLDS_LOCK = """
-import fcntl, os, sys, time
-fd = os.open(sys.argv[1], os.O_RDWR)
-fcntl.lockf(fd, fcntl.LOCK_EX, 1, int(sys.argv[2]))
-print("locked", flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.fixture
-def writer(running) -> Iterator[subprocess.Popen[str]]:
-    """A process that writes to the memory in the name of worker 0, as far as its lock says."""
-    path = f"/proc/{os.getpid()}/fd/{running.memory.fd}"
-    command = [sys.executable, "-c", _HOLDS_LOCK, path, str(LOCKS_AT)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "locked\n"
-        yield process
-        process.kill()
-
-
-@pytest.mark.interpreter
-def test_a_task_is_not_made_again_before_the_process_that_wrote_to_our_memory_has_ended(running, writer):
-    actor = running.start(0, shares_memory=True)
-    running.add(5)
-    running.cluster.ray.kill = lambda handle, no_restart: writer.kill() if not no_restart else None
-    actor.run.next().set_exception(running.errors.ActorUnavailableError())
-    assert isinstance(running.told(), str)
-    running.start(0, shares_memory=True).run.next().set_result(done(5))
-    assert writer.wait(PATIENCE_S) == -9
-    assert running.told().serial == 5
-
-
-@pytest.mark.interpreter
-def test_a_process_that_does_not_end_is_an_error_and_its_slots_are_not_used_again(running, writer, monkeypatch):
-    monkeypatch.setattr(relay, "_END_S", 0.2)
-    actor = running.start(0, shares_memory=True)
-    running.add(5)
-    actor.run.next().set_exception(running.errors.ActorUnavailableError())
-    assert isinstance(running.told(), str)
-    with pytest.raises(ClusterError, match="its process, which may still write to batches, has not ended"):
-        raise running.told()
-    running.relay.stop()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fastload import DataLoader
 from fastload.errors import WorkerDied
 from fastload.sampling.distributed import DistributedSampler
 from fastload.workers.on_error import FailedSample
-from fastload.workers.sample_threads import Gathered
+from fastload.workers.sample_threads import Task
 
 COUNT = 50
 
@@ -227,7 +227,7 @@ class _Loads:
     def __init__(self, failing, left_out):
         self.failing, self.left_out, self.failures = failing, left_out, []
 
-    def load_within(self, indices, epoch, position):
+    def load(self, indices, epoch, position):
         (index,) = indices
         if index in self.failing:
             raise ValueError(index)
@@ -240,10 +240,9 @@ class _Loads:
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7), max_size=2), st.sets(st.integers(0, 7)))
 def test_samples_are_in_their_places_in_whatever_order_they_were_loaded(order, failing, left_out):
     item = task(0, epoch=3, num_rows=8, layout=1, position=100, indices=list(range(8)))
-    gathered, loader = Gathered(8), _Loads(failing, left_out)
+    gathered, loader = Task(item, list(range(8))), _Loads(failing, left_out)
     for row in order:
-        if gathered.failed_at > row:
-            gathered.load(loader, row, row, item, 2)
+        gathered.load(loader, row, 2)
     if failing:
         with pytest.raises(ValueError, match=f"^{min(failing)}$"):
             gathered.take(loader)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.connection
 import os
 import pickle
 import socket
@@ -15,8 +14,6 @@ from typing import Any
 import pytest
 
 import fastload
-import fastload.workers.pipes
-import fastload.workers.transport
 from fastload.workers.pipes import Pipes
 from fastload.workers.transport import MAX_PACKET, Packets, Transport, use_packets
 
@@ -185,36 +182,6 @@ def test_sending_what_no_buffer_can_hold_does_not_wait_for_a_reader_either(start
     sender.join()
     assert received(transport, 1) == [message]
     assert not blocked
-
-
-def test_a_large_message_whose_sender_ends_late_does_not_hold_up_those_after_it(start, monkeypatch):
-    # Whatever writes a large message may still be busy ending when the answer to it is read.
-    module = fastload.workers.pipes
-    lingering = threading.Event()
-
-    def send_slowly(connection: Any, message: bytes) -> None:
-        connection.send_bytes(message)
-        if threading.current_thread() is not threading.main_thread():
-            lingering.wait()
-
-    def wait(ends: Any, timeout: float | None) -> Any:
-        ready = multiprocessing.connection.wait(ends, 0.5)
-        if not ready:
-            lingering.set()  # it ends while the user's process waits for the next answer
-            ready = multiprocessing.connection.wait(ends, 10.0)
-        assert ready, "nothing comes, and nothing wakes the user's process"
-        return ready
-
-    monkeypatch.setattr(module, "_send", send_slowly, raising=False)
-    monkeypatch.setattr(module, "wait", wait)
-    transport, _ = start("pipes", answer=lambda _, message: message[:1], begin=True)
-    messages = [bytes([i]) + bytes(1_000_000) for i in (1, 2, 3)]
-    try:
-        for message in messages:
-            transport.send(message, None)
-        assert received(transport, 3) == [b"\1", b"\2", b"\3"]
-    finally:
-        lingering.set()
 
 
 @each_transport

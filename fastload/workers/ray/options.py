@@ -20,8 +20,6 @@ class Options:
     """What Ray gets."""
     placement_timeout: float
     """Seconds until Ray must have placed and started workers."""
-    share_memory: bool
-    """Whether workers on this machine write into the slots themselves."""
 
 
 def options_of(given: Mapping[str, Any] | None) -> Options:
@@ -35,9 +33,7 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
     actor = {"num_cpus": 1, **(given or {})}
     for name in _SET_HERE & actor.keys():
         raise ConfigError(f"ray_options has {name!r}, which fastload itself sets; leave it out")
-    timeout, share_memory = actor.pop("placement_timeout", 120.0), actor.pop("share_memory", True)
+    timeout = actor.pop("placement_timeout", 120.0)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
         raise ConfigError(f"ray_options['placement_timeout'] must be a number of seconds above 0, got {timeout!r}")
-    if not isinstance(share_memory, bool):
-        raise ConfigError(f"ray_options['share_memory'] must be True or False, got {share_memory!r}")
-    return Options(actor=actor, placement_timeout=float(timeout), share_memory=share_memory)
+    return Options(actor=actor, placement_timeout=float(timeout))

@@ -13,41 +13,33 @@ from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
 from ...buffers.layout import Layout
 from ...buffers.packing import unpack
-from ...buffers.slots import MemoryFile, SlotPool
+from ...buffers.private_memory import PrivateMemory
+from ...buffers.slots import SlotPool
 from ...cache.shared import Ticket
-from ...errors import ConfigError
 from ...work import GRACE, Item, WorkItem
 from ..fetch import Result
 from ..pool import Pool, WorkerArguments
+from ..processes import writable
 from ..samples import Job
-from ..transport import use_packets
 from .cluster import Cluster, ray_module
 from .options import options_of
 from .relay import Relay, Task
 
-# What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time): a call of an actor, 1 to 2 ms; and a
-# result in the object store, 8 ms: docs/ray.md. The first is smaller here, since longer tasks delay the first
-# batch. By the third a task takes 2 ms for each of many workers: a result from another machine occupies Ray's thread in
-# the loader's process, and its raylet's, for a millisecond each.
-_TASK_COST, _STORED_TASK_COST, _TASK_COST_PER_WORKER = 4.0, 16.0, 1 / 3
+# What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time): a result in the object store takes 8 ms,
+# see docs/ray.md. It is smaller here, since longer tasks delay the first batch. By the second a task takes 2 ms for
+# each of many workers: a result from another machine occupies Ray's thread in the loader's process, and its raylet's,
+# for a millisecond each.
+_TASK_COST, _TASK_COST_PER_WORKER = 16.0, 1 / 3
 
 
-def task_cost(num_workers: int, *, stored: bool) -> float:
-    """Return what a task costs beside one of a process, with so many of Ray's workers of all loaders of this machine.
-
-    ``stored``: whether results go through the object store.
-    """
-    return max(_STORED_TASK_COST if stored else _TASK_COST, _TASK_COST_PER_WORKER * num_workers)
+def task_cost(num_workers: int) -> float:
+    """Return what a task costs, in those of a process, with so many of Ray's workers of all ranks of this machine."""
+    return max(_TASK_COST, _TASK_COST_PER_WORKER * num_workers)
 
 
 def start(job: Job, arguments: WorkerArguments, keep: int) -> RayPool:
     """Start actors: see :func:`fastload.engine.build.module_of`."""
-    if not use_packets():
-        raise ConfigError(
-            "worker_method='ray' needs Linux's memory files, without FASTLOAD_TRANSPORT=pipes and without a limit of "
-            "file sizes (ulimit -f); leave worker_method out elsewhere"
-        )
-    return RayPool(job, arguments, SlotPool(MemoryFile(), keep))
+    return RayPool(job, arguments, SlotPool(PrivateMemory(), keep))
 
 
 class RayPool(Pool):
@@ -59,27 +51,19 @@ class RayPool(Pool):
     def __init__(self, job: Job, arguments: WorkerArguments, slots: SlotPool) -> None:
         self.slots, self.pid = slots, os.getpid()
         ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-        self._workers_here = job.num_workers * (int(ranks) if ranks.isdecimal() else 1)
+        self.task_cost = task_cost(job.num_workers * (int(ranks) if ranks.isdecimal() else 1))
         self._next: list[Result | str | BaseException] = []  # what wait() has found
         self._failure: BaseException | None = None
         self._closed = False
         cache: Any = None if job.cache is None else Ticket()
-        assert isinstance(slots.memory, MemoryFile)
         try:
             packed, options = _pickled(replace(job, cache=cache)), options_of(arguments.ray_options)
-            # A descriptor and mappings of its own: those of the slots are not for several threads.
-            memory = MemoryFile(fd=os.dup(slots.memory.fd))
-            self._relay = Relay(Cluster(), memory, packed, options, job.num_workers, assigned=arguments.assigned)
+            self._relay = Relay(Cluster(), slots.memory, packed, options, job.num_workers, assigned=arguments.assigned)
         except BaseException:
             slots.close()
             raise
         self.workers = self._relay.workers
         close_at_exit(self)
-
-    @property
-    def task_cost(self) -> float:
-        stored = any(worker.is_up and not worker.shares_memory for worker in self.workers)
-        return task_cost(self._workers_here, stored=stored)
 
     def begin(self, iteration: int) -> None:
         self._relay.iteration = iteration
@@ -109,16 +93,16 @@ class RayPool(Pool):
             with contextlib.suppress(queue.Empty):
                 self._next.append(self._relay.told.get(timeout=timeout))
 
-    def held_by(self, worker_id: int) -> int | None:
-        return next(iter(list(self.workers[worker_id].tasks)), None)
+    def held_by(self, worker_id: int) -> list[int]:
+        return list(self.workers[worker_id].tasks)[:1]
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
-        samples: list[Any] = unpack(payload)
+        samples: list[Any] = unpack(writable(payload))
         return samples
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         self.slots.release(item.slot)
-        return unpack(payload)
+        return unpack(writable(payload))
 
     def remote(self) -> dict[str, int]:
         return self._relay.counts()

@@ -14,8 +14,6 @@ idle workers must say that they are there, and a task that is suspected goes to 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import queue
 import threading
 import time
@@ -31,13 +29,13 @@ import numpy as np
 from ... import observe
 from ...buffers.layout import Layout
 from ...buffers.rows import copy_rows
-from ...buffers.slots import MemoryFile
+from ...buffers.slots import Memory
 from ...errors import ClusterError, WorkerDied
 from ...work import Item, WorkItem
 from ..fetch import Outcome, Result, skipped
-from ..pool import named, samples_of
 from ..processes import fields_of
-from .actor import LOCKS_AT, Place, RayWorker, Started, process_namespace
+from ..stuck import named, samples_of
+from .actor import RayWorker, Started
 from .cluster import Cluster
 from .options import Options
 
@@ -47,7 +45,7 @@ _MOST_TASKS = 2
 _DEADLY = 3
 """Workers that may die one after the other at the same task."""
 _END_S = 5.0
-"""How long the process of an actor, or this thread, may take to end, in seconds. It may be waiting for Ray."""
+"""How long this thread may take to end, in seconds. It may be waiting for Ray."""
 
 
 @dataclass(eq=False, slots=True)
@@ -76,7 +74,6 @@ class Worker:
     """Whether it may get tasks that are for any."""
     is_asked: bool = False
     """Whether it was told to start, or to say that it is there, and has not answered."""
-    shares_memory: bool = False
     life: int = 0
     """How often it was lost. What an earlier life says is not heard."""
     tasks: dict[int, Task] = field(default_factory=dict)
@@ -86,7 +83,7 @@ class Worker:
 
 
 class Relay:
-    """See the module. Made, asked and stopped by the thread that uses the pool; closes the memory.
+    """See the module. Made, asked and stopped by the thread that uses the pool.
 
     ``memory``: where slots lie; ``assigned``: whether each task names its worker.
 
@@ -95,7 +92,7 @@ class Relay:
     """
 
     def __init__(
-        self, cluster: Cluster, memory: MemoryFile, packed_job: bytes, options: Options, number: int, *, assigned: bool
+        self, cluster: Cluster, memory: Memory, packed_job: bytes, options: Options, number: int, *, assigned: bool
     ) -> None:
         self.iteration = 0
         """The lowest number of an iteration whose tasks are to be done."""
@@ -113,8 +110,6 @@ class Relay:
         self._is_stopped = self._is_warned = False
         self._any_up_at = self._all_up_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="fastload_ray", daemon=True)
-        fd = memory.fd if options.share_memory else -1
-        self._place = Place(-1, process_namespace(), os.getpid(), fd)
         try:
             self._job = self._ray.put(np.frombuffer(packed_job, dtype=np.uint8))
             kind = self._ray.remote(RayWorker)
@@ -137,26 +132,17 @@ class Relay:
     def counts(self) -> dict[str, int]:
         """Return what ``statistics().remote`` says."""
         up = [worker for worker in self.workers if worker.is_up]
-        return {"workers": len(up), "sharing_memory": sum(worker.shares_memory for worker in up), **self._counts}
+        return {"workers": len(up), **self._counts}
 
     def stop(self) -> None:
-        """End actors and the thread.
-
-        A thread that waits for Ray may not end. The memory that it uses stays open then.
-        """
+        """End actors and the thread. One that waits for Ray ends later; it is a daemon."""
         self._is_stopped = True
         self._events.put(lambda: None)
         self._kill_all()
         # It may be here itself: any thread may happen to collect an iterator that was dropped, and so end it.
         if self._thread is not threading.current_thread():
             self._thread.join(_END_S)
-            if self._thread.is_alive():
-                return
-        deadline = time.monotonic() + (0.0 if self._cluster.head_is_gone else _END_S)
-        for worker in self.workers:
-            self._has_ended(worker, deadline)
         self._job = None
-        self._memory.close()
 
     def _kill_all(self) -> None:
         for worker in self.workers:
@@ -210,8 +196,7 @@ class Relay:
     def _start(self, worker: Worker) -> None:
         """Let a worker start, or say that it has."""
         worker.is_asked = True
-        place = self._place._replace(worker_id=worker.worker_id)
-        self._call(worker, None, worker.handle.start, place, self._job)
+        self._call(worker, None, worker.handle.start, worker.worker_id, self._job)
 
     def _call(self, worker: Worker, task: Task | None, method: Any, *arguments: Any) -> None:
         self._cluster.check_open()
@@ -251,7 +236,6 @@ class Relay:
             if task is None:
                 started: Started = value
                 worker.name = f"Ray worker {worker.worker_id} on {started.host}"
-                worker.shares_memory = started.shares_memory
                 worker.is_up = started.failed is None
                 if started.failed is not None:
                     self.told.put(Result(*fields_of(started.failed)))
@@ -267,7 +251,6 @@ class Relay:
 
         Raises:
             WorkerDied: its batches are bound to it, or its task has ended others before.
-            ClusterError: its process lives, and may write to slots.
         """
         tasks = list(worker.tasks.values())
         first = tasks[0]
@@ -289,11 +272,6 @@ class Relay:
             )
         self._counts["lost"] += 1
         self._counts["made_again"] += len(tasks)
-        if not self._has_ended(worker, time.monotonic()):
-            with contextlib.suppress(Exception):
-                self._ray.kill(worker.handle, no_restart=False)
-        if not self._has_ended(worker, time.monotonic() + _END_S):
-            raise ClusterError(f"{lost}, and its process, which may still write to batches, has not ended")
         worker.tasks.clear()
         worker.life += 1
         worker.is_up = worker.is_asked = False
@@ -303,39 +281,23 @@ class Relay:
                 one.is_up = False
                 self._start(one)
 
-    def _has_ended(self, worker: Worker, deadline: float) -> bool:
-        """Return whether no process writes to our memory in the name of a worker, waited for until then.
-
-        See NOTE [One writer] in :mod:`.actor`.
-        """
-        while self._place.fd >= 0:
-            try:
-                fcntl.lockf(self._memory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOCKS_AT + worker.worker_id)
-            except OSError:  # locked
-                if time.monotonic() >= deadline:
-                    return False
-                time.sleep(0.01)
-            else:
-                fcntl.lockf(self._memory.fd, fcntl.LOCK_UN, 1, LOCKS_AT + worker.worker_id)
-                return True
-        return True
-
     def _done(self, worker: Worker, task: Task, value: Any) -> None:
         item = task.item
-        message, array = value if isinstance(value, tuple) else (value, None)
-        result = Result(*fields_of(message))
-        if array is not None:
+        result = Result(*fields_of(value))
+        self._counts["bytes"] += len(value)
+        if result.outcome in (Outcome.ROWS, Outcome.OWN_ROWS):
             assert isinstance(item, WorkItem)
-            self._counts["bytes"] += len(array)
-            if result.outcome in (Outcome.ROWS, Outcome.OWN_ROWS):
-                own = result.outcome == Outcome.OWN_ROWS
-                assert item.layout is not None
-                layout: Layout = result.payload[0] if own else self.layouts[item.layout][0]
-                num_bytes = max(1, layout.offsets(item.num_rows)[1])
-                rows = np.frombuffer(self._memory.buffer(item.slot, num_bytes), dtype=np.uint8)
-                copy_rows(layout, array, len(item.indices), rows, item.num_rows, item.row)
-            elif result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
-                result = result._replace(payload=np.array(array))  # which the user may write to
+            assert item.layout is not None
+            if result.outcome == Outcome.ROWS:
+                layout = self.layouts[item.layout][0]
+                objects, rows = result.payload
+                result = result._replace(payload=objects)
+            else:
+                layout, (objects, rows) = result.payload
+                result = result._replace(payload=(layout, objects))
+            batch = self._memory.buffer(item.slot, max(1, layout.offsets(item.num_rows)[1]))
+            array = np.frombuffer(rows, dtype=np.uint8)
+            copy_rows(layout, array, len(item.indices), np.asarray(batch), item.num_rows, item.row)
         del worker.tasks[item.serial]
         self._counts["tasks"] += 1
         # A task begins when it is handed out, or when the one before it is here.

@@ -6,38 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
 import fastload
-from fastload.workers import late_starts
-from fastload.workers.late_starts import LateStarts
-
-
-@given(number=st.integers(1, 12), at_once=st.integers(1, 6), data=st.data())
-def test_as_many_workers_start_at_a_time_as_may_and_in_the_end_all_have_started(number, at_once, data):
-    starts = LateStarts(number, at_once)
-    started: list[int] = []
-    ready: set[int] = set()
-    while not starts.done:
-        more = list(starts.next())
-        started += more
-        assert started == list(range(len(started)))
-        assert len(started) - len(ready) == min(at_once, number - len(ready))
-        waiting = sorted(set(started) - ready)
-        some = data.draw(st.lists(st.sampled_from(waiting), min_size=1, unique=True))
-        for worker_id in some:
-            starts.ready(worker_id)
-            starts.ready(worker_id)  # a second result says nothing new
-        ready.update(some)
-    assert len(started) == number
-
-
-def test_a_worker_that_could_not_be_started_is_tried_again():
-    starts = LateStarts(2, 2)
-    assert next(starts.next()) == 0
-    assert list(starts.next()) == [0, 1]
+from fastload.workers import spawn_start
 
 
 class Pids(Dataset[Any]):
@@ -68,7 +40,7 @@ def loader_of(folder: Path, number: int, **options: Any) -> fastload.DataLoader[
 
 @pytest.fixture
 def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_starts, "_cores", lambda: 1)
+    monkeypatch.setattr(spawn_start, "_cores", lambda: 1)
 
 
 @pytest.mark.thorough
