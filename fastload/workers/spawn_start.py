@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import mmap
 import multiprocessing
+import os
 import pickle
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from multiprocessing import context as contexts
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
@@ -35,6 +38,8 @@ from .samples import Job
 JOB_OFFSET = 1 << 42
 """Where it lies, in slot 0."""
 _PRELOAD = f"{__package__}.preload"
+GIVEN = "FASTLOAD_FORK_SERVER"
+"""Variable of the fork server's environment: what this process has, for preload.py."""
 # What the server imports too if this process has done so: a worker would most likely need it.
 _IF_HERE = ("numpy", "PIL.Image", "cv2", "torchvision", "torchvision.transforms.v2", "albumentations")
 
@@ -99,6 +104,9 @@ class SpawnStart:
         """
         for seconds in (0.1, 1.0, None):
             try:
+                if self._method == "forkserver" and _PRELOAD in _preloaded():
+                    with _modules_of_this_process():
+                        forkserver.ensure_running()
                 with _noting_what_cannot_be_pickled(self._method):
                     process.start()
                 return
@@ -181,6 +189,30 @@ def why_each_imports_torch() -> str | None:
             f"multiprocessing.set_forkserver_preload([{_PRELOAD!r}]) before that"
         )
     return None
+
+
+@contextlib.contextmanager
+def _modules_of_this_process() -> Iterator[None]:
+    """Let a server that is started inside find modules where this process does, and not hear the user's Ctrl-C.
+
+    It is started as ``python -c``, which looks for modules in the current folder first. An interrupt would end it in
+    the middle of an import. preload.py restores the environment, and lets workers be interrupted.
+    """
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    changes = {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in changes}
+    changes[GIVEN] = json.dumps({"path": path, "environment": before})
+    resource_tracker.ensure_running()  # here, since it unblocks the signal
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in {**before, GIVEN: None}.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _server() -> Any:

@@ -38,14 +38,14 @@ if __name__ == "__main__":
 """
 
 
-def told(folder: Path, main: str, **files: str) -> Any:
+def told(folder: Path, main: str, *, cwd: Path | None = None, **files: str) -> Any:
     """Run the script with a ``main`` of its own, beside further modules; return what that returns."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     script = folder / "script.py"
     script.write_text(SCRIPT.replace('if __name__ == "__main__":', f'{main}\nif __name__ == "__main__":', 1))
     done = subprocess.run(
-        [sys.executable, script], cwd=folder, capture_output=True, text=True, timeout=200, check=False,
+        [sys.executable, script], cwd=cwd or folder, capture_output=True, text=True, timeout=200, check=False,
         start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -154,6 +154,28 @@ if not os.path.exists('importing'):
 """,
     )
     assert interrupted
+    assert {sample[0] for sample in samples} == {pid}
+
+
+def test_the_server_finds_modules_where_the_script_does_and_not_in_the_current_folder(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "numpy.py").write_text("raise RuntimeError('another module of this name')")
+    samples, pid = told(
+        tmp_path,
+        """
+class Names(Facts):
+    def __getitem__(self, index):
+        return [name for name in os.environ if name.startswith(("PYTHON", "FASTLOAD_FORK"))]
+
+def main():
+    own = [name for name in os.environ if name.startswith(("PYTHON", "FASTLOAD_FORK"))]
+    loader = fastload.DataLoader(Names(), 8, num_workers=1, multiprocessing_context="forkserver", collate_fn=list)
+    assert next(iter(loader))[0] == own
+    return facts(), forkserver._forkserver._forkserver_pid
+""",
+        cwd=elsewhere,
+    )
     assert {sample[0] for sample in samples} == {pid}
 
 
