@@ -318,8 +318,8 @@ def _of(library: str) -> Iterator[Override]:
 
 def install() -> None:
     """Install the overrides of the libraries that are imported. A worker process calls it when it begins a chunk."""
-    for library in [one for one in _waiting if is_imported(one)]:
-        if _waiting.pop(library, None) is not None:  # no other thread does it
+    for library in list(_waiting):  # a copy: other threads take libraries from it
+        if is_imported(library) and _waiting.pop(library, None) is not None:  # no other thread does it
             install_all(_of(library))
 
 
