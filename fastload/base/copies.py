@@ -13,7 +13,7 @@ import io
 import pickle
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .nesting import attributes_of
@@ -24,26 +24,26 @@ COPIED: Any = object()
 """What a rule of :func:`copied` returns for an object that is to be copied."""
 
 
-def with_others(root: Any, found: Iterable[Found], others: Mapping[int, object]) -> Any:
+def with_others(found: Sequence[Found], others: Mapping[int, object]) -> Any:
     """Return a copy of the object at which a walk began, with others in the places of those found.
 
     The objects on the paths are copied, one level each; all others are shared. The copies are made without the classes'
     own hooks for copying, which serve pickling too and may leave out what cannot be pickled.
 
     Args:
-        root: where the walk began.
-        found: what was found. An object that is not among the others is copied too, one level.
+        found: what the walk has found, at least one object. One that is not among the others is copied too, one level.
         others: what takes an object's place, by its identity.
 
     Raises:
         TypeError: an object on a path cannot be copied.
     """
     on_paths: set[int] = set()
-    for one in found:
-        here: Found | None = one
-        while here is not None:
+    first = found[0]
+    for here in found:
+        on_paths.add(id(here.thing))
+        while here.holder is not None:
+            here = first = here.holder
             on_paths.add(id(here.thing))
-            here = here.holder
     made = dict(others)
 
     def copy_of(thing: Any) -> Any:
@@ -69,7 +69,7 @@ def with_others(root: Any, found: Iterable[Found], others: Mapping[int, object])
             object.__setattr__(new, name, copy_of(value))
         return new
 
-    return copy_of(root)
+    return copy_of(first.thing)
 
 
 def _copy_of_function(

@@ -135,7 +135,7 @@ def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
         for one in found
         if is_transform(one.thing) and not isinstance(one.thing, Dataset)
     }
-    return tuple(with_others(list(roots), found, others))
+    return tuple(with_others(found, others))
 
 
 def warn_of_what_threads_share(*roots: object) -> None:
