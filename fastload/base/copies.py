@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .nesting import attributes_of
-from .objects import Found, items_of
+from .objects import items_of
+from .walking import Found, attributes_of
 
 _HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__")
 COPIED: Any = object()

@@ -1,31 +1,28 @@
-"""The walk over what a user's objects hold: generators, transforms, collators, lists, datasets, samplers.
+"""Finds what a user's objects hold: generators, transforms, collators, lists, datasets.
 
-:func:`find` follows attributes, those of the user's classes too, containers, bound methods, ``functools.partial``,
+Followed are attributes, those of the user's classes too, containers, bound methods, ``functools.partial``,
 closures, and the globals that the user's functions name, of other modules too. It looks at the first 100 items of a
 container, and 1,000 attributes of an object: longer ones hold data. Classes are not asked for what an object is or
-holds, since their answers may load data, or raise; one that raises all the same is passed over. :func:`walk` follows
-what its caller says. Each walk ends after 20,000 objects and 100 steps from the first.
+holds, since their answers may load data, or raise; one that raises all the same is passed over.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
 
-from .nesting import attributes_of
+from .walking import ATTRIBUTE, CODE, ITEM, Found, Held, attributes_of, walk
 
-_MAX_OBJECTS = 20_000
-_MAX_STEPS = _MAX_ITEMS = 100
+_MAX_ITEMS = 100
 _MAX_ATTRIBUTES = 1000
 _LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.ndarray, torch.Tensor, types.ModuleType, type)
 # What most containers of data hold: left out before anything is made for it.
@@ -37,68 +34,6 @@ _LIBRARIES = sys.stdlib_module_names | {
     "transformers",
 }
 _INSTALLED = f"-packages{os.sep}"
-
-ATTRIBUTE, ITEM, CODE = range(3)
-"""How an object is held: by an attribute or a variable, as an item, or by code (a global variable, a method), which all
-copies of its holder share."""
-
-Held: TypeAlias = tuple[int, Any, Any]
-"""``ATTRIBUTE``, ``ITEM`` or ``CODE``; the name in the user's code, or an item's key; and the object that is held."""
-
-
-class Found(NamedTuple):
-    """An object, and how it is reached."""
-
-    thing: Any
-    holder: Found | None = None
-    """None: the walk began here."""
-    kind: int = ATTRIBUTE
-    key: Any = None
-    depth: int = 0
-    """Steps from the first object."""
-    is_shared: bool = False
-    """The path leads through a global variable or a class, so copies of the first object share this one."""
-
-    def path(self, root: str) -> str:
-        """Return where it is, as code would name it; ``root``: the name of the object that the walk began at."""
-        if self.holder is None:
-            return root
-        if self.kind == CODE:
-            return str(self.key)
-        before = self.holder.path(root)
-        return f"{before}[{self.key!r}]" if self.kind == ITEM else f"{before}.{self.key}"
-
-
-def walk(root: object, held_by: Callable[[Any], Iterable[Held]], visit: Callable[[Found], bool]) -> None:
-    """Visit an object and all that it holds, nearest first, once for each object that holds them.
-
-    Args:
-        root: where the walk begins.
-        held_by: returns what an object holds.
-        visit: returns whether to go on into the object; each is entered once.
-    """
-
-    def enters(found: Found) -> bool:
-        try:
-            return visit(found)
-        except Exception:  # of the user's class
-            return False
-
-    seen: dict[int, object] = {id(root): root}  # kept alive, so that no id is used twice
-    first = Found(root)
-    waiting = deque([first] if enters(first) else [])
-    entered = {id(root)}
-    while waiting and len(seen) < _MAX_OBJECTS:
-        here = waiting.popleft()
-        with contextlib.suppress(Exception):  # of the user's class
-            for kind, key, thing in held_by(here.thing):
-                if len(seen) >= _MAX_OBJECTS and id(thing) not in seen:
-                    continue
-                seen[id(thing)] = thing
-                there = Found(thing, here, kind, key, here.depth + 1, here.is_shared or kind == CODE)
-                if enters(there) and id(thing) not in entered and there.depth < _MAX_STEPS:
-                    entered.add(id(thing))
-                    waiting.append(there)
 
 
 def find(

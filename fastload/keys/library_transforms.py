@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from ..base import objects
 from ..base.copies import with_others
+from ..base.objects import find
+from ..base.walking import Found
 from .collator_generators import keeps_generator
 
 _LIBRARIES = ("albumentations", "monai", "transformers")
@@ -56,8 +57,8 @@ def is_transform(thing: Any) -> bool:
     return _is_albumentations(thing) or _is_randomizable(thing)
 
 
-def _find(roots: tuple[object, ...], wanted: Callable[[Any], bool], *, inside: bool) -> list[objects.Found]:
-    return [] if sys.modules.keys().isdisjoint(_LIBRARIES) else objects.find(list(roots), wanted, inside=inside)
+def _find(roots: tuple[object, ...], wanted: Callable[[Any], bool], *, inside: bool) -> list[Found]:
+    return [] if sys.modules.keys().isdisjoint(_LIBRARIES) else find(list(roots), wanted, inside=inside)
 
 
 class TransformGenerators:

@@ -21,8 +21,7 @@ import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
-from ..base import objects
-from ..base.nesting import attributes_of
+from ..base.walking import ATTRIBUTE, Found, Held, attributes_of, walk
 from ..errors import StateError
 from .epochs import Sampling, iterates_as
 from .samplers import EpochBatchSampler, EpochSampler
@@ -135,9 +134,9 @@ def _attributes(sampling: Sampling) -> list[tuple[str, Any]]:
 
     Containers and other objects are entered. Of a dataset, only samplers are.
     """
-    found: list[objects.Found] = []
+    found: list[Found] = []
 
-    def enters(one: objects.Found) -> bool:
+    def enters(one: Found) -> bool:
         found.append(one)
         if one.holder is not None and isinstance(one.holder.thing, Dataset) and not isinstance(one.thing, Sampler):
             return False
@@ -145,23 +144,23 @@ def _attributes(sampling: Sampling) -> list[tuple[str, Any]]:
         return not is_leaf and one.depth <= _MAX_DEPTH
 
     samplers = list({id(sampler): sampler for sampler in sampling.samplers}.values())
-    objects.walk(samplers, _held_by, enters)
+    walk(samplers, _held_by, enters)
     return [(_path_of(one), one.thing) for one in found if one.depth > 1]
 
 
-def _path_of(found: objects.Found) -> str:
+def _path_of(found: Found) -> str:
     if found.holder is None or found.depth == 1:
         return f"sampler{found.key}"
     return f"{_path_of(found.holder)}.{found.key}"
 
 
-def _held_by(holder: Any) -> Iterator[objects.Held]:
+def _held_by(holder: Any) -> Iterator[Held]:
     held: Any = sorted(dict(attributes_of(holder)).items())
     if isinstance(holder, dict):
         held = sorted(itertools.islice(holder.items(), _MAX_ITEMS), key=lambda item: str(item[0]))
     elif isinstance(holder, (list, tuple)):
         held = enumerate(holder[:_MAX_ITEMS])
-    return ((objects.ATTRIBUTE, key, value) for key, value in held)
+    return ((ATTRIBUTE, key, value) for key, value in held)
 
 
 def _is_generator(value: Any) -> bool:
