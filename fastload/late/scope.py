@@ -80,7 +80,7 @@ class LateSamples:
                 for kind in late_module("draws").classes():
                     late_module("draws").draw_of(kind)
         if for_processes and overrides.ON:
-            overrides.compare_usual()
+            overrides.prepare()
 
     def __enter__(self) -> LateSamples:
         if overrides.ON:

@@ -140,7 +140,7 @@ def test_workers_take_what_their_parent_has_compared(library, monkeypatch):
     monkeypatch.setattr(library, "OVERRIDES", (override,), raising=False)
     monkeypatch.setattr(overrides, "MODULES", {"made_library": ("made_library",), "not_imported": ("none",)})
     monkeypatch.setattr(overrides, "_waiting", dict(overrides.MODULES))
-    overrides.compare_usual()
+    overrides.prepare()
     assert overrides.results == {("made_library.doubled",): True}
     override.compare = None  # type: ignore[assignment]
     for _ in range(2):

@@ -363,7 +363,7 @@ def test_an_epoch_that_could_not_begin_begins_the_next_time(options, monkeypatch
     for expected in (whole[1][3:], whole[2]):
         state = resumed.state_dict()
         with monkeypatch.context() as patch:
-            patch.setattr("fastload.engine.steps.Steps.begin", raise_mismatch)
+            patch.setattr("fastload.measurement.measurement.Measurement.epoch_begins", raise_mismatch)
             with pytest.raises(RankMismatch):
                 iter(resumed)
         assert resumed.state_dict() == state

@@ -97,7 +97,7 @@ def measured(dataset: Any, engine: Any = DataLoader, num_workers: int = 0) -> di
     with fastload.profile(level=2) as recorded:
         list(loader)
     tasks = [task for step in recorded.trace().ranks[0].steps[1:] for task in step.batch.tasks]
-    return stages_of(tasks, waiting=False)
+    return stages_of(tasks)
 
 
 CONTAINERS = {
