@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .memory import in_words
-from .reachable import find
+from .objects import find
 
 LEAST_BYTES = 200 << 20
 _ITEMS = 64

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from .walking import attributes_of
+
 Key: TypeAlias = str | int
 """A mapping's key, a sequence's index, or a field's name. Paths are joined by dots."""
 
@@ -42,21 +44,6 @@ def tensors_in(value: Any, seen: set[int] | None = None, depth: int = 0) -> Iter
         parts = list(attributes_of(value))
     for _, part in parts:
         yield from tensors_in(part, seen, depth + 1)
-
-
-def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of an object's own attributes, in ``__dict__`` and ``__slots__``."""
-    try:
-        yield from list(object.__getattribute__(value, "__dict__").items())
-    except AttributeError:
-        pass
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            try:
-                yield name, object.__getattribute__(value, name)
-            except AttributeError:
-                pass
 
 
 def tensors_at(value: Any, kept: frozenset[str], path: str = "") -> Iterator[Tensor]:

@@ -35,14 +35,16 @@ def examine(only_overrides: bool = False) -> list[Finding]:
     """Return what all probes find; where a package that fastload needs cannot be imported, only what that says."""
     from .packages import own, required
 
+    if only_overrides:
+        with contextlib.suppress(ImportError):  # why, the packages say
+            from .overridden import overridden
+
+            return list(overridden())
     found = [*own(), *required()]
     if any(finding.state == "broken" for finding in found):
         return found
-    from .overridden import overridden
     from .probes import PROBES
 
-    if only_overrides:
-        return list(overridden())
     for probe in PROBES:
         try:
             found += probe()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import reachable
+from ..base import objects
 from .seeding import words
 
 _CHANGED = ("generator", "_generator_pid", "create_rng")
@@ -40,7 +40,7 @@ class CollatorGenerators:
     """Seeds the collators' generators for one worker."""
 
     def __init__(self, collate_fn: Any) -> None:
-        found = reachable.find(collate_fn, keeps_generator, inside=False)
+        found = objects.find(collate_fn, keeps_generator, inside=False)
         self._collators = list({id(one.thing): one.thing for one in found}.values())
         self._before: list[tuple[Any, dict[str, Any]]] = []
 

@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from ..base import reachable
+from ..base.copies import with_others
+from ..base.objects import find
+from ..base.walking import Found
 from .collator_generators import keeps_generator
 
 _LIBRARIES = ("albumentations", "monai", "transformers")
@@ -55,8 +57,8 @@ def is_transform(thing: Any) -> bool:
     return _is_albumentations(thing) or _is_randomizable(thing)
 
 
-def _find(roots: tuple[object, ...], wanted: Callable[[Any], bool], *, inside: bool) -> list[reachable.Found]:
-    return [] if sys.modules.keys().isdisjoint(_LIBRARIES) else reachable.find(list(roots), wanted, inside=inside)
+def _find(roots: tuple[object, ...], wanted: Callable[[Any], bool], *, inside: bool) -> list[Found]:
+    return [] if sys.modules.keys().isdisjoint(_LIBRARIES) else find(list(roots), wanted, inside=inside)
 
 
 class TransformGenerators:
@@ -66,7 +68,7 @@ class TransformGenerators:
     """
 
     def __init__(self, *roots: object, owned: bool) -> None:
-        found = [one.thing for one in _find(roots, is_transform, inside=True) if owned or not one.shared]
+        found = [one.thing for one in _find(roots, is_transform, inside=True) if owned or not one.is_shared]
         self._transforms = list({id(transform): transform for transform in found}.values())
         self._randomizable = [transform for transform in self._transforms if _is_randomizable(transform)]
         self._random = random.Random(0)
@@ -118,23 +120,23 @@ class TransformGenerators:
                 thing.R = self._state  # the last sample may have called set_random_state
 
 
+def _has_state(thing: Any) -> bool:
+    return is_transform(thing) or keeps_generator(thing)
+
+
 def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
     """Return copies of the roots with transforms and collators of their own; roots that have none are unchanged."""
-    copies: dict[int, Any] = {}
-    found: list[reachable.Found] = []
-    # A dataset is not copied with its data, though it may be a Randomizable too.
-    for wanted, inside, copied in (
-        (lambda thing: is_transform(thing) and not isinstance(thing, Dataset), False, copy.deepcopy),
-        (lambda thing: is_transform(thing) and isinstance(thing, Dataset), True, reachable.shallow),
-        (keeps_generator, False, copy.copy),
-    ):
-        for one in _find(roots, wanted, inside=inside):
-            if not one.shared:
-                found.append(one)
-                copies[id(one.thing)] = copied(one.thing)
+    found = [one for one in _find(roots, _has_state, inside=True) if not one.is_shared]
     if not found:
         return roots
-    return tuple(reachable.with_others(list(roots), [(one, copies[id(one.thing)]) for one in found]))
+    copied: dict[int, Any] = {}
+    # A dataset is not copied with its data, though it may be a Randomizable too.
+    others = {
+        id(one.thing): copy.deepcopy(one.thing, copied)
+        for one in found
+        if is_transform(one.thing) and not isinstance(one.thing, Dataset)
+    }
+    return tuple(with_others(found, others))
 
 
 def warn_of_what_threads_share(*roots: object) -> None:
@@ -146,7 +148,7 @@ def warn_of_what_threads_share(*roots: object) -> None:
     }
     words = []
     for kind, is_one in kinds.items():
-        names = sorted({type(one.thing).__name__ for one in _find(roots, is_one, inside=False) if one.shared})
+        names = sorted({type(one.thing).__name__ for one in _find(roots, is_one, inside=False) if one.is_shared})
         words += [f"{kind} ({', '.join(names)})"] if names else []
     if words:
         warnings.warn(

@@ -9,13 +9,12 @@ from __future__ import annotations
 import pickle
 import random
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ..base import reachable
+from ..base import objects
 from ..base.users_line import warn_at_users_line
 from .library_transforms import GENERATORS, is_transform
 from .seeding import numpy_generator, random_generator
@@ -42,11 +41,8 @@ REMEDY = (
 )
 
 
-def generators_in(roots: dict[str, object], is_library: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
-    """Return the generators that objects reach and nothing seeds, each with words for its place and kind.
-
-    ``is_library``: see :func:`fastload.base.reachable.find`.
-    """
+def generators_in(roots: dict[str, object]) -> list[tuple[str, Any]]:
+    """Return the generators that objects reach and nothing seeds, each with words for its place and kind."""
     in_threads = random._inst, np.random.mtrand._rand
     seeded: list[Any] = [random_generator, numpy_generator, *in_threads, torch.default_generator]
 
@@ -57,7 +53,7 @@ def generators_in(roots: dict[str, object], is_library: Callable[[Any], bool] | 
 
     found: dict[int, tuple[str, Any]] = {}
     for name, root in roots.items():
-        for one in reachable.find(root, is_generator, inside=False, is_library=is_library):
+        for one in objects.find(root, is_generator, inside=False, is_library=objects.is_installed):
             generator = _of(one.thing)
             found.setdefault(id(generator), (f"{one.path(name)} ({_kind_of(generator)})", generator))
     return [one for number, one in found.items() if number not in set(map(id, seeded))]
@@ -106,7 +102,7 @@ class OwnGenerators:
         """Look at the states before a task."""
         self._num_tasks += 1
         if self._num_tasks <= 2:  # some are made when a sample is first loaded
-            for name, one in generators_in(self._roots, reachable.is_installed):
+            for name, one in generators_in(self._roots):
                 self._watched.setdefault(id(one), _Watched(name, one))
         for one in self._looked_at():
             one.before = _state_of(one.generator)

@@ -62,22 +62,14 @@ def adapt(library: ModuleType, ours: Any) -> None:
     if not reasons:
         install_all(entries)
         return
-    name, means = _UNSUPPORTED[library.__name__ == _ACCELERATE]
+    name = "Lightning"
+    means = "training that is resumed from a checkpoint may begin with other samples than it should, or not at all"
+    if library.__name__ == _ACCELERATE:
+        name = "accelerate"
+        means = "prepare() turns fastload's DataLoader into torch's; call fastload.install() to avoid that"
     warnings.warn(
         f"fastload does not support this version of {name} ({reasons[0]}): {means}", RuntimeWarning, stacklevel=2
     )
-
-
-_UNSUPPORTED = {
-    True: (
-        "accelerate",
-        "prepare() turns fastload's DataLoader into torch's; call fastload.install() to avoid that",
-    ),
-    False: (
-        "Lightning",
-        "training that is resumed from a checkpoint may begin with other samples than it should, or not at all",
-    ),
-}
 
 
 def own_arguments(loader: object) -> dict[str, Any]:

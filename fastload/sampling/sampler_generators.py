@@ -11,7 +11,6 @@ import copy
 import itertools
 import json
 import random
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
@@ -22,12 +21,13 @@ import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
-from ..base.nesting import attributes_of
+from ..base.walking import ATTRIBUTE, Found, Held, attributes_of, walk
 from ..errors import StateError
 from .epochs import Sampling, iterates_as
 from .samplers import EpochBatchSampler, EpochSampler
 
-_MAX_DEPTH = 4
+# Saved states name what is found by its path: another limit, or another order, makes them unreadable.
+_MAX_DEPTH = 5
 _MAX_ITEMS = 20
 _LEAVES = (str, bytes, int, float, complex, type(None), type, np.ndarray, torch.Tensor, ModuleType, FunctionType)
 
@@ -129,34 +129,38 @@ def _owned(sampling: Sampling) -> dict[str, Any]:
     return found
 
 
-def _attributes(sampling: Sampling) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of the samplers, and of what these hold, with their paths.
+def _attributes(sampling: Sampling) -> list[tuple[str, Any]]:
+    """Return the attributes of the samplers, and of what these hold, with their paths.
 
     Containers and other objects are entered. Of a dataset, only samplers are.
     """
-    seen: set[int] = {id(sampling.dataset)}
-    waiting: deque[tuple[str, Any, int]] = deque()
-    for sampler in sampling.samplers:
-        if all(sampler is not other for _, other, _ in waiting):
-            waiting.append((f"sampler{len(waiting)}", sampler, 0))
-    while waiting:
-        path, holder, depth = waiting.popleft()
-        if id(holder) in seen:
-            continue
-        seen.add(id(holder))
-        for name, value in _held_by(holder):
-            yield f"{path}.{name}", value
-            enters = not isinstance(value, _LEAVES) and not _is_generator(value)
-            if depth < _MAX_DEPTH and enters and (not isinstance(holder, Dataset) or isinstance(value, Sampler)):
-                waiting.append((f"{path}.{name}", value, depth + 1))
+    found: list[Found] = []
+
+    def enters(one: Found) -> bool:
+        found.append(one)
+        if one.holder is not None and isinstance(one.holder.thing, Dataset) and not isinstance(one.thing, Sampler):
+            return False
+        is_leaf = isinstance(one.thing, _LEAVES) or _is_generator(one.thing) or one.thing is sampling.dataset
+        return not is_leaf and one.depth <= _MAX_DEPTH
+
+    samplers = list({id(sampler): sampler for sampler in sampling.samplers}.values())
+    walk(samplers, _held_by, enters)
+    return [(_path_of(one), one.thing) for one in found if one.depth > 1]
 
 
-def _held_by(holder: Any) -> list[tuple[Any, Any]]:
+def _path_of(found: Found) -> str:
+    if found.holder is None or found.depth == 1:
+        return f"sampler{found.key}"
+    return f"{_path_of(found.holder)}.{found.key}"
+
+
+def _held_by(holder: Any) -> Iterator[Held]:
+    held: Any = sorted(dict(attributes_of(holder)).items())
     if isinstance(holder, dict):
-        return sorted(itertools.islice(holder.items(), _MAX_ITEMS), key=lambda item: str(item[0]))
-    if isinstance(holder, (list, tuple)):
-        return list(enumerate(holder[:_MAX_ITEMS]))
-    return sorted(dict(attributes_of(holder)).items())
+        held = sorted(itertools.islice(holder.items(), _MAX_ITEMS), key=lambda item: str(item[0]))
+    elif isinstance(holder, (list, tuple)):
+        held = enumerate(holder[:_MAX_ITEMS])
+    return ((ATTRIBUTE, key, value) for key, value in held)
 
 
 def _is_generator(value: Any) -> bool:

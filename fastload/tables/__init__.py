@@ -11,10 +11,12 @@ from typing import Any
 
 from torch.utils.data import Subset
 
+from .. import native
 from ..base.overrides import Bypass
 
 _MODULE = "datasets.arrow_dataset"
-OVERRIDES = (Bypass(_MODULE, f"{_MODULE}:Dataset", "__getitems__", "batches are read from Arrow's memory"),)
+_PURPOSE = "batches are read from Arrow's memory"
+OVERRIDES = (Bypass(_MODULE, f"{_MODULE}:Dataset", "__getitems__", _PURPOSE, needs=native.why_not),)
 
 
 def is_table(dataset: Any) -> bool:

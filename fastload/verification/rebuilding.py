@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import io
-import pickle
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
 from ..base.compat import TorchDataLoader
+from ..base.copies import COPIED, copied
 from ..keys.library_transforms import copies_for_thread
 from ..loader import DataLoader
 
@@ -65,34 +65,11 @@ def with_copied_parts(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         Exception: an object cannot be pickled; whatever its class raises.
     """
-    file, shared = io.BytesIO(), list[Any]()
-    _Pickler(file, shared).dump({name: arguments[name] for name in _PARTS if name in arguments})
-    file.seek(0)
-    parts = _Unpickler(file, shared).load()
+    parts = {name: arguments[name] for name in _PARTS if name in arguments}
+    parts = copied(parts, lambda thing: thing if _is_shared(thing) else COPIED)
     # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
     parts["dataset"], parts["collate_fn"] = copies_for_thread(parts["dataset"], parts.get("collate_fn"))
     return {**arguments, **parts}
-
-
-class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, shared: list[Any]) -> None:
-        super().__init__(file, protocol=5)
-        self._shared = shared
-
-    def persistent_id(self, value: Any) -> int | None:
-        if not _is_shared(value):
-            return None
-        self._shared.append(value)
-        return len(self._shared) - 1
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, shared: list[Any]) -> None:
-        super().__init__(file)
-        self._shared = shared
-
-    def persistent_load(self, place: int) -> Any:
-        return self._shared[place]
 
 
 def _is_shared(value: Any) -> bool:

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..base.reachable import find
+from ..base.objects import find
 from .replica_states import is_stateful
 
 _MOST_ENTRIES = 1_000
@@ -117,7 +117,7 @@ def _held_by(dataset: Any) -> Iterator[Any]:
                 held = object.__getattribute__(held, "__dict__")
             except AttributeError:
                 continue
-        if not found.shared and type(held) in (dict, list) and len(held) <= _MOST_ENTRIES:
+        if not found.is_shared and type(held) in (dict, list) and len(held) <= _MOST_ENTRIES:
             yield held
 
 

@@ -16,7 +16,6 @@ import copy
 import dataclasses
 import functools
 import io
-import pickle
 import random
 import types
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ..base import compat
+from ..base.copies import COPIED, copied
 from ..base.users_line import is_users_module
 from ..errors import ConfigError
 from .samples import Job
@@ -38,8 +38,6 @@ _HOLDERS = types.MethodType, types.SimpleNamespace, functools.partial, Iterator
 _GENERATORS = random.Random, np.random.RandomState, np.random.Generator, torch.Generator
 # Their objects hold no place, or are named above.
 _LIBRARIES = {"builtins", "fastload", "numpy", "torch"}
-_HOOKS = "__reduce__", "__reduce_ex__", "__getstate__"
-_PICKLED = object()
 
 
 def with_replicas(job: Job) -> list[Job]:
@@ -57,12 +55,7 @@ def with_replicas(job: Job) -> list[Job]:
 
 def _replica(dataset: Any) -> Any:
     try:
-        file = io.BytesIO()
-        pickler = _Pickler(file, dataset)
-        pickler.dump(dataset)
-        unpickler = _Unpickler(io.BytesIO(file.getvalue()))
-        unpickler.others = pickler.others
-        return unpickler.load()
+        return copied(dataset, _Rule(dataset).instead)
     except Exception as error:
         raise ConfigError(
             f"{type(dataset).__name__} cannot be copied: {type(error).__name__}: {error}. With worker_method='thread' "
@@ -72,37 +65,17 @@ def _replica(dataset: Any) -> Any:
         ) from error
 
 
-class _Pickler(pickle.Pickler):
-    """Pickles what is copied of a dataset. What stands in the copy for the rest is in :attr:`others`."""
+class _Rule:
+    """Says what of a dataset is copied: see :func:`fastload.base.copies.copied`."""
 
-    def __init__(self, file: io.BytesIO, dataset: Any) -> None:
-        super().__init__(file, 5)
-        self.others: list[Any] = []
+    def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         self._packages: set[str] = set()
-        self._places: dict[int, int | None] = {}
 
-    def persistent_id(self, thing: Any) -> int | None:
-        """Return the place in :attr:`others` of what stands for an object; None: it is pickled."""
-        if id(thing) not in self._places:
-            other = self._other(thing)
-            self._places[id(thing)] = None if other is _PICKLED else len(self.others)
-            if other is not _PICKLED:
-                self.others.append(other)
-        return self._places[id(thing)]
-
-    def reducer_override(self, thing: Any) -> Any:
-        """Pickle a bound method by its function, and plain objects without asking their ``__getattr__`` for hooks."""
-        kind = type(thing)
-        if kind is types.MethodType:
-            return kind, (thing.__func__, thing.__self__)
-        if hasattr(kind, "__setstate__") or any(getattr(kind, name) is not getattr(object, name) for name in _HOOKS):
-            return NotImplemented
-        return *(*thing.__reduce_ex__(5), None, None)[:5], _set_state
-
-    def _other(self, thing: Any) -> Any:
+    def instead(self, thing: Any) -> Any:
+        """Return what stands for an object in the copy."""
         if isinstance(thing, _CONTAINERS):
-            return _PICKLED if len(thing) <= _MAX_ITEMS else thing
+            return COPIED if len(thing) <= _MAX_ITEMS else thing
         if isinstance(thing, _GENERATORS) and not isinstance(thing, random.SystemRandom):
             return copy.deepcopy(thing)
         if isinstance(thing, type):
@@ -115,26 +88,11 @@ class _Pickler(pickle.Pickler):
         if is_dataset or self._may_change(kind):
             if hasattr(kind, "__copy__"):
                 return copy.copy(thing)
-            return _PICKLED if is_dataset or _can_be_pickled(thing) else thing
-        return _PICKLED if isinstance(thing, _HOLDERS) else thing
+            return COPIED if is_dataset or _can_be_pickled(thing) else thing
+        return COPIED if isinstance(thing, _HOLDERS) else thing
 
     def _may_change(self, kind: type) -> bool:
         return is_users_module(kind.__module__) or _package(kind) in self._packages
-
-
-class _Unpickler(pickle.Unpickler):
-    others: list[Any]
-
-    def persistent_load(self, place: int) -> Any:
-        return self.others[place]
-
-
-def _set_state(copied: Any, state: Any) -> None:
-    attributes, slots = state if isinstance(state, tuple) else (state, {})
-    if attributes:
-        vars(copied).update(attributes)
-    for name, value in slots.items():
-        object.__setattr__(copied, name, value)
 
 
 def _package(kind: type) -> str:

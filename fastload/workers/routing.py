@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import compat_features, overrides, reachable
+from ..base import compat_features, objects, overrides
 from ..base.overrides import Override
 from ..errors import ConfigError
 from ..keys import seeding
@@ -317,9 +317,7 @@ def _check(roots: dict[str, object]) -> bool:
         # What is in another's place is found too, so that the search does not look into it.
         return owner in replaced or owner in others or isinstance(thing, scripted)
 
-    found = [
-        (one.path(root), one.thing) for root in roots for one in reachable.find(roots[root], is_found, inside=False)
-    ]
+    found = [(one.path(root), one.thing) for root in roots for one in objects.find(roots[root], is_found, inside=False)]
     for path, thing in found:
         if id(_owner_of(thing)) in replaced:
             name = _name_of(thing)

@@ -152,6 +152,15 @@ def test_workers_take_what_their_parent_has_compared(library, monkeypatch):
     assert library.doubled is override.original
 
 
+def test_another_thread_may_take_a_library_while_this_one_looks_which_are_imported(monkeypatch):
+    waiting = {"first": (), "second": (), "third": ()}
+    monkeypatch.setattr(overrides, "_waiting", waiting)
+    monkeypatch.setattr(overrides, "is_imported", lambda library: waiting.pop("second", None) is None)
+    monkeypatch.setattr(overrides, "_of", lambda library: iter(()))
+    overrides.install()
+    assert list(waiting) == ["first"]  # it was not imported when it was looked at
+
+
 def test_every_entry_says_what_for_and_no_name_is_replaced_twice():
     found = [one for _, one in overrides.table()]
     assert all(one.purpose and one.path for one in found)

@@ -17,7 +17,7 @@ from kit.datasets import Sized
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, get_worker_info
 
 import fastload
-from fastload.base import reachable
+from fastload.base import objects
 
 WORKERS = {
     "inline": {},
@@ -476,15 +476,13 @@ def test_an_object_that_raises_or_loads_when_it_is_asked_ends_no_worker_and_hide
 
 def test_a_search_of_nested_data_opens_few_of_the_objects(monkeypatch):
     opened: list[Any] = []
-    held_by = reachable._held_by
-    monkeypatch.setattr(reachable, "_held_by", lambda *args: opened.append(args) or held_by(*args))
-    reachable.find(
-        [[[{"a": 1} for _ in range(99)] for _ in range(99)] for _ in range(9)], lambda _: False, inside=False
-    )
+    held_by = objects._held_by
+    monkeypatch.setattr(objects, "_held_by", lambda *args: opened.append(args) or held_by(*args))
+    objects.find([[[{"a": 1} for _ in range(99)] for _ in range(99)] for _ in range(9)], lambda _: False, inside=False)
     assert len(opened) < 1000
     opened.clear()
     chain: list[Any] = []
     for _ in range(1000):
         chain = [chain]
-    reachable.find(chain, lambda _: False, inside=False)
+    objects.find(chain, lambda _: False, inside=False)
     assert len(opened) <= 100

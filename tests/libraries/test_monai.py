@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastload.base.reachable import find
+from fastload.base.objects import find
 from fastload.keys.library_transforms import copies_for_thread
 
 WORKERS = {

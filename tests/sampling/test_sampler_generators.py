@@ -167,6 +167,37 @@ def sampler_generator(sampler: Batches) -> torch.Generator:
     return sampler.rng if isinstance(sampler.rng, torch.Generator) else torch.Generator().manual_seed(8)
 
 
+class Own:
+    """Holds things in attributes."""
+
+    def __init__(self, **held: Any) -> None:
+        vars(self).update(held)
+
+
+def test_saved_states_name_generators_as_they_always_have():
+    twice, deep = torch.Generator(), torch.Generator()
+    for _ in range(4):
+        deep = Own(inner=deep)
+    sampler = Batches(np.random.default_rng(1), len, at_once=True)
+    vars(sampler).update(
+        second=twice,
+        first=twice,
+        parts=[None, (random.Random(1), {"b": random.Random(2), 7: random.Random(3)})],
+        wide=[random.Random(place) for place in range(25)],
+        dataset=OfSampler(Own(rng=torch.Generator())),
+        samplers=OfSampler(RandomSampler(range(LENGTH), generator=torch.Generator())),
+        deep=deep,
+        deeper=Own(inner=deep),
+        method=random.Random(4).random,
+        lazy=None,
+    )
+    loader = DataLoader(Drawing(LENGTH), batch_sampler=sampler, seed=7)
+    names = {name.removeprefix("generator.") for name in loader.state_dict() if name.startswith("generator.")}
+    own = {"rng", "first", "parts.1.0", "parts.1.1.b", "parts.1.1.7", "samplers.sampler.generator"}
+    own |= {"deep.inner.inner.inner.inner", *(f"wide.{place}" for place in range(20))}
+    assert names == {"torch", "python", "numpy", *(f"sampler0.{name}" for name in own)}
+
+
 def test_two_generators_of_two_samplers_are_two():
     class Mixed(Sampler[list[int]]):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Rows of Arrow columns, by the native library and by NumPy."""
+"""Rows of Arrow columns, by the native library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastload import native
 from fastload.tables.arrow import ArrowColumn, Unreadable, number_of
 
 NUMBERS = [*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float", "double"]
-WAYS = [False] if native.why_not() else [False, True]
+pytestmark = pytest.mark.skipif(native.why_not() is not None, reason="the native library reads them")
 
 
 @st.composite
@@ -43,35 +43,31 @@ def test_rows_are_those_of_arrow(column, data):
     if not expected:
         return
     rows = data.draw(st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=40))
-    for use_native in WAYS:
-        read = ArrowColumn(column, use_native=use_native)
-        values, lengths = read.take(torch.tensor(rows))
-        wanted = [expected[row] if read.is_list else [expected[row]] for row in rows]
-        sizes = [len(row) for row in wanted]
-        assert values.tolist() == [value for row in wanted for value in row]
-        assert lengths == (sizes[0] if len(set(sizes)) == 1 else sizes)
-        assert values.dtype == (torch.int64 if "int" in number_of(column.type) else values.dtype)
+    read = ArrowColumn(column)
+    values, lengths = read.take(torch.tensor(rows))
+    wanted = [expected[row] if read.is_list else [expected[row]] for row in rows]
+    sizes = [len(row) for row in wanted]
+    assert values.tolist() == [value for row in wanted for value in row]
+    assert lengths == (sizes[0] if len(set(sizes)) == 1 else sizes)
+    assert values.dtype == (torch.int64 if "int" in number_of(column.type) else values.dtype)
 
 
-@pytest.mark.parametrize("use_native", WAYS)
 @pytest.mark.parametrize("row", [-1, 5, 2**62, -(2**63)])
-def test_rows_that_are_not_there_are_refused(row, use_native):
-    column = ArrowColumn(pa.chunked_array([[1, 2], [3, 4, 5]]), use_native=use_native)
+def test_rows_that_are_not_there_are_refused(row):
+    column = ArrowColumn(pa.chunked_array([[1, 2], [3, 4, 5]]))
     with pytest.raises(Unreadable):
         column.take(torch.tensor([0, row]))
 
 
-@pytest.mark.parametrize("use_native", WAYS)
 @pytest.mark.parametrize("chunk", [[1, None], [[1], None], [[1], [None]]])
-def test_only_chunks_with_nulls_are_refused(chunk, use_native):
+def test_only_chunks_with_nulls_are_refused(chunk):
     whole = pa.array(chunk[:1])
-    column = ArrowColumn(pa.chunked_array([whole, pa.array(chunk, type=whole.type)]), use_native=use_native)
+    column = ArrowColumn(pa.chunked_array([whole, pa.array(chunk, type=whole.type)]))
     assert column.take(torch.tensor([0, 0]))[0].tolist() == [1, 1]
     with pytest.raises(Unreadable):
         column.take(torch.tensor([0, 1]))
 
 
-@pytest.mark.skipif(native.why_not() is not None, reason="it is the native library that checks them")
 @pytest.mark.parametrize("offsets", [[0, 9, 2], [0, -1, 2], [2, 1, 2], [0, -(2**31), 2]])
 def test_damaged_offsets_are_refused(offsets):
     values = pa.array([1, 2, 3], type=pa.int16())

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 
 import fastload
-from fastload.tables import is_table
+from fastload.tables import OVERRIDES, is_table
 from fastload.tables.hugging_face import TableReader
 
 pa = pytest.importorskip("pyarrow")
@@ -177,10 +177,7 @@ def test_batches_are_no_views_of_the_file(mapped, form, collate_fn):
 
 
 @pytest.mark.parametrize("form", [None, "numpy", "torch"])
-@pytest.mark.parametrize("use_native", [True, False])
-def test_a_shuffled_dataset_in_files_is_read_here(mapped, form, use_native, monkeypatch):
-    if not use_native:
-        monkeypatch.setattr("fastload.native.available", lambda: False)
+def test_a_shuffled_dataset_in_files_is_read_here(mapped, form):
     mapped = mapped.with_format(form)
     reader = TableReader(mapped)
     rows = [5, 0, 47, 5]
@@ -322,3 +319,10 @@ def test_the_order_and_the_generators_afterwards_are_torchs(num_workers):
         epochs = [described(list(kind(tokens(), batch_size=8, shuffle=True, num_workers=num_workers))) for _ in "ab"]
         found.append((epochs, torch.get_rng_state().tolist()))
     assert found[0] == found[1]
+
+
+def test_without_the_native_library_datasets_reads_by_itself(monkeypatch):
+    dataset = tokens()
+    assert is_table(dataset)
+    monkeypatch.setattr(OVERRIDES[0], "needs", lambda: "it is not built")
+    assert not is_table(dataset)
