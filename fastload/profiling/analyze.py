@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
 from statistics import median
 from typing import Any
 
@@ -96,7 +95,7 @@ def _rank_analysis(
     parts = summed(steady)
     stall = sum(step.stall_ns for step in steady)
     total = sum(step.total_ns for step in steady)
-    found = dominant(workers.stages_ms, unit_of(settings))
+    found = dominant(workers.stages_ms)
     facts = Facts(
         clock=one.clock,
         cores=rank.cores,
@@ -104,9 +103,8 @@ def _rank_analysis(
         wanted=sum(cores_wanted(other.rank) for other in ranks),
         method=worker_kind(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
-        startup=_startup_of_epoch(rank, loader, total / number),
         dominant=found,
-        hottest=_hottest_text(workers.stages_ms, rank.level, unit_of(settings)),
+        hottest=None if found is not None else _hottest_text(workers.stages_ms, rank.level, unit_of(settings)),
         unusual=list(_unusual_texts(workers, slow)),
         overhead=overhead,
         held_up_by=None if late in (None, one) else rank_name(late.rank),
@@ -183,21 +181,6 @@ def _start(step: TracedStep) -> int:
 
 def _end(step: TracedStep) -> int:
     return step.wait.ended + (step.loop_ns or 0)
-
-
-def _startup_of_epoch(rank: Rank, loader: int, step_ns: float) -> float:
-    """Return the share of a whole epoch that its start takes; 0 if there were several epochs.
-
-    The recording may end within the first epoch, so the length comes from the loader. If that is unknown, and no end
-    was recorded, the epoch may be endless, and the share is 0.
-    """
-    mine = [step for step in rank.steps if step.loader == loader]
-    if sum(step.first for step in mine) != 1:
-        return 0.0
-    start = _start(mine[0])
-    length = rank.loaders.get(loader, {}).get("batches") or (len(mine) if mine[-1].ending is not None else inf)
-    whole = start + step_ns * max(0.0, length - 1) if step_ns else start
-    return start / whole if whole else 0.0
 
 
 def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-VERSION = 6
+VERSION = 7
 
 Cause = Literal[
     "compute",
@@ -124,8 +124,6 @@ class Dominant:
     """Mean time per sample, without waiting for a core."""
     sample_ms: float
     """The same of all of a sample and its collation."""
-    lines: list[str]
-    """In words, and what helps."""
 
 
 @dataclass(slots=True, kw_only=True)

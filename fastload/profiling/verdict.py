@@ -31,10 +31,6 @@ _LAUNCH_RUN_QUEUE = 0.03
 _EXPOSED_COPY = 0.05
 _SHARED_CORES = 0.50
 """A main thread that waits for a core for such a share of the time for which it wants one shares it with others."""
-_LONE_START = 0.30
-"""Share of an epoch that its start takes, from which it is the cause if only one epoch was recorded. With more epochs
-the starts are part of the stalls."""
-
 
 _SENTENCES: Mapping[Cause, str] = {
     "read": "reading: workers are blocked in the dataset, waiting for a disk, the network or a sleep",
@@ -66,13 +62,10 @@ class Facts:
     method: str
     probe_p50_ns: int | None
     """How late a thread of the workers' process got the interpreter, median; None if nothing held it for long."""
-    startup: float
-    """Share of an epoch of full length that its start takes; 0 if several epochs were recorded: then the starts are
-    part of the stalls."""
     dominant: Dominant | None
     """The transform or decoder that takes most of the workers' time."""
     hottest: str | None
-    """A line of evidence: what takes most of it, whatever that is."""
+    """A line of evidence where there is none: what takes most of it."""
     unusual: Sequence[str]
     """Lines of evidence: the slowest samples, and a slow worker."""
     held_up_by: str | None
@@ -172,12 +165,10 @@ class _Judgement:
     def verdict(self) -> Verdict:
         if reason := self._too_little_data():
             return _no_verdict(reason)
-        stall, facts = self._stall, self._facts
+        stall = self._stall
         alone = min(self._without_other_programs(), stall.value * (1 - self._other_programs_share()))
         if stall.value < MODERATE or (stall.value < SEVERE and alone < MODERATE):
             return self._not_input_bound()
-        if facts.startup >= _LONE_START and facts.startup > stall.value:
-            self._shares = {"startup": 1.0}  # the steps themselves lose less
         unknown = 1 - sum(self._shares.values())
         if unknown > _MOST_UNKNOWN:
             return _no_verdict(
@@ -255,10 +246,7 @@ class _Judgement:
         if facts.held_up_by is not None:
             evidence.append(f"{facts.held_up_by} gets its batches late, and the ranks wait for each other")
         cause: Cause = "compute"
-        if facts.startup >= _LONE_START:
-            cause, rest = "startup", "; once started, the loader keeps up"
-            evidence.append(f"the start takes {percent(facts.startup)} of a whole epoch")
-        elif facts.clock == "device" and copied_share >= _EXPOSED_COPY:
+        if facts.clock == "device" and copied_share >= _EXPOSED_COPY:
             cause, rest = "copy", "; the loader itself keeps up"
             evidence.append(f"copies to the device that the loop waits for take {percent(copied_share)} of the time")
         elif facts.clock == "device" and waited >= _LAUNCH_RUN_QUEUE:

@@ -178,7 +178,7 @@ def test_the_way_from_another_machine_keeps_no_worker_busy():
     for step in steps:
         (task,) = step.batch.tasks
         come = task.ended - 10 * MS
-        task.samples = [Sample(come, task.ended, None, None, 1, [StageSpan(come, task.ended, CARRYING, None)])]
+        task.samples = [Sample(come, task.ended, None, 1, [StageSpan(come, task.ended, CARRYING, None)])]
     found = costs_in(rank_of(steps))
     assert found is not None
     assert (found.batch_ms, found.batch_cpu_ms) == (pytest.approx(30.0), 0.0)

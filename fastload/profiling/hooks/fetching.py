@@ -106,7 +106,7 @@ class TaskRecorder:
 
         def write(begun: int, ended: int, cpu: int) -> None:
             ring = self._recorder.ring()
-            ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, cpu, 1)
+            ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, 1)
             ring.write(Kind.STAGE, number, 0, begun, ended, cpu)
 
         return self._timed(function, write)
