@@ -108,11 +108,8 @@ class Trial:
 
     setting: Setting
     slices: list[Slice] = field(default_factory=list)
-    differs: str = ""
-    augmentation: str = ""
-    because: str = ""
-    as_torch: bool = False
-    """These four: as in :class:`Compared`."""
+    found: Compared = Compared()
+    """How its batches compare; a difference that was found once stays."""
     failed: str = ""
     speedup: float = 1.0
     """Its speed relative to the present setting, from slices that were measured in turns."""
@@ -127,13 +124,14 @@ class Trial:
     @property
     def eligible(self) -> bool:
         """Whether it may be recommended: measured, and with the present batches, or torch's for its workers."""
-        others = bool(self.augmentation) and not self.as_torch
-        return bool(self.slices) and not (self.differs or others or self.failed)
+        others = bool(self.found.augmentation) and not self.found.as_torch
+        return bool(self.slices) and not (self.found.differs or others or self.failed)
 
     def learn(self, found: Compared) -> None:
-        """Take over what a comparison has found; a difference stays."""
-        self.differs, self.augmentation = self.differs or found.differs, self.augmentation or found.augmentation
-        self.because, self.as_torch = found.because, found.as_torch
+        """Take over what a comparison has found."""
+        before = self.found
+        differs, augmentation = before.differs or found.differs, before.augmentation or found.augmentation
+        self.found = replace(found, differs=differs, augmentation=augmentation)
 
 
 class Measure(Protocol):
