@@ -169,9 +169,8 @@ class UnusualTasks:
         mine = {number: worker.tasks for (of, number), worker in workers.items() if of == loader}
         durations = [_without_run_queue(task) for tasks in mine.values() for task in tasks]
         self._limit = _UNUSUAL_TASK * median_low(durations) if durations else 0.0
-        medians = {number: median_low(map(_without_run_queue, tasks)) for number, tasks in mine.items()}
-        middle = median_low(medians.values()) if medians else 0
-        self._slow = {number for number, value in medians.items() if value > UNUSUAL_WORKER * middle}
+        paces = worker_paces(task for tasks in mine.values() for task in tasks)
+        self._slow = {number for number, pace in paces.items() if pace > UNUSUAL_WORKER}
 
     def __contains__(self, task: TaskSpan) -> bool:
         return _without_run_queue(task) > self._limit or task.worker in self._slow

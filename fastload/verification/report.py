@@ -100,8 +100,7 @@ class VerifyReport:
     batches: int
     """Batches of an epoch that each run loaded."""
     checks: list[Check] = field(default_factory=list)
-    """The comparisons, each with ``name``, ``setting``, ``verdict``, ``difference`` and ``culprit``; without a seed one:
-    with torch's class."""
+    """The comparisons; without a seed there is one, with torch's class."""
     notes: list[str] = field(default_factory=list)
     """What you should know about how it was verified."""
     versions: dict[str, str] = field(default_factory=dict)
