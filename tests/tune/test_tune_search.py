@@ -153,7 +153,7 @@ def test_faster_settings_with_other_batches_are_told_and_not_recommended():
     outcome = made.search()
     assert outcome.best is not None
     assert outcome.best.setting.changes(PRESENT) == {"worker_method": "thread"}
-    assert max(outcome.trials, key=lambda trial: trial.speedup).differs == "the values differ"
+    assert max(outcome.trials, key=lambda trial: trial.speedup).found.differs == "the values differ"
 
 
 def test_a_difference_that_only_the_long_comparison_finds_leads_back_to_the_setting_before():
