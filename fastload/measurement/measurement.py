@@ -33,10 +33,7 @@ def add_decoding(begun: int) -> None:
 
 
 def run_queue_ns() -> int | None:
-    """Return how long this thread was ready to run while others had the cores; None where the system does not say.
-
-    No file stays open, since the user's code may close all files.
-    """
+    """Return how long this thread was ready to run while others had the cores; None where the system does not say."""
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

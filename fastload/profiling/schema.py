@@ -31,9 +31,9 @@ Cause = Literal[
 """What limits a run; ``compute``: not the loader."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with its 90 % interval."""
+    """A value with an interval."""
 
     value: float
     low: float
@@ -140,7 +140,7 @@ class RankAnalysis:
     clock: Literal["host", "device"]
     """``device``: the device's idle time counts as a stall; ``host``: the waits do, because there is no device."""
     step_ms: Interval
-    """Mean time of a step."""
+    """Mean time of a step; its 90 % interval, as that of the stall."""
     compute_ms: float
     """Mean time of a step without its stall."""
     stall: Interval

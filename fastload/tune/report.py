@@ -14,7 +14,8 @@ from typing import Any
 
 from ..base.console import plain_table, section
 from ..measurement.numbers import stages_in_words
-from .search import Interval, Outcome, Trial
+from ..profiling.schema import Interval
+from .search import Outcome, Trial
 from .settings import as_call, as_options, workers_in_words
 
 OTHER_AUGMENTATION = "other augmentation"

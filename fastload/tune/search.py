@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import in_a_line
+from ..profiling.schema import Interval
 from .settings import STAGES, Machine, Setting, candidates
 
 # The fraction of the time by which each stage ends.
@@ -36,17 +37,8 @@ _WAITS = 0.5
 _GRACE = 1.25
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A median, and bounds for the true median with a probability of 95 %, or less with few values."""
-
-    value: float
-    low: float
-    high: float
-
-
 def median_interval(values: Sequence[float]) -> Interval:
-    """Return the median and its interval, by the order of the values alone: no distribution is assumed.
+    """Return the median with its 95 % interval, by the order of the values alone: no distribution is assumed.
 
     Each value lies below the true median as often as above. So the k-th smallest lies above it as rarely as k - 1 or
     fewer of n coins show heads; k is the largest for which that is at most 2.5 %. With fewer than six values there is
