@@ -10,7 +10,7 @@ from typing import Any
 from .blame import BlamedStep, blamed_steps, clock_of
 from .bounds import costs_of, fixes
 from .dominant import dominant
-from .formatting import percent, rank_name, unit_of
+from .formatting import percent, rank_name
 from .reader import read_trace
 from .schema import Analysis, RankAnalysis, SlowSample, SpanLine, StepLine, Workers
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
@@ -78,7 +78,8 @@ def analyze(trace: Trace) -> Analysis:
     found.costs = costs_of(one.rank, one.steady)
     if found.costs is not None:
         of = loader_text(about.loader) if len({step.loader for step in one.rank.steps}) > 1 else ""
-        found.fixes = fixes(found.costs, about.verdict.cause, about.loader, about.dominant, of)
+        stage = dominant(about.workers.stages_ms)
+        found.fixes = fixes(found.costs, about.verdict.cause, about.loader, stage, of)
     return found
 
 
@@ -104,7 +105,7 @@ def _rank_analysis(
         method=worker_kind(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
         dominant=found,
-        hottest=None if found is not None else _hottest_text(workers.stages_ms, rank.level, unit_of(settings)),
+        hottest=None if found is not None else _hottest_text(workers.stages_ms, rank.level),
         unusual=list(_unusual_texts(workers, slow)),
         overhead=overhead,
         held_up_by=None if late in (None, one) else rank_name(late.rank),
@@ -125,7 +126,6 @@ def _rank_analysis(
         epoch_gap_ms=sum(starts[1:]) / len(starts[1:]) / 1e6 if starts[1:] else None,
         workers=workers,
         verdict=judge(steady, facts),
-        dominant=found,
         slow_samples=slow,
         **_timeline(one),
     )
@@ -152,8 +152,8 @@ def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
     return f"{percent(lost[worst] / sum(lost.values()))} of the stall is waiting for the loader of {name}"
 
 
-def _hottest_text(stages_ms: Mapping[str, float], level: int | None, unit: str) -> str | None:
-    """Return the stage that takes most time of a ``unit``, in words; None if none is known."""
+def _hottest_text(stages_ms: Mapping[str, float], level: int | None) -> str | None:
+    """Return the stage that takes most time of a sample, in words; None if none is known."""
     if not stages_ms:
         return None
     name = max(stages_ms, key=lambda stage: stages_ms[stage])
@@ -162,11 +162,9 @@ def _hottest_text(stages_ms: Mapping[str, float], level: int | None, unit: str) 
     if name == "sample" and not stages_ms.keys() <= {"sample", "collate"}:
         where = "the dataset outside of known stages"
     elif name == "sample":
-        known = "the transforms of a Compose and of albumentations, decoding, and opening files"
-        found_none = f"; --level 2 found no stage in it: it knows {known}"
-        more = found_none if level == 2 else "; --level 2 shows which transform"
+        more = "; --level 2 found no stage in it" if level == 2 else "; --level 2 shows which transform"
     share = stages_ms[name] / max(1e-9, sum(stages_ms.values()))
-    return f"{where} takes {stages_ms[name]:.2f} ms a {unit}, {percent(share)} of the workers' time{more}"
+    return f"{where} takes {stages_ms[name]:.2f} ms a sample, {percent(share)} of the workers' time{more}"
 
 
 def _asked(step: TracedStep) -> int:

@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from .blame import BlamedStep, clock_of
-from .dominant import remedy_for
+from .dominant import Dominant, remedy_for
 from .formatting import ms, plural
-from .schema import Cause, Dominant, Fix, StepCosts
+from .schema import Cause, Fix, StepCosts
 from .trace import CARRYING, Rank, TaskSpan
 from .workers import main_loader
 

@@ -7,8 +7,8 @@ have only the names of classes, and whether the values stay the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from .schema import Dominant
 from .workers import HOT
 
 _NO_TRANSFORMS = ("sample", "collate", "open", "PIL.Image.open", "PIL.convert", "network and object store")
@@ -42,6 +42,16 @@ _DECODERS = (
 )
 
 
+class Dominant(NamedTuple):
+    """The transform or decoder that takes more than half of a sample."""
+
+    stage: str
+    ms: float
+    """Mean time per sample, without waiting for a core."""
+    sample_ms: float
+    """The same of all of a sample and its collation."""
+
+
 def decodes(stage: str) -> bool:
     """Return whether a stage is a decoder."""
     return any(word in stage for word in _DECODING)
@@ -58,4 +68,4 @@ def dominant(stages_ms: Mapping[str, float]) -> Dominant | None:
     stage = max(stages_ms, key=lambda name: stages_ms[name], default="")
     if stage in _NO_TRANSFORMS or not stages_ms or stages_ms[stage] <= HOT * whole:
         return None
-    return Dominant(stage=stage, ms=stages_ms[stage], sample_ms=whole)
+    return Dominant(stage, stages_ms[stage], whole)

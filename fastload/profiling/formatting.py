@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .schema import Cause, RankAnalysis
 from .trace import Rank
@@ -106,8 +106,3 @@ def rank_name(rank: Rank | RankAnalysis) -> str:
 def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
     """Return states with their times, the largest first, without those that are zero."""
     return sorted(((state, value) for state, value in blame.items() if value > 0), key=lambda one: (-one[1], one[0]))
-
-
-def unit_of(loader: Mapping[str, Any]) -> str:
-    """Return what a dataset returns at once, to the loader of a recording: ``sample``, or ``batch``."""
-    return "sample" if loader.get("collates", True) else "batch"

@@ -116,17 +116,6 @@ class Workers:
 
 
 @dataclass(slots=True, kw_only=True)
-class Dominant:
-    """The transform or decoder that takes more than half of a sample."""
-
-    stage: str
-    ms: float
-    """Mean time per sample, without waiting for a core."""
-    sample_ms: float
-    """The same of all of a sample and its collation."""
-
-
-@dataclass(slots=True, kw_only=True)
 class RankAnalysis:
     """A rank, or the only process."""
 
@@ -153,8 +142,6 @@ class RankAnalysis:
     """Mean of the same for later epochs."""
     workers: Workers
     verdict: Verdict
-    dominant: Dominant | None = None
-    """None: there is none, or the recording is not one of level 2."""
     slow_samples: list[SlowSample] = field(default_factory=list)
     steps: list[StepLine] = field(default_factory=list)
     spans: list[SpanLine] = field(default_factory=list)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .blame import BlamedStep, Clock
+from .dominant import Dominant
 from .formatting import percent, plural, state_of
-from .schema import Cause, Dominant, Interval, Verdict
+from .schema import Cause, Interval, Verdict
 from .workers import CROWDED, LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20

@@ -18,7 +18,6 @@ from torch.utils.data import (
 
 import fastload
 from fastload.base import copied_lists
-from fastload.profiling.formatting import unit_of
 from fastload.profiling.hooks.loader_info import describe_loader, seeding_of
 
 
@@ -129,13 +128,11 @@ def test_large_lists_that_worker_processes_copy_are_named(
     assert told.startswith("dataset.samples, a list of 2,000, takes about ")
 
 
-def test_what_an_object_with_a_collation_of_its_own_returns_is_a_batch() -> None:
-    torchs = describe_loader(DataLoader(Counting(), 2))
-    assert (torchs["torchs"], unit_of(torchs)) == (True, "sample")
+def test_an_object_that_only_has_a_loaders_attributes_is_not_torchs() -> None:
     loader = DataLoader(Counting(), 2)
-    others = SimpleNamespace(**vars(loader), _auto_collation=False)
-    told = describe_loader(others)  # type: ignore[arg-type] # as fastai's
-    assert (told["torchs"], unit_of(told)) == (False, "batch")
+    assert describe_loader(loader)["torchs"] is True
+    others = SimpleNamespace(**vars(loader))
+    assert describe_loader(others)["torchs"] is False  # type: ignore[arg-type] # as fastai's
 
 
 class Listing:

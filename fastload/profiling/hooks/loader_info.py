@@ -34,7 +34,6 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
     return {
         "engine": kind.__module__.partition(".")[0],
         "torchs": isinstance(loader, sys.modules["torch.utils.data"].DataLoader),
-        "collates": bool(getattr(loader, "_auto_collation", True)),
         "class": f"{kind.__module__}.{kind.__qualname__}",
         "dataset": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
         "sampler": type(getattr(loader, "sampler", None)).__qualname__,
