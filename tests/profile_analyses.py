@@ -10,7 +10,6 @@ from typing import Any
 from fastload.profiling.schema import (
     Analysis,
     Cause,
-    Dominant,
     Fix,
     Interval,
     RankAnalysis,
@@ -233,7 +232,6 @@ def hostile() -> Analysis:
     for line in one.steps:
         line.blame_ms = {f"stage:{HOSTILE}": line.stall_ms}
     worst = fixes()[:1]
-    one.dominant = Dominant(stage=HOSTILE, ms=3.0, sample_ms=4.0, lines=[HOSTILE, HOSTILE])
     worst[0].title, worst[0].change, worst[0].limit = HOSTILE, f"- {HOSTILE}\n+ {HOSTILE}", HOSTILE
     return analysis(
         "cpu",

@@ -1,4 +1,4 @@
-"""The stall in the tracker that people already look at: callbacks for Lightning, the Trainer and Accelerate.
+"""The stall in the tracker that people already look at: callbacks for Lightning and the Trainer, and ``Stall``.
 
 The numbers of ``loader.statistics().stall`` go to the logger that is configured, over ranks, and a line in words comes
 at the end. Nothing of a library is imported before its callback is asked for.
@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .lightning import LightningCallback as LightningCallback
-    from .measure import AccelerateStall as AccelerateStall
     from .measure import Stall as Stall
     from .transformers import HFCallback as HFCallback
 
-__all__ = ["AccelerateStall", "HFCallback", "LightningCallback", "Stall"]
+__all__ = ["HFCallback", "LightningCallback", "Stall"]
 
-_MODULES = {"AccelerateStall": "measure", "HFCallback": "transformers", "Stall": "measure"}
+_MODULES = {"HFCallback": "transformers", "Stall": "measure"}
 
 
 def __getattr__(name: str) -> Any:

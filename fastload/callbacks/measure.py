@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Self
+from typing import Any
 
 import torch.distributed as dist
 
@@ -87,35 +87,6 @@ class Stall:
             return {}
         samples = samples_of_step(loader.dataset, loader.batch_size, loader._kept.counts)
         return stall_of(steps, num_workers=loader.num_workers, batch_size=samples)
-
-
-class AccelerateStall(Stall):
-    """Logs what training steps lose to data, through the trackers of an ``Accelerator``.
-
-    A context: at its end one line on standard error says how much that was on rank 0, and where.
-
-    Args:
-        accelerator: its ``log`` gets numbers whose names begin with ``data/``.
-        loader: a :class:`fastload.DataLoader`, or what ``accelerator.prepare`` returned for one. With another class
-            nothing is logged, and one line says so.
-    """
-
-    def __init__(self, accelerator: Any, loader: Any) -> None:
-        super().__init__(loader)
-        self._accelerator = accelerator
-
-    def log(self, step: int) -> None:
-        """Log the numbers of the steps since the last call. Every process calls it, at the same steps."""
-        found = self.numbers()
-        if found:
-            self._accelerator.log(found, step=step)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is None:
-            self.end()
 
 
 def say(line: str) -> None:

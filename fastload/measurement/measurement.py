@@ -32,16 +32,16 @@ def add_decoding(begun: int) -> None:
     _thread.decode_ns += _now() - begun
 
 
-def _queued_ns() -> int:
-    """Return how long this thread was ready to run while others had the cores; 0 where the system does not say."""
+def run_queue_ns() -> int | None:
+    """Return how long this thread was ready to run while others had the cores; None where the system does not say."""
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return 0
+        return None
     try:
         return int(os.read(file, 128).split()[1])
     except (OSError, ValueError, IndexError):
-        return 0
+        return None
     finally:
         os.close(file)
 
@@ -141,7 +141,7 @@ class StageClock:
         """Begin to measure a task."""
         self.is_on = True
         self._begun, self._collating, self._decoded = now, 0, _thread.decode_ns
-        self._queued = _queued_ns()
+        self._queued = run_queue_ns() or 0
         self._cpu = time.thread_time_ns()
 
     def collate(self) -> None:
@@ -153,7 +153,7 @@ class StageClock:
         self.is_on = False
         wall, cpu = now - self._begun, time.thread_time_ns() - self._cpu
         off = max(0, wall - cpu)
-        queued = min(off, _queued_ns() - self._queued) if off > wall // 100 else 0
+        queued = min(off, (run_queue_ns() or 0) - self._queued) if off > wall // 100 else 0
         blocked = off - queued
         decode = _thread.decode_ns - self._decoded
         collate = now - self._collating if self._collating else 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
 from statistics import median
 from typing import Any
 
 from .blame import BlamedStep, blamed_steps, clock_of
 from .bounds import costs_of, fixes
 from .dominant import dominant
-from .formatting import percent, rank_name, unit_of
+from .formatting import percent, rank_name
 from .reader import read_trace
 from .schema import Analysis, RankAnalysis, SlowSample, SpanLine, StepLine, Workers
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
@@ -79,7 +78,8 @@ def analyze(trace: Trace) -> Analysis:
     found.costs = costs_of(one.rank, one.steady)
     if found.costs is not None:
         of = loader_text(about.loader) if len({step.loader for step in one.rank.steps}) > 1 else ""
-        found.fixes = fixes(found.costs, about.verdict.cause, about.loader, about.dominant, of)
+        stage = dominant(about.workers.stages_ms)
+        found.fixes = fixes(found.costs, about.verdict.cause, about.loader, stage, of)
     return found
 
 
@@ -96,7 +96,7 @@ def _rank_analysis(
     parts = summed(steady)
     stall = sum(step.stall_ns for step in steady)
     total = sum(step.total_ns for step in steady)
-    found = dominant(workers.stages_ms, unit_of(settings))
+    found = dominant(workers.stages_ms)
     facts = Facts(
         clock=one.clock,
         cores=rank.cores,
@@ -104,9 +104,8 @@ def _rank_analysis(
         wanted=sum(cores_wanted(other.rank) for other in ranks),
         method=worker_kind(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
-        startup=_startup_of_epoch(rank, loader, total / number),
         dominant=found,
-        hottest=_hottest_text(workers.stages_ms, rank.level, unit_of(settings)),
+        hottest=None if found is not None else _hottest_text(workers.stages_ms, rank.level),
         unusual=list(_unusual_texts(workers, slow)),
         overhead=overhead,
         held_up_by=None if late in (None, one) else rank_name(late.rank),
@@ -127,7 +126,6 @@ def _rank_analysis(
         epoch_gap_ms=sum(starts[1:]) / len(starts[1:]) / 1e6 if starts[1:] else None,
         workers=workers,
         verdict=judge(steady, facts),
-        dominant=found,
         slow_samples=slow,
         **_timeline(one),
     )
@@ -154,8 +152,8 @@ def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
     return f"{percent(lost[worst] / sum(lost.values()))} of the stall is waiting for the loader of {name}"
 
 
-def _hottest_text(stages_ms: Mapping[str, float], level: int | None, unit: str) -> str | None:
-    """Return the stage that takes most time of a ``unit``, in words; None if none is known."""
+def _hottest_text(stages_ms: Mapping[str, float], level: int | None) -> str | None:
+    """Return the stage that takes most time of a sample, in words; None if none is known."""
     if not stages_ms:
         return None
     name = max(stages_ms, key=lambda stage: stages_ms[stage])
@@ -164,11 +162,9 @@ def _hottest_text(stages_ms: Mapping[str, float], level: int | None, unit: str) 
     if name == "sample" and not stages_ms.keys() <= {"sample", "collate"}:
         where = "the dataset outside of known stages"
     elif name == "sample":
-        known = "the transforms of a Compose and of albumentations, decoding, and opening files"
-        found_none = f"; --level 2 found no stage in it: it knows {known}"
-        more = found_none if level == 2 else "; --level 2 shows which transform"
+        more = "; --level 2 found no stage in it" if level == 2 else "; --level 2 shows which transform"
     share = stages_ms[name] / max(1e-9, sum(stages_ms.values()))
-    return f"{where} takes {stages_ms[name]:.2f} ms a {unit}, {percent(share)} of the workers' time{more}"
+    return f"{where} takes {stages_ms[name]:.2f} ms a sample, {percent(share)} of the workers' time{more}"
 
 
 def _asked(step: TracedStep) -> int:
@@ -183,21 +179,6 @@ def _start(step: TracedStep) -> int:
 
 def _end(step: TracedStep) -> int:
     return step.wait.ended + (step.loop_ns or 0)
-
-
-def _startup_of_epoch(rank: Rank, loader: int, step_ns: float) -> float:
-    """Return the share of a whole epoch that its start takes; 0 if there were several epochs.
-
-    The recording may end within the first epoch, so the length comes from the loader. If that is unknown, and no end
-    was recorded, the epoch may be endless, and the share is 0.
-    """
-    mine = [step for step in rank.steps if step.loader == loader]
-    if sum(step.first for step in mine) != 1:
-        return 0.0
-    start = _start(mine[0])
-    length = rank.loaders.get(loader, {}).get("batches") or (len(mine) if mine[-1].ending is not None else inf)
-    whole = start + step_ns * max(0.0, length - 1) if step_ns else start
-    return start / whole if whole else 0.0
 
 
 def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:

@@ -85,8 +85,7 @@ class Recording:
         from .summary import summary
 
         if self._hooks is not None or self.folder is None:
-            words = "nothing was recorded yet; iterate the loader in: with recording: ..."
-            return as_html(words if self._hooks is None else "recording; leave the with block to see the summary")
+            return as_html("no summary yet: iterate the loader in a with block of this recording, and leave the block")
         try:
             return as_html(summary(self.analysis()))
         except TraceError as error:

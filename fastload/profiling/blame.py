@@ -8,137 +8,59 @@ the queue of a worker that was busy with another task; the stall is attributed t
 and its worker is already busy with the next task, the time goes to that task, because faster transport would not make
 the worker faster. If several tasks make up a batch, the one that arrived last is followed.
 
-A worker's task is cut into segments. For a task, the system tells how long its thread was on the CPU and how long it
-was runnable without a core; for samples, stages and collation the CPU time is known too. A thread waits for a core in
-proportion to what it computes, so run-queue time is divided by CPU time; what remains of a segment, it was blocked.
+The system tells how long a task's thread was on the CPU, and how long it was ready to run without a core; for the rest
+it was blocked. The CPU time of stages and of collation is known too. A part of a task counts as the whole task does: in
+the same shares, since a batch is ready earlier whichever part of its task gets shorter.
 
 All values are whole nanoseconds, and the parts of a stall sum to it exactly.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from .trace import Rank, Sample, Span, TaskSpan, TracedBatch, TracedStep
-from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, first_tasks, gil_share, union
+from .trace import Rank, TaskSpan, TracedBatch, TracedStep
+from .workers import (
+    UnusualTasks,
+    WorkerTimes,
+    all_batches,
+    core_wait_share,
+    first_tasks,
+    gil_share,
+    union,
+    without_waiting,
+)
 
 Clock = Literal["host", "device"]
 
-# -- segments of a task -----------------------------------------------------------------------------------------------
+# -- a task -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Segment(Span):
-    """A part of a task of which nothing smaller is known."""
+def parts_of(task: TaskSpan, gil: float) -> dict[str, int]:
+    """Return what a task spent its time on: shares by state, in ns.
 
-    state: str
-    """What the worker did while it was on the CPU."""
-    cpu_ns: float | None
-    runnable_ns: float = 0.0
-    parts: Mapping[str, int] = field(default_factory=dict)
-    """State -> ns; they sum to its length."""
-
-    @property
-    def room(self) -> float:
-        """Time in which it was neither on the CPU nor in the run queue."""
-        return self.ns - (self.cpu_ns or 0.0) - self.runnable_ns
-
-
-def segments_of(task: TaskSpan, gil: float) -> list[Segment]:
-    """Cut a task into segments.
-
-    They are in the order of time and leave no gaps. ``gil``: share of blocked time that is waiting for the interpreter.
+    ``gil``: share of blocked time that is waiting for the interpreter.
     """
-    known = [segment for sample in task.samples for segment in _segments_of_sample(sample)]
+    on_cpu = task.ns if task.cpu_ns is None else min(task.cpu_ns, task.ns)
+    found: Counter[str] = Counter()
+    for stage in (stage for sample in task.samples for stage in sample.stages):
+        found[f"stage:{stage.name}"] += stage.ns * on_cpu // task.ns if stage.cpu_ns is None else stage.cpu_ns
+    collating = 0
     if task.collate is not None:
-        known.append(Segment(task.collate.begun, task.collate.ended, "collate", task.collate_cpu_ns))
-    segments = _without_gaps(known, task.begun, task.ended)
-    _assign_cpu(segments, task.cpu_ns)
-    _assign_run_queue(segments, task.runnable_ns)
-    for segment in segments:
-        segment.parts = _parts(segment, gil)
-    return segments
-
-
-def _segments_of_sample(sample: Sample) -> list[Segment]:
-    """Return the stages of a sample and the gaps between them."""
-    if not sample.stages:
-        return [Segment(sample.begun, sample.ended, "sample", sample.cpu_ns)]
-    stages = [Segment(stage.begun, stage.ended, f"stage:{stage.name}", stage.cpu_ns) for stage in sample.stages]
-    segments = _without_gaps(stages, sample.begun, sample.ended)
-    if sample.cpu_ns is not None:
-        gaps = [segment for segment in segments if segment.state == "sample"]
-        in_stages = sum(stage.ns if stage.cpu_ns is None else stage.cpu_ns for stage in stages)
-        rest, length = max(0.0, sample.cpu_ns - in_stages), sum(gap.ns for gap in gaps)
-        for gap in gaps:
-            gap.cpu_ns = min(gap.ns, rest * gap.ns / length)
-    return segments
-
-
-def _without_gaps(known: list[Segment], begun: int, ended: int) -> list[Segment]:
-    """Return segments from begin to end: the known ones where they do not overlap, and ``sample`` between them."""
-    found: list[Segment] = []
-    at = begun
-    for one in sorted(known, key=lambda one: (one.begun, one.ended)):
-        first, last = max(at, one.begun), min(one.ended, ended)
-        if last <= first:
-            continue
-        if first > at:
-            found.append(Segment(at, first, "sample", None))
-        cpu_ns = None if one.cpu_ns is None else one.cpu_ns * (last - first) / one.ns
-        found.append(Segment(first, last, one.state, cpu_ns))
-        at = last
-    if ended > at:
-        found.append(Segment(at, ended, "sample", None))
+        collating = round(without_waiting(task, task.collate.ns, task.collate_cpu_ns))
+        found["collate"] = collating
+        collating = max(0, collating - (task.collate_cpu_ns or 0))
+    found["sample"] = max(0, on_cpu + collating - sum(found.values()))
+    found["run-queue"] = min(task.runnable_ns or 0, task.ns - on_cpu)
+    blocked = max(0, task.ns - on_cpu - found["run-queue"] - collating)
+    found["gil"] = round(blocked * gil)
+    found["read"] = blocked - found["gil"]
     return found
-
-
-def _assign_cpu(segments: list[Segment], cpu_ns: int | None) -> None:
-    """Divide the task's remaining CPU time among the segments whose CPU time is unknown."""
-    for segment in segments:
-        if segment.cpu_ns is not None:
-            segment.cpu_ns = max(0.0, min(segment.cpu_ns, segment.ns))
-    unknown = [segment for segment in segments if segment.cpu_ns is None]
-    length = sum(segment.ns for segment in unknown)
-    rest = length if cpu_ns is None else cpu_ns - sum(segment.cpu_ns or 0.0 for segment in segments)
-    share = max(0.0, min(1.0, rest / length)) if length else 0.0
-    for segment in unknown:
-        segment.cpu_ns = segment.ns * share
-
-
-def _assign_run_queue(segments: list[Segment], runnable_ns: int | None) -> None:
-    """Divide the time in the run queue by CPU time; no segment gets more than it was off the CPU."""
-    left = float(runnable_ns or 0)
-    while left >= 1.0 and (free := [segment for segment in segments if segment.room >= 1.0]):
-        weights = [segment.cpu_ns or 0.0 for segment in free]
-        if sum(weights) < 1.0:
-            weights = [float(segment.ns) for segment in free]
-        whole, given = sum(weights), 0.0
-        for segment, weight in zip(free, weights, strict=True):
-            part = min(segment.room, left * weight / whole)
-            segment.runnable_ns += part
-            given += part
-        left -= given
-        if given < 1.0:
-            return
-
-
-def _parts(segment: Segment, gil: float) -> dict[str, int]:
-    """Return the whole nanoseconds of a segment by state."""
-    on_cpu = min(segment.ns, round(segment.cpu_ns or 0.0))
-    runnable = min(segment.ns - on_cpu, round(segment.runnable_ns))
-    blocked = segment.ns - on_cpu - runnable
-    if segment.state == "collate":
-        parts = {"collate": on_cpu + blocked, "run-queue": runnable}
-    else:
-        waiting = round(blocked * gil)
-        parts = {segment.state: on_cpu, "run-queue": runnable, "gil": waiting, "read": blocked - waiting}
-    return {state: ns for state, ns in parts.items() if ns}
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -191,7 +113,7 @@ class _Attribution:
         loaders = {batch.loader for batch in batches}
         self._gil = {loader: gil_share(rank, loader) for loader in loaders}
         self._core_wait = {loader: core_wait_share(rank, loader) for loader in loaders}
-        self._segments: dict[int, list[Segment]] = {}
+        self._parts: dict[int, dict[str, int]] = {}
         self._loader_of: dict[int, int] = {}
         of_worker: dict[tuple[int, int], list[TaskSpan]] = defaultdict(list)
         for batch in batches:
@@ -334,17 +256,9 @@ class _Attribution:
         begun = max(begun, task.begun)
         if until <= begun:
             return until
-        segments = self._segments.get(id(task))
-        if segments is None:
-            segments = segments_of(task, self._gil[self._loader_of[id(task)]])
-            self._segments[id(task)] = segments
-        place = bisect_right(segments, begun, key=lambda segment: segment.begun) - 1
-        for segment in segments[max(0, place) :]:
-            if segment.begun >= until:
-                break
-            overlap = min(until, segment.ended) - max(begun, segment.begun)
-            if overlap > 0:
-                _spread(parts, segment.parts, overlap)
+        if id(task) not in self._parts:
+            self._parts[id(task)] = parts_of(task, self._gil[self._loader_of[id(task)]])
+        _spread(parts, self._parts[id(task)], until - begun)
         return until
 
     def _held(self, step: TracedStep, task: TaskSpan | None, begun: int, ended: int) -> tuple[int, int]:

@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from .blame import BlamedStep, clock_of
-from .dominant import decodes
+from .dominant import Dominant, remedy_for
 from .formatting import ms, plural
-from .schema import Cause, Dominant, Fix, StepCosts
+from .schema import Cause, Fix, StepCosts
 from .trace import CARRYING, Rank, TaskSpan
 from .workers import main_loader
 
@@ -185,9 +185,8 @@ def _of_samples(
         yield _fix(title, change, replace(costs, batch_ms=blocked, batch_cpu_ms=0.0), tuned=True)
     if cause in (*_COMPUTING, "read") and stage is not None:
         share = stage.ms / stage.sample_ms
-        change = ["# on smaller images, for fewer samples (RandomApply), in another way, or for whole batches on a GPU"]
-        if decodes(stage.stage):
-            change = ["# smaller images (for a folder: fastload pack FOLDER PACKED --max-side 500), or fuse=True"]
+        others = "on smaller images, for fewer samples (RandomApply), in another way, or for whole batches on a GPU"
+        change = [f"# {remedy_for(stage.stage) or others}"]
         removed = share * costs.batch_ms
         after = replace(costs, batch_ms=costs.batch_ms - removed, batch_cpu_ms=max(0.0, costs.batch_cpu_ms - removed))
         yield _fix(f"a cheaper {stage.stage}", change, after)

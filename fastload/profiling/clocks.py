@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
+from ..measurement.measurement import run_queue_ns
 from .recorder import Recorder
 
 _SHARE = 100
 """One in so many: a smaller share of time off the CPU is ignored."""
-_FILE = "/proc/thread-self/schedstat"
 
 
 class RunQueue:
@@ -43,13 +42,8 @@ class RunQueue:
         return min(off, self._known[1] - before[1])
 
     def _read(self) -> tuple[int, int]:
-        """Return this thread and its run-queue time; no file stays open, since the script may close all files."""
-        try:
-            descriptor = os.open(_FILE, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return threading.get_native_id(), int(os.read(descriptor, 128).split()[1])
-            finally:
-                os.close(descriptor)
-        except (OSError, ValueError, IndexError):
+        """Return this thread and its run-queue time."""
+        found = run_queue_ns()
+        if found is None:
             self._recorder.missing("run-queue time (schedstat)", "the system does not provide it")
-            return threading.get_native_id(), -1
+        return threading.get_native_id(), -1 if found is None else found

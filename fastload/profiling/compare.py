@@ -21,7 +21,7 @@ from .verdict import FEWEST_STEPS
 SAME = 0.05
 """Share of a step's time by which the same script differs when it runs twice on an idle machine."""
 _SETTINGS = (
-    *("class", "dataset", "length", "batch_size", "num_workers", "prefetch_factor", "pin_memory"),
+    *("class", "dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory"),
     *("persistent_workers", "in_order", "worker_method", "context", "collate", "sampler", "drop_last"),
 )
 """Settings of a loader that make two runs hard to compare."""

@@ -1,4 +1,4 @@
-"""The transform or decoder that takes most of a sample, in words, with what helps. Pure.
+"""The transform or decoder that takes most of a sample, and what helps. Pure.
 
 To add a remedy, measure it: both ways on one machine, with the same images. Say in it what it is about, since stages
 have only the names of classes, and whether the values stay the same.
@@ -7,9 +7,8 @@ have only the names of classes, and whether the values stay the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from .formatting import ms, percent
-from .schema import Dominant
 from .workers import HOT
 
 _NO_TRANSFORMS = ("sample", "collate", "open", "PIL.Image.open", "PIL.convert", "network and object store")
@@ -43,28 +42,30 @@ _DECODERS = (
 )
 
 
+class Dominant(NamedTuple):
+    """The transform or decoder that takes more than half of a sample."""
+
+    stage: str
+    ms: float
+    """Mean time per sample, without waiting for a core."""
+    sample_ms: float
+    """The same of all of a sample and its collation."""
+
+
 def decodes(stage: str) -> bool:
     """Return whether a stage is a decoder."""
     return any(word in stage for word in _DECODING)
 
 
-def dominant(stages_ms: Mapping[str, float], unit: str = "sample") -> Dominant | None:
-    """Return the transform or decoder that takes more than half of a ``unit``, its collation included."""
+def remedy_for(stage: str) -> str | None:
+    """Return what is known to help where a stage takes most of a sample; None: nothing that was measured."""
+    return _DECODERS if decodes(stage) else _REMEDIES.get(stage)
+
+
+def dominant(stages_ms: Mapping[str, float]) -> Dominant | None:
+    """Return the transform or decoder that takes more than half of a sample, its collation included."""
     whole = sum(stages_ms.values())
     stage = max(stages_ms, key=lambda name: stages_ms[name], default="")
     if stage in _NO_TRANSFORMS or not stages_ms or stages_ms[stage] <= HOT * whole:
         return None
-    return Dominant(
-        stage=stage, ms=stages_ms[stage], sample_ms=whole, lines=_lines(stage, stages_ms[stage], whole, unit)
-    )
-
-
-def _lines(stage: str, taken: float, whole: float, unit: str) -> list[str]:
-    """Return the finding in words, and what helps."""
-    found = [
-        f"{stage} takes {percent(taken / whole)} of a {unit} ({ms(taken)} of {ms(whole)} ms)",
-        f"while it takes that long, as many workers can be at most {whole / taken:.1f} times as fast; "
-        f"a cheaper {stage} makes them up to {whole / max(whole - taken, 1e-9):.1f} times as fast",
-    ]
-    remedy = _DECODERS if decodes(stage) else _REMEDIES.get(stage)
-    return found if remedy is None else [*found, remedy]
+    return Dominant(stage, stages_ms[stage], whole)

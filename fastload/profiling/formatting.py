@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .schema import Cause, RankAnalysis
 from .trace import Rank
-
-GROUPS = {
-    "compute": "compute",
-    "storage": "waiting for storage",
-    "cpu": "computing in workers",
-    "cores": "waiting for a core",
-    "moving": "moving the batch",
-    "main": "main thread",
-}
-"""Meaning of each colour: the step's own computing, and groups of states."""
 
 
 class State(NamedTuple):
     """What an awaited batch was doing."""
 
     name: str
-    group: str
-    """A key of :data:`GROUPS`."""
+    colour: str
     cause: Cause | None
     """The cause of a stall that it is evidence for."""
     meaning: str
 
 
 STATES: dict[str, State] = {
-    "startup": State("startup", "main", "startup", "making iterators, starting workers, waiting for the first batch"),
-    "sampler": State("sampler", "main", "sampler", "drawing the indices of the batch"),
-    "queued": State("queued", "main", None, "its worker had not started it, and what the worker did is unknown"),
-    "read": State("read", "storage", "read", "blocked in the dataset, for example on a disk"),
-    "sample": State("sample", "cpu", "cpu", "on the CPU in the dataset, outside of any known stage"),
-    "collate": State("collate", "cpu", "cpu", "collating samples into a batch"),
-    "run-queue": State("waiting for a core", "cores", "oversubscribed", "other threads or programs had the cores"),
-    "gil": State("GIL", "cores", "gil", "in a worker thread that waited for the interpreter lock"),
-    "transport": State("transport", "moving", "transport", "on the way from the worker to the main process"),
-    "pin": State("pin", "moving", "pin", "copying to page-locked memory"),
-    "main-thread": State("main thread", "main", "transport", "complete, but the main thread had not taken it yet"),
-    "other": State("other", "main", None, "unknown"),
+    "startup": State("startup", "bright_black", "startup", "making iterators, starting workers, first batches"),
+    "sampler": State("sampler", "bright_black", "sampler", "drawing the indices of the batch"),
+    "queued": State("queued", "bright_black", None, "its worker had not started it, and did what is unknown"),
+    "read": State("read", "blue", "read", "blocked in the dataset, for example on a disk"),
+    "sample": State("sample", "yellow", "cpu", "on the CPU in the dataset, outside of any known stage"),
+    "collate": State("collate", "yellow", "cpu", "collating samples into a batch"),
+    "run-queue": State("waiting for a core", "red", "oversubscribed", "other threads or programs had the cores"),
+    "gil": State("GIL", "red", "gil", "in a worker thread that waited for the interpreter lock"),
+    "transport": State("transport", "cyan", "transport", "on the way from the worker to the main process"),
+    "pin": State("pin", "cyan", "pin", "copying to page-locked memory"),
+    "main-thread": State("main thread", "bright_black", "transport", "complete, but not yet taken by the main thread"),
+    "other": State("other", "bright_black", None, "unknown"),
 }
 """The keys of ``blame_ms``; a stage within a sample is ``stage:NAME``."""
 
@@ -52,7 +41,7 @@ def state_of(key: str) -> State:
     """Return the words for a key of ``blame_ms``; unknown keys count as ``other``."""
     kind, _, stage = key.partition(":")
     if kind == "stage":
-        return State(printable(stage) or "stage", "cpu", "cpu", "on the CPU in this stage of the dataset")
+        return State(printable(stage) or "stage", "yellow", "cpu", "on the CPU in this stage of the dataset")
     return STATES.get(key) or STATES["other"]._replace(name=printable(key))
 
 
@@ -117,8 +106,3 @@ def rank_name(rank: Rank | RankAnalysis) -> str:
 def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
     """Return states with their times, the largest first, without those that are zero."""
     return sorted(((state, value) for state, value in blame.items() if value > 0), key=lambda one: (-one[1], one[0]))
-
-
-def unit_of(loader: Mapping[str, Any]) -> str:
-    """Return what a dataset returns at once, to the loader of a recording: ``sample``, or ``batch``."""
-    return "sample" if loader.get("collates", True) else "batch"

@@ -305,7 +305,7 @@ def _carried_task(record: Record) -> TaskSpan:
         arrived=None,
         cpu_ns=None,
         runnable_ns=None,
-        samples=[Sample(begun=come, ended=ended, index=None, cpu_ns=ended - come, weight=1, stages=[way])],
+        samples=[Sample(begun=come, ended=ended, index=None, weight=1, stages=[way])],
     )
 
 
@@ -329,8 +329,7 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
                 begun=found.begun,
                 ended=found.ended,
                 index=_known(found.a),
-                cpu_ns=_known(found.b),
-                weight=found.c,
+                weight=found.b,
                 stages=[
                     StageSpan(stage.begun, stage.ended, names.get(stage.name, "?"), _known(stage.a))
                     for stage in stages

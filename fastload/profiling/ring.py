@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ..errors import TraceError
 
-VERSION = 6
+VERSION = 7
 MAGIC = b"FLTRACE\0"
 HEADER_BYTES = 4096
 HEADER = struct.Struct("<8sIIqqq")
@@ -50,8 +50,7 @@ class Kind(IntEnum):
     """A worker did a task. small: worker. a: iterator, -1 if only the parent knows; b: batch; c: CPU time; d: run-queue
     time; e: task within the batch."""
     SAMPLE = 4
-    """A sample. a: index, -1 if it is not an integer; b: CPU time; c: number of samples, where several
-    were returned at once."""
+    """A sample. a: index, -1 if it is not an integer; b: number of samples, where several were returned at once."""
     STAGE = 5
     """A stage within a sample. name: which. a: CPU time."""
     COLLATE = 6

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-VERSION = 6
+VERSION = 7
 
 Cause = Literal[
     "compute",
@@ -31,9 +31,9 @@ Cause = Literal[
 """What limits a run; ``compute``: not the loader."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with its 90 % interval."""
+    """A value with an interval."""
 
     value: float
     low: float
@@ -116,19 +116,6 @@ class Workers:
 
 
 @dataclass(slots=True, kw_only=True)
-class Dominant:
-    """The transform or decoder that takes more than half of a sample."""
-
-    stage: str
-    ms: float
-    """Mean time per sample, without waiting for a core."""
-    sample_ms: float
-    """The same of all of a sample and its collation."""
-    lines: list[str]
-    """In words, and what helps."""
-
-
-@dataclass(slots=True, kw_only=True)
 class RankAnalysis:
     """A rank, or the only process."""
 
@@ -142,7 +129,7 @@ class RankAnalysis:
     clock: Literal["host", "device"]
     """``device``: the device's idle time counts as a stall; ``host``: the waits do, because there is no device."""
     step_ms: Interval
-    """Mean time of a step."""
+    """Mean time of a step; its 90 % interval, as that of the stall."""
     compute_ms: float
     """Mean time of a step without its stall."""
     stall: Interval
@@ -155,8 +142,6 @@ class RankAnalysis:
     """Mean of the same for later epochs."""
     workers: Workers
     verdict: Verdict
-    dominant: Dominant | None = None
-    """None: there is none, or the recording is not one of level 2."""
     slow_samples: list[SlowSample] = field(default_factory=list)
     steps: list[StepLine] = field(default_factory=list)
     spans: list[SpanLine] = field(default_factory=list)

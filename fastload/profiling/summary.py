@@ -23,7 +23,6 @@ from .formatting import (
     rank_name,
     state_of,
     times,
-    unit_of,
 )
 from .schema import Analysis, Fix, Interval, RankAnalysis, SlowSample
 
@@ -38,7 +37,6 @@ _SAMPLES_SHOWN = 3
 _RANKS_SHOWN = 16
 
 _SEVERITY = {"none": "bold green", "moderate": "bold yellow", "severe": "bold red"}
-_GROUPS = {"storage": "blue", "cpu": "yellow", "cores": "red", "moving": "cyan", "main": "bright_black"}
 
 
 def summary(analysis: Analysis, *, whole: bool = False) -> Any:
@@ -126,8 +124,6 @@ def _worker_facts(rank: RankAnalysis) -> Text:
 
 
 def _suggestions(analysis: Analysis, rank: RankAnalysis, shown: int | None) -> Iterator[tuple[str, Any]]:
-    if rank.dominant is not None and rank.verdict.cause != "compute":
-        yield unit_of(rank.loader), Text("\n".join(map(printable, rank.dominant.lines)))
     if analysis.fixes and analysis.costs is not None:
         yield "bound", Text(bound_text(analysis.costs))
     for number, fix in enumerate(analysis.fixes[:shown], 1):
@@ -208,7 +204,7 @@ def _why(rank: RankAnalysis, whole: bool) -> Any:
     states = by_size(rank.blame_ms)
     total = sum(value for _, value in states)
     shown = states if whole or len(states) <= _STATES_SHOWN else states[: _STATES_SHOWN - 1]
-    rows = [(state_of(state).name, value, _GROUPS[state_of(state).group]) for state, value in shown]
+    rows = [(state_of(state).name, value, state_of(state).colour) for state, value in shown]
     if rest := states[len(shown) :]:
         rows.append((f"{len(rest)} more", sum(value for _, value in rest), "bright_black"))
     grid = _grid("left", "right", "right", "left")

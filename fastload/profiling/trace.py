@@ -41,8 +41,6 @@ class Sample(Span):
 
     index: int | None
     """In the dataset; None if it is not an integer."""
-    cpu_ns: int | None
-    """None if it was not measured."""
     weight: int
     """How many samples it is: a dataset may return several at once."""
     stages: list[StageSpan] = field(default_factory=list)

@@ -5,23 +5,25 @@ The rules are ordered, and each verdict carries its evidence in numbers. With to
 
 from __future__ import annotations
 
-import random
+import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from .blame import BlamedStep, Clock
+from .dominant import Dominant
 from .formatting import percent, plural, state_of
-from .schema import Cause, Dominant, Interval, Verdict
+from .schema import Cause, Interval, Verdict
 from .workers import CROWDED, LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20
 """Stalls, as shares of the time, from which a run is limited by its input, moderately and severely."""
 FEWEST_STEPS = 30
 _MOST_OVERHEAD = 0.02
-_RESAMPLES = 400
 _BLOCKS = 40
+_DEVIATIONS = 1.645
+"""Standard deviations from the mean within which nine of ten values lie."""
 _MOST_UNKNOWN = 0.50
 """Share of a stall with unknown cause, above which there is no verdict."""
 _HEAD_OF_LINE = 0.30
@@ -31,10 +33,6 @@ _LAUNCH_RUN_QUEUE = 0.03
 _EXPOSED_COPY = 0.05
 _SHARED_CORES = 0.50
 """A main thread that waits for a core for such a share of the time for which it wants one shares it with others."""
-_LONE_START = 0.30
-"""Share of an epoch that its start takes, from which it is the cause if only one epoch was recorded. With more epochs
-the starts are part of the stalls."""
-
 
 _SENTENCES: Mapping[Cause, str] = {
     "read": "reading: workers are blocked in the dataset, waiting for a disk, the network or a sleep",
@@ -66,13 +64,10 @@ class Facts:
     method: str
     probe_p50_ns: int | None
     """How late a thread of the workers' process got the interpreter, median; None if nothing held it for long."""
-    startup: float
-    """Share of an epoch of full length that its start takes; 0 if several epochs were recorded: then the starts are
-    part of the stalls."""
     dominant: Dominant | None
     """The transform or decoder that takes most of the workers' time."""
     hottest: str | None
-    """A line of evidence: what takes most of it, whatever that is."""
+    """A line of evidence where there is none: what takes most of it."""
     unusual: Sequence[str]
     """Lines of evidence: the slowest samples, and a slow worker."""
     held_up_by: str | None
@@ -88,26 +83,21 @@ class Facts:
 
 
 def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    """Return sum(above) / sum(below) with the limits of its 90 % interval, by resampling blocks of neighbours.
+    """Return sum(above) / sum(below) with the limits of its 90 % interval, by leaving out one block of steps at a time.
 
-    Neighbouring steps depend on each other: a slow batch delays the following ones. Resampling single steps would give
+    Neighbouring steps depend on each other: a slow batch delays the following ones. Leaving out single steps would give
     intervals that are too narrow.
     """
-    upper, lower = [0, *accumulate(above)], [0, *accumulate(below)]
-    number = len(above)
-    value = upper[-1] / lower[-1] if lower[-1] else 0.0
-    length = max(1, number // _BLOCKS, round(number ** (1 / 3)))
-    if number < 2 * length:
+    upper, lower = sum(above), sum(below)
+    value = upper / lower if lower else 0.0
+    length = max(1, len(above) // _BLOCKS, round(len(above) ** (1 / 3)))
+    blocks = [slice(at, at + length) for at in range(0, len(above), length)]
+    if len(blocks) < 2:
         return value, value, value
-    draw = random.Random(0)
-    found = []
-    for _ in range(_RESAMPLES):
-        starts = [draw.randrange(number - length + 1) for _ in range(-(-number // length))]
-        total = sum(lower[at + length] - lower[at] for at in starts)
-        found.append(sum(upper[at + length] - upper[at] for at in starts) / total if total else 0.0)
-    found.sort()
-    low, high = found[_RESAMPLES // 20], found[-1 - _RESAMPLES // 20]
-    return value, min(low, value), max(high, value)
+    parts = [(upper - sum(above[block]), lower - sum(below[block])) for block in blocks]
+    without = [one / other if other else 0.0 for one, other in parts]
+    spread = _DEVIATIONS * math.sqrt(len(blocks) - 1) * statistics.pstdev(without)
+    return value, max(0.0, value - spread), value + spread
 
 
 def step_interval(steps: Sequence[BlamedStep]) -> Interval:
@@ -172,12 +162,10 @@ class _Judgement:
     def verdict(self) -> Verdict:
         if reason := self._too_little_data():
             return _no_verdict(reason)
-        stall, facts = self._stall, self._facts
+        stall = self._stall
         alone = min(self._without_other_programs(), stall.value * (1 - self._other_programs_share()))
         if stall.value < MODERATE or (stall.value < SEVERE and alone < MODERATE):
             return self._not_input_bound()
-        if facts.startup >= _LONE_START and facts.startup > stall.value:
-            self._shares = {"startup": 1.0}  # the steps themselves lose less
         unknown = 1 - sum(self._shares.values())
         if unknown > _MOST_UNKNOWN:
             return _no_verdict(
@@ -255,10 +243,7 @@ class _Judgement:
         if facts.held_up_by is not None:
             evidence.append(f"{facts.held_up_by} gets its batches late, and the ranks wait for each other")
         cause: Cause = "compute"
-        if facts.startup >= _LONE_START:
-            cause, rest = "startup", "; once started, the loader keeps up"
-            evidence.append(f"the start takes {percent(facts.startup)} of a whole epoch")
-        elif facts.clock == "device" and copied_share >= _EXPOSED_COPY:
+        if facts.clock == "device" and copied_share >= _EXPOSED_COPY:
             cause, rest = "copy", "; the loader itself keeps up"
             evidence.append(f"copies to the device that the loop waits for take {percent(copied_share)} of the time")
         elif facts.clock == "device" and waited >= _LAUNCH_RUN_QUEUE:

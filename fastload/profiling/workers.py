@@ -51,9 +51,8 @@ def main_loader(rank: Rank) -> int:
 
 
 def loader_text(loader: Mapping[str, object]) -> str:
-    """Return a loader's dataset: its class and length."""
-    name = str(loader.get("dataset") or "a dataset").rpartition(".")[2]
-    return name if loader.get("length") is None else f"{name} with {loader['length']} samples"
+    """Return the class of a loader's dataset."""
+    return str(loader.get("dataset") or "a dataset").rpartition(".")[2]
 
 
 def all_batches(rank: Rank) -> Iterable[TracedBatch]:
@@ -170,9 +169,8 @@ class UnusualTasks:
         mine = {number: worker.tasks for (of, number), worker in workers.items() if of == loader}
         durations = [_without_run_queue(task) for tasks in mine.values() for task in tasks]
         self._limit = _UNUSUAL_TASK * median_low(durations) if durations else 0.0
-        medians = {number: median_low(map(_without_run_queue, tasks)) for number, tasks in mine.items()}
-        middle = median_low(medians.values()) if medians else 0
-        self._slow = {number for number, value in medians.items() if value > UNUSUAL_WORKER * middle}
+        paces = worker_paces(task for tasks in mine.values() for task in tasks)
+        self._slow = {number for number, pace in paces.items() if pace > UNUSUAL_WORKER}
 
     def __contains__(self, task: TaskSpan) -> bool:
         return _without_run_queue(task) > self._limit or task.worker in self._slow
@@ -262,7 +260,7 @@ def stages_of(tasks: Sequence[TaskSpan]) -> dict[str, float]:
             parts.append(("collate", task.collate.ns, task.collate_cpu_ns))
         rest = float(_without_run_queue(task))
         for name, ns, cpu_ns in parts:
-            taken = _without_waiting(task, ns, cpu_ns)
+            taken = without_waiting(task, ns, cpu_ns)
             total[name] += taken
             rest -= taken
         total["sample"] += max(0.0, rest)
@@ -270,7 +268,7 @@ def stages_of(tasks: Sequence[TaskSpan]) -> dict[str, float]:
     return {name: ns / count / 1e6 for name, ns in sorted(total.items(), key=lambda item: -item[1])}
 
 
-def _without_waiting(task: TaskSpan, ns: int, cpu_ns: int | None) -> float:
+def without_waiting(task: TaskSpan, ns: int, cpu_ns: int | None) -> float:
     """Return the time of a part of a task without waiting for a core: that is a share of its time off the CPU."""
     spent = min(task.ns, task.cpu_ns or 0)
     off = task.ns - spent

@@ -14,8 +14,11 @@ from typing import Any
 
 from ..base.console import plain_table, section
 from ..measurement.numbers import stages_in_words
-from .search import Interval, Outcome, Trial
+from ..profiling.schema import Interval
+from .search import Outcome, Trial
 from .settings import as_call, as_options, workers_in_words
+
+OTHER_AUGMENTATION = "other augmentation"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +53,7 @@ class TuneReport:
         found = asdict(self)
         found |= {
             **found.pop("outcome"),
-            "version": 1,
+            "version": 2,
             "recommended": self.recommended(),
             "line": as_call(self.recommended()) if self.outcome.best is not None else None,
             "command": self.without_an_edit(),
@@ -66,17 +69,17 @@ class TuneReport:
             return f"{_times(outcome.best.gain)} as fast as now{_with_batches(outcome.best)}"
         if outcome.interrupted:
             return "nothing is recommended: interrupted before the last comparison"
-        if outcome.present.differs:
+        if outcome.present.found.differs:
             return (
                 "nothing is recommended: the loader gives other batches each time, even with one seed "
-                f"({outcome.present.differs}), so nothing can be compared; fastload verify finds the stage"
+                f"({outcome.present.found.differs}), so nothing can be compared; fastload verify finds the stage"
             )
         runner_up = outcome.runner_up
         if runner_up is None:
             return "nothing is recommended: no setting with the same batches was faster in every round"
         words = runner_up.setting.in_words(outcome.present.setting)
         if not runner_up.eligible:
-            found = runner_up.differs or runner_up.augmentation
+            found = runner_up.found.differs or runner_up.found.augmentation
             why = f"failed ({runner_up.failed})" if runner_up.failed else f"gives other batches ({found})"
             return f"nothing is recommended: in the last comparison, {words} {why}"
         assert runner_up.gain is not None
@@ -93,13 +96,11 @@ class TuneReport:
             made.append(f"{left}more time may help: --seconds {max(60, math.ceil(0.3 * self.seconds) * 10)}")
         best = self.outcome.best or self.outcome.present
         faster_still = "faster still" if self.outcome.best is not None else "faster"
-        others = [
-            trial for trial in self.outcome.trials if trial.augmentation and not (trial.as_torch or trial.differs)
-        ]
-        faster = [trial for trial in others if trial.speedup > 1.05 * best.speedup]
+        other = [trial for trial in self.outcome.trials if _batches(trial) == OTHER_AUGMENTATION]
+        faster = [trial for trial in other if trial.speedup > 1.05 * best.speedup]
         made += [
             f"{trial.setting.in_words(self.outcome.present.setting)} is {faster_still}, but with other augmentation "
-            f"({trial.augmentation}), since {trial.because}; use it if that is acceptable"
+            f"({trial.found.augmentation}), since {trial.found.because}; use it if that is acceptable"
             for trial in sorted(faster, key=lambda trial: -trial.speedup)[:2]
         ]
         return made
@@ -172,22 +173,21 @@ def _numbers(trial: Trial) -> Iterator[str]:
 
 def _batches(trial: Trial) -> str:
     """Return how a setting's batches compare with the present ones, in a few words."""
-    if trial.differs:
+    if trial.found.differs:
         return "differ"
-    if trial.augmentation:
-        return f"torch's {_with_workers(trial)}" if trial.as_torch else "other augmentation"
-    return "same, none drawn" if trial.because else "same"
+    if trial.found.augmentation:
+        return f"torch's {_with_workers(trial)}" if trial.found.as_torch else OTHER_AUGMENTATION
+    return "same, none drawn" if trial.found.because else "same"
 
 
 def _with_batches(best: Trial) -> str:
     """Return which batches a recommended setting gives, for the end of a sentence."""
-    if not best.because:
+    if not best.found.because:
         return ", with the same batches"
-    if best.augmentation:
-        return (
-            f", with torch's batches {_with_workers(best)}: the augmentation is another than now, since {best.because}"
-        )
-    return f"; the batches that were compared are equal and draw nothing, others may not be, since {best.because}"
+    since = f"since {best.found.because}"
+    if best.found.augmentation:
+        return f", with torch's batches {_with_workers(best)}: the augmentation is another than now, {since}"
+    return f"; the batches that were compared are equal and draw nothing, others may not be, {since}"
 
 
 def _with_workers(trial: Trial) -> str:

@@ -30,7 +30,7 @@ from ..measurement.rate import Rate, Stopwatch, memory
 from ..sampling.sampler_generators import generators_kept
 from ..spec import Decisions, decisions_of, sampling_of, served_as, spec_of
 from ..verification.hashing import BatchHashes, hash_batch
-from ..verification.rebuilding import arguments_of, build, with_copied_parts
+from ..verification.rebuilding import Copies, arguments_of, build
 from ..verification.record import first_difference, undisturbed
 from .search import Compared, Slice
 from .settings import SEED, WORKER_THREADS, Setting
@@ -125,13 +125,13 @@ class Runner:
         self._reference: list[BatchHashes] = []
         self._keyed: dict[int | None, list[BatchHashes]] = {}
         """Seed of the keys -> batches of the present setting with such keys."""
-        self._shares_parts = False
         self._kept: dict[Setting, DataLoader[Any]] = {}
         self._has_filled = self._present.cache is not None
         self._has_kept = True
         self._survived: set[Setting] = set()
         self._had_cache = shared.is_asked_for()
         self.notes: list[str] = []
+        self._copies = Copies(self.notes, _COPY_S)
         self.unit = "samples" if self._rows is not None or self._by_sample else "batches"
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ class Runner:
         with undisturbed():
             twin = self._kept.get(setting)
             if twin is None:
-                twin = build({**self._copied_arguments(), **asdict(setting), **changes})
+                twin = build({**self._copies.of(self._arguments), **asdict(setting), **changes})
             try:
                 with generators_kept(sampling_of(twin)):
                     twin.set_epoch(0)
@@ -266,21 +266,6 @@ class Runner:
             finally:
                 if self._kept.get(setting) is not twin:
                     twin.close()
-
-    def _copied_arguments(self) -> dict[str, Any]:
-        if self._shares_parts:
-            return self._arguments
-        begun, made, reason = time.perf_counter(), self._arguments, ""
-        try:
-            made = with_copied_parts(self._arguments)
-        except Exception as error:  # whatever the user's class raises
-            reason = f"cannot be copied ({type(error).__name__}: {error})"
-        if not reason and time.perf_counter() - begun > _COPY_S:
-            reason = "takes long to copy"
-        if reason:
-            self._shares_parts = True
-            self.notes.append(f"the dataset {reason}, so all runs share it: what one changes affects the next")
-        return made
 
     # -- what is compared ---------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import in_a_line
+from ..profiling.schema import Interval
 from .settings import STAGES, Machine, Setting, candidates
 
 # The fraction of the time by which each stage ends.
@@ -36,17 +37,8 @@ _WAITS = 0.5
 _GRACE = 1.25
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A median, and bounds for the true median with a probability of 95 %, or less with few values."""
-
-    value: float
-    low: float
-    high: float
-
-
 def median_interval(values: Sequence[float]) -> Interval:
-    """Return the median and its interval, by the order of the values alone: no distribution is assumed.
+    """Return the median with its 95 % interval, by the order of the values alone: no distribution is assumed.
 
     Each value lies below the true median as often as above. So the k-th smallest lies above it as rarely as k - 1 or
     fewer of n coins show heads; k is the largest for which that is at most 2.5 %. With fewer than six values there is
@@ -108,11 +100,8 @@ class Trial:
 
     setting: Setting
     slices: list[Slice] = field(default_factory=list)
-    differs: str = ""
-    augmentation: str = ""
-    because: str = ""
-    as_torch: bool = False
-    """These four: as in :class:`Compared`."""
+    found: Compared = Compared()
+    """How its batches compare; a difference that was found once stays."""
     failed: str = ""
     speedup: float = 1.0
     """Its speed relative to the present setting, from slices that were measured in turns."""
@@ -127,13 +116,14 @@ class Trial:
     @property
     def eligible(self) -> bool:
         """Whether it may be recommended: measured, and with the present batches, or torch's for its workers."""
-        others = bool(self.augmentation) and not self.as_torch
-        return bool(self.slices) and not (self.differs or others or self.failed)
+        others = bool(self.found.augmentation) and not self.found.as_torch
+        return bool(self.slices) and not (self.found.differs or others or self.failed)
 
     def learn(self, found: Compared) -> None:
-        """Take over what a comparison has found; a difference stays."""
-        self.differs, self.augmentation = self.differs or found.differs, self.augmentation or found.augmentation
-        self.because, self.as_torch = found.because, found.as_torch
+        """Take over what a comparison has found."""
+        before = self.found
+        differs, augmentation = before.differs or found.differs, before.augmentation or found.augmentation
+        self.found = replace(found, differs=differs, augmentation=augmentation)
 
 
 class Measure(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 from .plan import Setting
 from .record import first_difference, record
 from .report import Culprit
-from .stages import TransformStage, find_stages, inner_stages, label_of, without
+from .stages import TransformStage, find_stages, label_of, without
 from .subject import Subject
 
 _TRIES = 3
@@ -30,7 +30,7 @@ def find_culprit(
 
     ``regrouped``: the settings cut the samples into batches differently.
 
-    Blocking: two runs for each trial; about log2 of the number of stages, twice.
+    Blocking: two runs for each trial; about log2 of the number of stages.
     """
     several = setting.method == "thread" or max(setting.num_workers, setting.resumed_by, reference.num_workers) > 1
 
@@ -63,10 +63,6 @@ def culprit_in(dataset: Any, differs: Differs) -> Culprit:
         where = "the dataset itself, before any transform" if stages else "the dataset; it has no known transforms"
         return Culprit(label_of(dataset), where)
     stage, certain = found
-    behind = stages[stages.index(stage) + 1 :]
-    inner = inner_stages(stage)
-    if inner and certain:
-        stage, certain = first_that_differs(inner, lambda removed: differs([*removed, *behind])) or found
     return Culprit(stage.label, stage.place, certain)
 
 

@@ -22,8 +22,6 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 
-from .stages import label_of
-
 PICKLED = "pickled "
 """Prefix of the kind of a leaf that was hashed by its pickle."""
 
@@ -79,15 +77,6 @@ def hash_batch(batch: object, *, by_sample: bool) -> BatchHashes:
         else:
             columns.append(column)
     return BatchHashes(tuple(zip(*columns, strict=True)), tuple(whole))
-
-
-def value_at(batch: object, path: str, row: int | None) -> str:
-    """Return what a batch has at the path of a leaf, of one of its samples, as its repr; at most 100 characters."""
-    found = dict(_leaves(batch, "", (), None if row is None else _num_rows(batch)))
-    if path and path not in found:
-        return "nothing"
-    value: Any = found.get(path, batch)
-    return label_of(value if row is None else value[row])
 
 
 def _leaves(

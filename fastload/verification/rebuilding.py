@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 import io
+import math
+import time
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -70,6 +72,35 @@ def with_copied_parts(arguments: Mapping[str, Any]) -> dict[str, Any]:
     # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
     parts["dataset"], parts["collate_fn"] = copies_for_thread(parts["dataset"], parts.get("collate_fn"))
     return {**arguments, **parts}
+
+
+class Copies:
+    """Copies a loader's arguments for each run; shares their parts, and notes it once, if these cannot be copied.
+
+    ``seconds``: if a copy takes longer, the parts are shared from then on.
+    """
+
+    def __init__(self, notes: list[str], seconds: float = math.inf) -> None:
+        self._notes, self._seconds = notes, seconds
+        self._are_shared = False
+
+    def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments for one run."""
+        if self._are_shared:
+            return dict(arguments)
+        begun, made, reason = time.perf_counter(), dict(arguments), ""
+        try:
+            made = with_copied_parts(arguments)
+        except Exception as error:  # whatever the user's class raises
+            reason = f"cannot be copied ({type(error).__name__}: {error})"
+        if not reason and time.perf_counter() - begun > self._seconds:
+            reason = "takes long to copy"
+        if reason:
+            self._are_shared = True
+            self._notes.append(
+                f"the dataset {reason}, so all runs share it: what one run changes in it affects the next one"
+            )
+        return made
 
 
 def _is_shared(value: Any) -> bool:

@@ -12,11 +12,14 @@ from typing import Any, Literal
 from ..base.console import as_html, as_text, plain_table, section
 from ..errors import FastloadError
 
-Verdict = Literal["equal", "different", "skipped", "error"]
+Verdict = Literal["equal", "different", "not repeatable", "other augmentation", "skipped", "error"]
+"""``"not repeatable"``: torch's class itself differs between two runs. ``"other augmentation"``: by design."""
 
 _MARKS = {
     "equal": ("=", "green"),
     "different": ("≠", "bold red"),
+    "not repeatable": ("≠", "bold red"),
+    "other augmentation": ("≠", "bold red"),
     "skipped": ("-", "yellow"),
     "error": ("!", "bold red"),
 }
@@ -75,76 +78,15 @@ class Check:
 
     name: str
     setting: str
-    """For a person; it is compared with the inline loader, or with torch's."""
+    """For a person; it is compared with the inline loader. Without a seed: what was compared with torch's class."""
     verdict: Verdict
     reason: str = ""
-    """Why it was skipped, or the error."""
+    """Why it was skipped, the error, or why it differs."""
     seconds: float = 0.0
     difference: Difference | None = None
     culprit: Culprit | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Equality:
-    """Whether the batches are those of torch's class, bit for bit."""
-
-    pipeline: str
-    """In a few words."""
-    verdict: Literal["equal", "different", "not repeatable", "other augmentation"] = "equal"
-    """``"not repeatable"``: torch's class itself differs between two runs. ``"other augmentation"``: by design."""
-    num_batches: int = 0
-    """Batches that were compared and are equal."""
-    num_epochs: int = 0
-    """Epochs that they are of."""
-    difference: Difference | None = None
-    torch_value: str = ""
-    """What torch's class has at that place; empty if it did not get there again."""
-    fastload_value: str = ""
-    """What fastload has there."""
-    causes: list[str] = field(default_factory=list)
-    """What is known of where the difference comes from."""
-    error: str = ""
-    """The error of the dataset that has ended it."""
-    torch_rate: float = 0.0
-    """Batches in a second; 0: it was too short, or not timed."""
-    fastload_rate: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        """True if batches were compared, and all are equal."""
-        return bool(self.num_batches) and self.difference is None and not self.error
-
-    def summary(self) -> str:
-        """Return the result in one sentence."""
-        batches = "1 batch" if self.num_batches == 1 else f"{self.num_batches} batches"
-        count = f"{batches} of {'one epoch' if self.num_epochs == 1 else 'two epochs'}"
-        if self.difference is not None:
-            place = f"epoch {self.difference.epoch}, batch {self.difference.batch}"
-            where = f"{place}, after {self.num_batches} equal ones" if self.num_batches else place
-            return {
-                "not repeatable": f"NOT comparable: torch's class itself differs between two runs (at {where})",
-                "other augmentation": f"NOT torch's batches, by design: other augmentation (from {where})",
-            }.get(self.verdict, f"NOT equal to torch's: {where}")
-        if not self.num_batches:
-            return f"nothing was compared: {self.error or 'the loader returns no batch'}"
-        if self.error:
-            return f"{count} equal torch's, bit for bit; then {self.error}"
-        if not self.torch_rate:
-            return f"{count} equal torch's, bit for bit"
-        times = self.fastload_rate / self.torch_rate
-        return f"{count} equal torch's, bit for bit; {times:.{1 if times >= 1 else 2}f} times as fast"
-
-    def details(self) -> list[str]:
-        """Return what the result is made of, line by line."""
-        lines = []
-        if self.difference is not None:
-            lines.append(str(self.difference))
-            if self.torch_value or self.fastload_value:
-                lines += [f"torch:    {self.torch_value}", f"fastload: {self.fastload_value}"]
-            lines += [f"· {cause}" for cause in self.causes]
-        if self.torch_rate:
-            lines.append(f"timed: torch {self.torch_rate:.3g}, fastload {self.fastload_rate:.3g} batches a second")
-        return lines
+    speedup: float = 0.0
+    """How many times as fast as torch's class fastload's is; 0: not measured."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,10 +99,8 @@ class VerifyReport:
     """The seed of all runs; None: none was given, so that batches are compared with those of torch's class."""
     batches: int
     """Batches of an epoch that each run loaded."""
-    equality: Equality | None = None
-    """The comparison with torch's class; None: a seed was given."""
     checks: list[Check] = field(default_factory=list)
-    """With a seed: the comparisons, each with ``name``, ``setting``, ``verdict``, ``difference`` and ``culprit``."""
+    """The comparisons; without a seed there is one, with torch's class."""
     notes: list[str] = field(default_factory=list)
     """What you should know about how it was verified."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -173,15 +113,13 @@ class VerifyReport:
     @property
     def ok(self) -> bool:
         """True if at least one check was made, all that were made are equal, and none is missing."""
-        if self.equality is not None:
-            return self.equality.ok and not self.interrupted
         made = [check for check in self.checks if check.verdict != "skipped"]
         return bool(made) and not self.interrupted and all(check.verdict == "equal" for check in made)
 
     def summary(self) -> str:
         """Return the result in one sentence."""
-        if self.equality is not None:
-            return "interrupted: nothing is known" if self.interrupted else self.equality.summary()
+        if self.seed is None and self.checks:
+            return _against_torch(self.checks[0])
         counts = {verdict: sum(check.verdict == verdict for check in self.checks) for verdict in _MARKS}
         words = [f"{count} {verdict}" for verdict, count in counts.items() if count]
         if self.ok:
@@ -196,13 +134,12 @@ class VerifyReport:
 
     def issue_line(self) -> str:
         """Return a line to paste into an issue: the result, the pipeline, and versions."""
-        pipeline = self.subject if self.equality is None else self.equality.pipeline
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        return f"fastload verify: {self.summary()} ({pipeline}; {versions})"
+        return f"fastload verify: {self.summary()} ({self.subject}; {versions})"
 
     def to_json(self) -> str:
         """Return the report as JSON: its fields, ``"ok"``, ``"summary"``, and ``"version"`` of the format."""
-        told = {"version": 1, "ok": self.ok, "summary": self.summary(), "issue_line": self.issue_line()}
+        told = {"version": 2, "ok": self.ok, "summary": self.summary(), "issue_line": self.issue_line()}
         return json.dumps(told | asdict(self), indent=2)
 
     def to_text(self, width: int = 100) -> str:
@@ -218,11 +155,6 @@ class VerifyReport:
         from rich.console import Group
         from rich.text import Text
 
-        if self.equality is not None:
-            found = [("result", self.equality.details()), ("notes", self.notes)]
-            line = Text(self.issue_line(), no_wrap=True, overflow="ignore")
-            to_paste = [Text(""), Text("to paste into an issue:", "bold"), line]
-            return Group(Text(self.subject, "bold"), Text(""), self._result(), *_sections(found), *to_paste)
         wide = {"header": "setting", "ratio": 1}
         rows = plain_table(["", "check", wide, "result", {"header": "s", "justify": "right", "no_wrap": True}])
         last = ""
@@ -233,19 +165,20 @@ class VerifyReport:
         below = [*self._differences().items(), *self._reasons().items(), ("notes", self.notes)]
         if any(check.culprit for check in self.checks):
             below.append(("what to do", ["docs/verify.md has the usual causes, and what helps"]))
-        return Group(Text(self.subject, "bold"), Text(""), rows, *_sections(below), Text(""), self._result())
-
-    def _result(self) -> Any:
-        from rich.text import Text
-
-        return Text(self.summary(), "bold green" if self.ok else "bold red")
+        result = Text(self.summary(), "bold green" if self.ok else "bold red")
+        parts = [Text(self.subject, "bold"), Text(""), rows, *_sections(below), Text(""), result]
+        if self.seed is None:
+            line = Text(self.issue_line(), no_wrap=True, overflow="ignore")
+            parts += [Text(""), Text("to paste into an issue:", "bold"), line]
+        return Group(*parts)
 
     def _differences(self) -> dict[str, list[str]]:
         """Return the checks that differ below the stage that makes the difference, with the first place."""
         stages: dict[str, list[str]] = {}
         for check in self.checks:
             if check.difference is not None:
-                title = f"≠ {check.culprit or 'different, by the same stage or another'}"
+                another = "different, by the same stage or another" if self.seed is not None else check.verdict
+                title = f"≠ {check.culprit or another}"
                 stages.setdefault(title, [str(check.difference)]).append(f"{check.name}: {check.setting}")
         return stages
 
@@ -256,6 +189,21 @@ class VerifyReport:
             if check.reason:
                 reasons.setdefault(f"{check.verdict}: {check.reason}", []).append(f"{check.name}: {check.setting}")
         return reasons
+
+
+def _against_torch(check: Check) -> str:
+    """Return the result of a comparison with torch's class in one sentence."""
+    place = "" if check.difference is None else f"epoch {check.difference.epoch}, batch {check.difference.batch}"
+    if check.verdict == "different":
+        return f"NOT equal to torch's: {place}"
+    if check.verdict == "not repeatable":
+        return f"NOT comparable: torch's class itself differs between two runs (at {place})"
+    if check.verdict == "other augmentation":
+        return f"NOT torch's batches, by design: other augmentation (from {place})"
+    if check.verdict == "error":
+        return check.reason
+    times = f"; {check.speedup:.{1 if check.speedup >= 1 else 2}f} times as fast" if check.speedup else ""
+    return f"{check.setting} equal torch's, bit for bit{times}"
 
 
 def _sections(found: list[tuple[str, list[Any]]]) -> list[Any]:

@@ -19,7 +19,7 @@ from ..base.terminal_bar import TerminalBar
 from ..base.version import __version__
 from ..errors import ConfigError, one_line
 from .culprit import find_culprit
-from .equality import Comparison
+from .equality import Comparison, pipeline_of
 from .plan import KNOWN_METHODS, METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
 from .record import Record, first_difference, note_of_pickles, record, undisturbed, with_index
 from .report import Check, Difference, VerifyReport
@@ -96,9 +96,11 @@ def verify_subject(
         )
     if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or not time_limit > 0:
         raise ConfigError(f"time_limit must be a number of seconds above 0, got {time_limit=}")
-    seed = "no seed" if subject.seed is None else f"seed {subject.seed}"
+    name, seed = subject.name, f"seed {subject.seed}"
+    if subject.seed is None:
+        name, seed = pipeline_of(subject), "no seed"
     report = VerifyReport(
-        subject=f"{subject.name}; {batches} batches of an epoch, {seed}",
+        subject=f"{name}; {batches} batches of an epoch, {seed}",
         seed=subject.seed,
         batches=batches,
         notes=subject.notes,
@@ -117,7 +119,7 @@ def verify_subject(
                 _Run(subject, METHODS if methods is None else methods, report, bar).run()
             else:
                 with undisturbed():
-                    report.equality = Comparison(subject, batches, time_limit, bar).run()
+                    report.checks.append(Comparison(subject, batches, time_limit, bar).run())
         except Interrupted as error:
             report.interrupted = error.number
     report.seconds = time.perf_counter() - begun

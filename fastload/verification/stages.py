@@ -57,11 +57,6 @@ def find_stages(dataset: Any) -> list[TransformStage]:
     return list(found.values())
 
 
-def inner_stages(stage: TransformStage) -> list[TransformStage]:
-    """Return the stages inside of a container; none for other stages."""
-    return list(_stages_of(stage.transform, stage.paths[0])) if _items(stage.transform) is not None else []
-
-
 def without(dataset: Any, stages: Sequence[TransformStage]) -> Any:
     """Replace stages of a dataset by the identity, in place, and return it.
 
@@ -124,7 +119,11 @@ def _stages_of(value: Any, path: Path) -> Iterator[TransformStage]:
     where = "dataset" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     if items is not None:
         for number, one in enumerate(items):
-            yield TransformStage(((*path, number),), label_of(one), f"{where}, stage {number + 1} of {len(items)}", one)
+            if _items(one) is not None:
+                yield from _stages_of(one, (*path, number))
+            else:
+                place = f"{where}, stage {number + 1} of {len(items)}"
+                yield TransformStage(((*path, number),), label_of(one), place, one)
         return
     pair = [name for name in ("transform", "target_transform") if callable(getattr(value, name, None))]
     if type(value).__name__ == "StandardTransform" and pair:  # torchvision's pair of both

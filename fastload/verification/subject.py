@@ -27,7 +27,7 @@ from ..spec import decisions_of
 from ..work import Shard
 from .hashing import BatchHashes, leaves
 from .plan import Setting
-from .rebuilding import arguments_of, build, with_copied_parts
+from .rebuilding import Copies, arguments_of, build
 
 Edit = Callable[[Any], Any]
 """Changes a copy of the dataset, and returns it."""
@@ -92,7 +92,6 @@ class Subject:
     notes: list[str] = field(default_factory=list)
     spawn_reason: str | None = None
     """Why spawned processes cannot be used; None: they can, as far as is known."""
-    _cannot_copy: bool = False
 
     def __post_init__(self) -> None:
         arguments = self.arguments
@@ -105,21 +104,13 @@ class Subject:
         """Whether batches can be taken apart into samples."""
         self.sampler = arguments["batch_sampler"] or arguments["sampler"]
         """The user's sampler or batch sampler; None if the order is torch's or fastload's own."""
+        self._copies = Copies(self.notes)
 
-    def copied_arguments(self, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return arguments with copies for one run; with the objects themselves, and a note, if they have none."""
-        arguments = self.arguments if arguments is None else arguments
-        # Samplers remember their epoch.
-        if not self._cannot_copy and not (draws_nothing(self.dataset) and self.collate_fn is self.sampler is None):
-            try:
-                return with_copied_parts(arguments)
-            except Exception as error:  # whatever the user's class raises
-                self._cannot_copy = True
-                self.notes.append(
-                    f"the dataset cannot be copied ({type(error).__name__}: {error}), so all runs share it: what one "
-                    "run changes in it affects the next one"
-                )
-        return dict(arguments)
+    def _copied(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments with copies for one run, of what may change in it: samplers remember their epoch."""
+        if draws_nothing(self.dataset) and self.collate_fn is self.sampler is None:
+            return dict(arguments)
+        return self._copies.of(arguments)
 
     def loader(
         self,
@@ -134,7 +125,7 @@ class Subject:
 
         ``edit`` changes its copy of the dataset; ``by_samples``: return :class:`BatchHashes` of samples.
         """
-        arguments = self.copied_arguments()
+        arguments = self._copied(self.arguments)
         if edit is not None:
             arguments["dataset"] = edit(arguments["dataset"])
         length = _length_of(arguments["dataset"])
@@ -179,7 +170,7 @@ class Subject:
         return build(self._given_with(edit))
 
     def _given_with(self, edit: Edit | None) -> dict[str, Any]:
-        arguments = self.copied_arguments(self.given)
+        arguments = self._copied(self.given)
         if edit is not None:
             arguments |= {"dataset": edit(arguments["dataset"]), "collate_fn": _SampleLeaves(self.auto_collation)}
         return arguments

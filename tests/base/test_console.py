@@ -72,9 +72,9 @@ def test_a_loader_is_shown_as_it_explains_itself():
 def test_a_recording_is_shown_before_while_and_after_it_is_made():
     loader = fastload.DataLoader(torch.arange(99))
     recorded = fastload.profile(loader)
-    assert "nothing was recorded yet" in words(recorded._repr_html_())
+    assert "no summary yet" in words(recorded._repr_html_())
     with recorded:
-        assert "leave the with block" in words(recorded._repr_html_())
+        assert "leave the block" in words(recorded._repr_html_())
         list(loader)
     Strict(recorded._repr_html_())
     verdict = recorded.analysis().ranks[0].verdict

@@ -119,7 +119,7 @@ def test_few_tasks_are_measured_and_their_stages_make_up_their_time(monkeypatch:
     now, cpu, queued = 0, 0, 0
     monkeypatch.setattr(measurement, "_now", lambda: now)
     monkeypatch.setattr(measurement.time, "thread_time_ns", lambda: cpu)
-    monkeypatch.setattr(measurement, "_queued_ns", lambda: queued)
+    monkeypatch.setattr(measurement, "run_queue_ns", lambda: queued)
     clock = StageClock()
     clock.begin(0)
     now = 30 * MS
@@ -145,4 +145,4 @@ def test_where_the_system_does_not_tell_of_the_run_queue_it_is_zero(monkeypatch:
         raise FileNotFoundError
 
     monkeypatch.setattr(measurement.os, "open", fail)
-    assert measurement._queued_ns() == 0
+    assert measurement.run_queue_ns() is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of, segments_of
+from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of, parts_of
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, TracedBatch, TracedStep
 
 MS = 1_000_000
@@ -93,8 +93,7 @@ def samples(draw: st.DrawFn, begun: int, ended: int) -> list[Sample]:
             )
             for one, two in zip(inner[::2], inner[1::2], strict=False)
         ]
-        cpu = draw(st.none() | st.integers(0, last - first + 1000))
-        found.append(Sample(first, last, draw(st.none() | st.just(place)), cpu, draw(st.sampled_from([1, 16])), stages))
+        found.append(Sample(first, last, draw(st.none() | st.just(place)), draw(st.sampled_from([1, 16])), stages))
     return found
 
 
@@ -205,27 +204,11 @@ def test_the_parts_sum_to_the_stall(rank, clock):
     assert [one.step for one in found] == counted
 
 
-@given(st.data())
-@settings(deadline=None)
-def test_the_segments_of_a_task_cover_it_without_gaps(data):
-    task = data.draw(tasks(0, 0, 0))
-    segments = segments_of(task, data.draw(st.sampled_from([0.0, 0.5, 1.0])))
-    at = task.begun
-    for segment in segments:
-        assert segment.begun == at
-        assert sum(segment.parts.values()) == segment.ended - segment.begun > 0
-        at = segment.ended
-    assert at == task.ended
-
-
 @given(st.integers(1, 50 * MS), st.integers(0, 50 * MS), st.integers(0, 50 * MS))
 def test_of_a_task_as_much_is_run_queue_as_the_system_says(length, cpu, runnable):
     cpu = min(cpu, length)
     runnable = min(runnable, length - cpu)
-    parts: dict[str, int] = {}
-    for segment in segments_of(task_of(0, length, cpu_ns=cpu, runnable_ns=runnable), 0.0):
-        for state, ns in segment.parts.items():
-            parts[state] = parts.get(state, 0) + ns
+    parts = parts_of(task_of(0, length, cpu_ns=cpu, runnable_ns=runnable), 0.0)
     assert parts.get("run-queue", 0) == pytest.approx(runnable, abs=2)
     assert parts.get("sample", 0) == pytest.approx(cpu, abs=2)
     assert parts.get("read", 0) == pytest.approx(length - cpu - runnable, abs=2)
@@ -241,12 +224,12 @@ IN_TURN = task_of(
     arrived=63 * MS,
     cpu_ns=20 * MS,
     runnable_ns=0,
-    samples=[Sample(20 * MS, 50 * MS, 7, 10 * MS, 1)],
+    samples=[Sample(20 * MS, 50 * MS, 7, 1)],
     collate=Span(50 * MS, 60 * MS),
     collate_cpu_ns=10 * MS,
 )
 BUSY, ASLEEP = {"cpu_ns": 30 * MS, "runnable_ns": 0}, {"cpu_ns": 0, "runnable_ns": 0}
-STAGES = [Sample(0, 15 * MS, 0, 15 * MS, 1, [StageSpan(0, 10 * MS, "Decode", 10 * MS)])]
+STAGES = [Sample(0, 15 * MS, 0, 1, [StageSpan(0, 10 * MS, "Decode", 10 * MS)])]
 
 
 def waiting_for_cores(*numbers: int) -> list[TracedStep]:
@@ -318,12 +301,14 @@ def test_a_wait_is_charged_to(case):
     assert found.stall_ns == sum(found.parts.values())
 
 
-def test_time_in_the_run_queue_goes_to_what_computes_and_not_to_what_sleeps():
-    samples = [Sample(0, 20 * MS, 0, 10 * MS, 1), Sample(20 * MS, 70 * MS, 1, 0, 1)]
-    task = task_of(0, 70 * MS, cpu_ns=10 * MS, runnable_ns=10 * MS, samples=samples)
-    first, second = segments_of(task, 0.0)
-    assert first.parts == {"sample": 10 * MS, "run-queue": 10 * MS}
-    assert second.parts == {"read": 50 * MS}
+def test_a_part_of_a_task_is_charged_as_the_whole_task_is():
+    samples = [Sample(0, 60 * MS, 0, 1, [StageSpan(0, 40 * MS, "Decode", 20 * MS)])]
+    fields = {"cpu_ns": 40 * MS, "runnable_ns": 10 * MS, "samples": samples}
+    task = task_of(0, 70 * MS, collate=Span(60 * MS, 70 * MS), collate_cpu_ns=10 * MS, **fields)
+    whole = {"stage:Decode": 20 * MS, "collate": 10 * MS, "sample": 10 * MS, "run-queue": 10 * MS, "read": 20 * MS}
+    assert {state: ns for state, ns in parts_of(task, 0.0).items() if ns} == whole
+    found = blamed(step_of(0, 35 * MS, 70 * MS, [task]))
+    assert found.parts == {state: ns // 2 for state, ns in whole.items()}
 
 
 @pytest.mark.parametrize(

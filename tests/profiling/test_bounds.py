@@ -14,7 +14,8 @@ from test_blame import MS, rank_of, step_of, task_of
 
 from fastload.profiling.blame import blamed_steps, clock_of
 from fastload.profiling.bounds import bound_text, costs_of, fewest_workers, fixes, gain_text, least_ms, limit_text
-from fastload.profiling.schema import Cause, Dominant, Fix, StepCosts
+from fastload.profiling.dominant import Dominant
+from fastload.profiling.schema import Cause, Fix, StepCosts
 from fastload.profiling.trace import CARRYING, Rank, Sample, Span, StageSpan, TracedStep
 
 TORCH = {"engine": "torch", "torchs": True, "num_workers": 2, "prefetch_factor": 2}
@@ -178,7 +179,7 @@ def test_the_way_from_another_machine_keeps_no_worker_busy():
     for step in steps:
         (task,) = step.batch.tasks
         come = task.ended - 10 * MS
-        task.samples = [Sample(come, task.ended, None, None, 1, [StageSpan(come, task.ended, CARRYING, None)])]
+        task.samples = [Sample(come, task.ended, None, 1, [StageSpan(come, task.ended, CARRYING, None)])]
     found = costs_in(rank_of(steps))
     assert found is not None
     assert (found.batch_ms, found.batch_cpu_ms) == (pytest.approx(30.0), 0.0)
@@ -215,7 +216,7 @@ def test_of_data_in_memory_and_of_batches_that_nobody_recorded_no_costs_are_know
 
 # -- fixes ------------------------------------------------------------------------------------------------------------
 
-BLUR = Dominant(stage="GaussianBlur", ms=3.0, sample_ms=4.0, lines=[])
+BLUR = Dominant(stage="GaussianBlur", ms=3.0, sample_ms=4.0)
 
 
 def test_reads_take_more_workers_or_nearer_files():
@@ -246,7 +247,7 @@ def test_computing_takes_more_workers_while_there_are_cores_and_cheaper_samples(
 def test_without_a_transform_its_share_of_a_batch_is_gone():
     fix = named("cpu", costs(batch_cpu_ms=100.0), BLUR)["a cheaper GaussianBlur"]
     assert (fix.least_ms, fix.tuned) == (12.5, False)
-    decoder = replace(BLUR, stage="PIL.decode")
+    decoder = BLUR._replace(stage="PIL.decode")
     assert "fastload pack" in named("cpu", costs(batch_cpu_ms=100.0), decoder)["a cheaper PIL.decode"].change
 
 

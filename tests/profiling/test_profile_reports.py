@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
+from rich.color import ANSI_COLOR_NAMES
 
 from fastload.base.console import as_text, show
 from fastload.profiling.compare import Comparison, compare, difference, table
-from fastload.profiling.formatting import GROUPS, STATES, state_of
+from fastload.profiling.formatting import STATES, state_of
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
 from fastload.profiling.schema import VERSION, Analysis, Interval, RankAnalysis, SlowSample
@@ -57,7 +58,7 @@ def test_every_state_has_words_a_colour_and_a_cause():
     for state in (*STATES.keys() - {"other"}, "stage:Crop"):
         found = state_of(state)
         assert found.meaning != state_of("other").meaning
-        assert found.group in GROUPS
+        assert found.colour in ANSI_COLOR_NAMES
         assert (found.cause is None) == (state == "queued")
 
 

@@ -138,7 +138,7 @@ def test_the_run_queue_of_another_thread_is_no_part_of_a_stretch() -> None:
 
 
 def test_where_the_system_does_not_tell_it_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clocks, "_FILE", "/there/is/no/such/file")
+    monkeypatch.setattr(clocks, "run_queue_ns", lambda: None)
     missing: list[str] = []
     queue: Any = RunQueue(SimpleNamespace(missing=lambda signal, why: missing.append(signal)))  # type: ignore[arg-type]
     for cpu, blocked in ((MS, 0), (MS, MS)):

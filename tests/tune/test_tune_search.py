@@ -153,7 +153,7 @@ def test_faster_settings_with_other_batches_are_told_and_not_recommended():
     outcome = made.search()
     assert outcome.best is not None
     assert outcome.best.setting.changes(PRESENT) == {"worker_method": "thread"}
-    assert max(outcome.trials, key=lambda trial: trial.speedup).differs == "the values differ"
+    assert max(outcome.trials, key=lambda trial: trial.speedup).found.differs == "the values differ"
 
 
 def test_a_difference_that_only_the_long_comparison_finds_leads_back_to_the_setting_before():
@@ -163,7 +163,8 @@ def test_a_difference_that_only_the_long_comparison_finds_leads_back_to_the_sett
     outcome = Made(lambda one: threads_are_faster(one) * (2.0 if one.fuse == "auto" else 1.0), checked=checked).search()
     assert outcome.best is not None
     assert outcome.best.setting.changes(PRESENT) == {"fuse": "auto"}
-    assert [trial.differs for trial in outcome.trials if trial.setting.worker_method == "thread"].count("batch 9") == 1
+    threads = [trial.found.differs for trial in outcome.trials if trial.setting.worker_method == "thread"]
+    assert threads.count("batch 9") == 1
 
 
 def test_a_setting_that_fails_is_kept_with_its_reason_and_the_others_are_tried():
@@ -327,7 +328,7 @@ def trial(
         Slice(rate=rate * (1 + 0.1 * one), first_s=0.012, cpu_s=25e-6, memory=5 << 20, stages={"read": 1.0})
         for one in range(number)
     ]
-    made = Trial(PRESENT.having(**changes), slices, differs=differs, speedup=speedup)
+    made = Trial(PRESENT.having(**changes), slices, Compared(differs=differs), speedup=speedup)
     made.learn(drawn)
     return made
 
@@ -383,8 +384,8 @@ def test_the_json_says_the_same(found):
     assert read["command"] == "fastload run --worker-method=thread train.py --epochs 3"
     assert read["best"]["gain"] == {"value": 2.3, "low": 2.2, "high": 2.4}
     assert [one["rate"] for one in read["present"]["slices"]] == [1000, 1100]
-    assert [one["augmentation"] for one in read["trials"]] == ["the values differ: batch 0", "", ""]
-    assert [one["differs"] for one in read["trials"]] == ["", "", ""]
+    assert [one["found"]["augmentation"] for one in read["trials"]] == ["the values differ: batch 0", "", ""]
+    assert [one["found"]["differs"] for one in read["trials"]] == ["", "", ""]
     assert read["trials"][2]["slices"] == []
     assert json.loads(report(found, command="").to_json())["command"] is None
 

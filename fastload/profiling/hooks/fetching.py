@@ -71,7 +71,7 @@ class TaskRecorder:
         for samples in self._wrapped:
             samples.end()
         self._spent_ns += ended - begun
-        self._hooks_ns += (ring.count - self._before) * hook_ns()
+        self._hooks_ns += (ring.count - self._before) * hook_ns(self._recorder.level)
         ring.write(Kind.WORK, 0, self._worker, begun, ended, iterator, batch, cpu, runnable, task)
 
     # The methods below return a recorded replacement for their argument: see fastload.observe.Watch.
@@ -106,7 +106,7 @@ class TaskRecorder:
 
         def write(begun: int, ended: int, cpu: int) -> None:
             ring = self._recorder.ring()
-            ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, cpu, 1)
+            ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, 1)
             ring.write(Kind.STAGE, number, 0, begun, ended, cpu)
 
         return self._timed(function, write)

@@ -1,4 +1,4 @@
-"""Describes a loader for the reports. Runs no code of the script that torch does not run at every epoch."""
+"""Describes a loader for the reports. Runs no code of the script: no ``__len__``, no ``__repr__``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ import sys
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-_ASK_LENGTH = ("SequentialSampler", "RandomSampler", "DistributedSampler", "KeyedSampler")
-"""Samplers of torch and fastload that ask the dataset for its length whenever they begin."""
-_LIBRARIES = ("torch", "torchvision", "torchdata", "fastload", "numpy", "builtins")
-"""Packages whose ``__len__`` may be called at any time."""
 _ARGUMENTS = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
     *("timeout", "worker_method", "worker_threads", "fuse"),
@@ -29,9 +25,6 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
     Where its data are resident, it has no workers whatever ``num_workers`` says.
     """
     dataset = getattr(loader, "dataset", None)
-    length = num_batches = None
-    with contextlib.suppress(Exception):
-        length, num_batches = _lengths(loader, dataset)
     import multiprocessing  # torch has imported it by now
 
     context = getattr(getattr(loader, "multiprocessing_context", None), "_name", None)
@@ -41,11 +34,8 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
     return {
         "engine": kind.__module__.partition(".")[0],
         "torchs": isinstance(loader, sys.modules["torch.utils.data"].DataLoader),
-        "collates": bool(getattr(loader, "_auto_collation", True)),
         "class": f"{kind.__module__}.{kind.__qualname__}",
         "dataset": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
-        "length": length,
-        "batches": num_batches,
         "sampler": type(getattr(loader, "sampler", None)).__qualname__,
         "collate": _name_of(loader.collate_fn),
         "resident": is_resident,
@@ -101,23 +91,3 @@ def _name_of(function: Any) -> str:
     """Return the name of a function, or of an object's class (its own ``__repr__`` may be the script's code)."""
     named = function if isinstance(function, _FUNCTIONS) else type(function)
     return str(named.__qualname__)
-
-
-def _lengths(loader: DataLoader[Any], dataset: Any) -> tuple[int | None, int | None]:
-    """Return the numbers of samples and of batches per epoch; None if only the script's code knows.
-
-    A ``__len__`` of the script may be slow, draw random numbers, or print. torch itself calls a dataset's at every
-    epoch if the sampler is torch's; it never calls that of a sampler, a loader or an IterableDataset.
-    """
-    if isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset):
-        return None, None
-    batches: Any = getattr(loader, "batch_sampler", None)
-    sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
-    is_known = _is_known(sampler)
-    length = len(dataset) if _is_known(dataset) or (is_known and type(sampler).__name__ in _ASK_LENGTH) else None
-    return length, len(batches) if batches is not None and is_known and _is_known(batches) else None
-
-
-def _is_known(what: Any) -> bool:
-    """Whether something is of a class of a known library."""
-    return type(what).__module__.partition(".")[0] in _LIBRARIES

@@ -19,7 +19,6 @@ _FILE_LISTS = ("samples", "imgs", "files", "paths", "image_paths", "filenames")
 """Attributes of datasets whose element ``i`` is the path of sample ``i``, or begins with it."""
 
 _now = time.perf_counter_ns
-_cpu = time.thread_time_ns
 
 
 def file_of(dataset: Any, index: int) -> str | None:
@@ -45,7 +44,7 @@ class Samples:
         self._stages = stages
         self._ring: Any = None
         """Of the running task; None: its samples are not recorded, or there is none."""
-        self._taken: list[tuple[int, int, int, int, int]] = []
+        self._taken: list[tuple[int, int, int, int]] = []
         """The task's samples; written at its end, since what that needs is no longer in the caches after a sample."""
         self._slowest = [0] * _NUM_SLOWEST
         """Times of the slowest samples, a heap."""
@@ -76,8 +75,8 @@ class Samples:
         """The task has ended; the files of samples that are among the slowest so far are noted."""
         ring, self._ring = self._ring, None
         slow = set()
-        for begun, ended, index, cpu, number in self._taken:
-            ring.write(Kind.SAMPLE, 0, 0, begun, ended, index, cpu, number)
+        for begun, ended, index, number in self._taken:
+            ring.write(Kind.SAMPLE, 0, 0, begun, ended, index, number)
             if index >= 0 and ended - begun > self._slowest[0]:
                 heapq.heapreplace(self._slowest, ended - begun)
                 slow.add(index)
@@ -95,7 +94,6 @@ class Samples:
         stages = self._stages
         if stages is not None:
             stages.begin(self._ring)
-        cpu = _cpu()
         begun = _now()
         try:
             found = get(*arguments)
@@ -103,7 +101,7 @@ class Samples:
             ended = _now()
             if stages is not None:
                 stages.end()
-        self._taken.append((begun, ended, index, _cpu() - cpu, number))
+        self._taken.append((begun, ended, index, number))
         return found
 
 

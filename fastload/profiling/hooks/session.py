@@ -75,7 +75,7 @@ class Session:
         self._iterators.add(iterator)
         if not self._measured:
             self._measured = True
-            self.recorder.note("cost", hook_ns=hook_ns())
+            self.recorder.note("cost", hook_ns=hook_ns(self.recorder.level))
             self.recorder.note("versions", **_versions())
             if (rank := _rank()) is not None:
                 self.recorder.note("rank", rank=rank)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -14,11 +13,8 @@ from typing import NoReturn
 
 from ..recorder import in_children
 
-# A thread that loads for the main thread uses it to end the main thread, which may be waiting for that thread.
-_SIGNAL: signal.Signals | None = getattr(signal, "SIGRTMAX", None)
-
 _PATIENCE = 16
-"""How often a script is asked to end: it may catch the SystemExit, or load in several threads."""
+"""How often a script is asked to end: it may catch the SystemExit."""
 _SECONDS_BETWEEN_WORDS = 10.0
 """How often the user is told how far the recording is."""
 _SECONDS_TO_END = 20.0
@@ -39,14 +35,11 @@ class StepLimit:
         """Ends the workers of all loaders; set by the hooks."""
         self._reset()
         in_children(self._reset)
-        if limit is not None and _SIGNAL is not None and signal.getsignal(_SIGNAL) is signal.SIG_DFL:
-            signal.signal(_SIGNAL, _end)
 
     def _reset(self) -> None:
         self._given = 0
         self._asked = 0
         """How often the script was asked to end."""
-        self._has_main_ended = False
         self._told = time.monotonic()
 
     def count(self) -> None:
@@ -65,36 +58,25 @@ class StepLimit:
         """End the script if it has had its steps.
 
         Raises:
-            SystemExit: with status 0. From a thread other than the main one it is raised in both. If the script catches
-                it and keeps asking for batches, the process is ended.
+            SystemExit: with status 0. If the script catches it and keeps asking for batches, or loads in another thread
+                than the main one, the process is ended instead.
         """
         if self._limit is None or self._given < self._limit:
             return
         self._asked += 1
-        if self._asked > _PATIENCE:
-            _end_process(self.end_workers)
         if self._asked == 1:
             self._tell(f"has recorded {self._limit} steps and ends the script here (--full lets it run to its own end)")
-        main = threading.main_thread()
-        if not self._has_main_ended:
-            self._has_main_ended = True
-            if threading.current_thread() is not main and main.is_alive() and main.ident is not None:
-                if _SIGNAL is None or signal.getsignal(_SIGNAL) is not _end:
-                    _end_process(self.end_workers)  # it may wait for a batch forever
-                signal.pthread_kill(main.ident, _SIGNAL)
+        if self._asked > _PATIENCE or threading.current_thread() is not threading.main_thread():
+            _end_process(self.end_workers)
         raise SystemExit(0)
-
-
-def _end(*_: object) -> None:
-    raise SystemExit(0)
 
 
 def _end_process(end_workers: Callable[[], None]) -> NoReturn:
     """End this process with status 0, after its workers and its atexit functions; its output is flushed."""
     with contextlib.suppress(Exception):
         print(
-            f"fastload profile: process {os.getpid()} has had its steps, but the script catches the SystemExit that "
-            "ends it; the process is ended now (--full lets the script run to its own end)",
+            f"fastload profile: process {os.getpid()} has had its steps, but no SystemExit ends the script: it "
+            "catches it, or loads in a thread; the process is ended now (--full lets the script run to its own end)",
             file=sys.stderr,
         )
     watchdog = threading.Timer(_SECONDS_TO_END, os._exit, (0,))

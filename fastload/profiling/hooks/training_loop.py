@@ -114,7 +114,7 @@ def _recording_epoch(is_recorded: Callable[[Session, Any, Any], bool]) -> Any:
         try:
             function(iterator, loader, *rest, **named)
         finally:
-            session.loader_number(loader, iterator)  # part of the work: it may ask the dataset for its length
+            session.loader_number(loader, iterator)
             session.thread.work = None
             self.note_epoch(iterator, loader, begun)
 
