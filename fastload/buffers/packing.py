@@ -5,7 +5,8 @@ tensor.
 
 A tensor takes its bytes along, not its storage: a view of a large one costs what the view has, wherever its elements
 lie. A view whose elements lie far apart (a row of a column-major table, a window of many channels) arrives without the
-gaps, its strides in the same order; and views of which each takes less than half of a storage share no memory there.
+gaps, its strides in the same order; and a view that takes less than half of a storage shares no memory there, unless
+all of the storage came before it.
 What torch has special ways for (on an accelerator, sparse, quantised, parameters) goes those ways.
 """
 
@@ -49,15 +50,10 @@ class _Bytes:
 class Packer(pickle.Pickler):
     """Pickles by protocol 5, with the memory of CPU tensors and arrays kept aside in ``buffers``."""
 
-    def __init__(self, file: io.BytesIO, *, for_all: bool = False, whole: frozenset[int] = frozenset()) -> None:
+    def __init__(self, file: io.BytesIO, *, for_all: bool = False) -> None:
         self._for_all = for_all
-        self._whole = whole
-        self._in_part: set[int] = set()
-        self.torn: set[int] = set()
-        """Addresses of storages of which first a part and then the whole was taken, so that sharing was lost."""
         self.buffers: list[pickle.PickleBuffer] = []
         self._seen: dict[tuple[int, int], _Bytes] = {}
-        self._gathered_before: dict[tuple[Any, ...], torch.Tensor] = {}
         self._alive: list[Any] = []  # an address identifies a storage only as long as that lives
         # The list's method, not one of this object: a cycle would keep the batch until the next collection of cycles.
         super().__init__(file, 5, buffer_callback=self.buffers.append)
@@ -102,27 +98,14 @@ class Packer(pickle.Pickler):
         span, scattered = _extent(tensor)
         address, num_bytes = storage.data_ptr(), storage.nbytes()
         most = num_bytes <= 2 * span and not scattered
-        if most or address in self._whole or (address, num_bytes) in self._seen:
+        if most or (address, num_bytes) in self._seen:
             # Most of the storage is in use: take all of it, so that tensors which share it still share it there.
-            if address in self._in_part:
-                self.torn.add(address)
             whole = self._bytes_of(storage, address, num_bytes)
             return whole, tensor.dtype, tensor.storage_offset(), size, stride
-        self._in_part.add(address)
-        if scattered:
-            return self._reduce_tensor(self._gathered(tensor))
-        return self._bytes_of(storage, tensor.data_ptr(), span), tensor.dtype, 0, size, stride
-
-    def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor's elements without the gaps, in the order in which they lie; a view's twin gets the same."""
-        size, stride = tuple(tensor.shape), tensor.stride()
-        key = (tensor.data_ptr(), tensor.dtype, size, stride)
-        known = self._gathered_before.get(key)
-        if known is None:
-            self._alive.append(tensor)
+        if scattered:  # without the gaps, in the order in which the elements lie
             repeated = [1 if step == 0 else n for n, step in zip(size, stride, strict=True)]
-            known = self._gathered_before[key] = tensor.as_strided(repeated, stride).clone().expand(size)
-        return known
+            return self._reduce_tensor(tensor.as_strided(repeated, stride).clone().expand(size))
+        return self._bytes_of(storage, tensor.data_ptr(), span), tensor.dtype, 0, size, stride
 
     def _bytes_of(self, storage: torch.UntypedStorage, address: int, num_bytes: int) -> _Bytes | None:
         if num_bytes == 0:
@@ -196,10 +179,6 @@ def pack(obj: Any, *, for_all: bool = False) -> tuple[list[BytesLike], int]:
     file = io.BytesIO()
     packer = Packer(file, for_all=for_all)
     packer.dump(obj)
-    if packer.torn:
-        file = io.BytesIO()
-        packer = Packer(file, for_all=for_all, whole=frozenset(packer.torn))
-        packer.dump(obj)
     buffers = [buffer.raw() for buffer in packer.buffers]
     lengths = [len(buffer) for buffer in buffers]
     head = pickle.dumps((file.getbuffer().tobytes(), lengths), 5)

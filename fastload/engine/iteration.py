@@ -9,6 +9,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,17 @@ import torch
 from .. import observe
 from ..base import compat
 from ..errors import LoadTimeout
-from ..sampling.epochs import Epochs, EpochStart, EpochWork, Sampling, known_from
+from ..sampling.epochs import (
+    Epochs,
+    EpochWork,
+    Progress,
+    Sampling,
+    is_plain,
+    next_work,
+    shard_of,
+    upcoming,
+    with_index_batches,
+)
 from ..spec import decisions_of, part
 from ..stages import Source
 from ..work import GRACE
@@ -63,64 +74,78 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         """Begin the next epoch; if that fails, the loader is as it was, without workers."""
         before = self._epochs.saved()
         try:  # no context manager, see InlineSource
-            start = _start_of(self._sampling, self._epochs)
+            sampling, work = self._sampling, next_work(self._sampling, self._epochs)
+            resuming = _resuming(sampling, work)
             # Without workers torch asks the sampler for one iterator, before it draws the base seed; with workers for
             # another one after that.
-            has_workers = self._sampling.num_workers > 0
-            generators = {} if has_workers else self._order_states(start)
-            if is_first:
-                self._begin_as_torch(loader, start)
-            # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-            start.note_seeds(
-                self._base_seed, self._iterations, self._order_states(start) if has_workers else generators
+            has_workers = sampling.num_workers > 0
+            generators = {} if has_workers else self._order_states(work)
+            if is_first and resuming is not None:
+                work = resuming.begun(sampling, work, lambda: self._begin_as_torch(loader))
+            elif is_first:
+                self._begin_as_torch(loader)
+            work = replace(
+                work,
+                shard=shard_of(sampling.sampler, work.known, self._rank, self._world_size),
+                # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
+                epoch=self._iterations if sampling.order_seed is None else work.number,
+                base_seed=self._base_seed,
+                shared_seed=self._shared_seed,
+                generators=self._order_states(work) if has_workers else generators,
             )
-            self._begin(loader, start)
+            self._begin(loader, work if resuming is None else resuming.seeded(sampling, work), resuming)
         except BaseException:
             self._epochs.restore(before)
             self._shutdown_workers()
             raise
 
-    def _begin_as_torch(self, loader: Any, start: EpochStart) -> None:
-        with start.base_seed_drawn():
-            super().__init__(loader)
+    def _begin_as_torch(self, loader: Any) -> None:
+        super().__init__(loader)
         if not self._sampling.num_workers:
             if self._timeout != 0:  # in torch's words, though its constructor checks it
                 raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
             if compat.is_data_pipe(self._dataset):
                 torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
 
-    def _order_states(self, start: EpochStart) -> dict[str, Any]:
+    def _order_states(self, work: EpochWork) -> dict[str, Any]:
         """Return the states of the generators that the order comes from."""
-        if start.comes_from_keys:
+        if work.comes_from_keys(self._sampling):
             return {}
         from ..sampling.sampler_generators import generator_states
 
         return generator_states(self._sampling)
 
-    def _begin(self, loader: Any, start: EpochStart) -> None:
+    def _begin(self, loader: Any, work: EpochWork, resuming: Any) -> None:
+        """Begin an epoch; ``resuming``: the module that knows epochs which are not plain; None: it is."""
         since = time.perf_counter_ns()
-        sampling, ranks = self._sampling, (self._rank, self._world_size)
-        self._base_seed, self._iterations = start.base_seed, start.key_epoch + 1
+        sampling = self._sampling
+        self._base_seed, self._iterations = work.base_seed, work.epoch + 1
         if self._pipeline is None:
-            # Between the two times that torch asks the sampler for an iterator.
-            self._pipeline = self._built(start.work(self._sampler_iter, ranks, self._shared_seed))
+            self._pipeline = self._built(work)  # between the two times that torch asks the sampler for an iterator
         pipeline, source = self._pipeline, self._pipeline.source
         if sampling.num_workers:
             with compat.pipe_lock:
                 super()._reset(loader)
         self.is_resident = source.is_resident
-        indices, first_row = start.index_batches(self._sampler_iter, arrays=source.takes_arrays)
+        given, arrays = self._sampler_iter, source.takes_arrays
+        if resuming is None:
+            work = with_index_batches(sampling, work, given, arrays=arrays)
+        else:
+            work = resuming.with_index_batches(sampling, work, given, self._epochs, arrays=arrays)
+        indices = work.index_batches
         if source.is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         failures = None if self._asked.on_error == "raise" else self._kept.counts.failures
         if failures is not None:
-            failures = failures.begin(start.number, self._asked.max_errors)
-        work = start.work(indices, ranks, self._shared_seed, first_row=first_row, failures=failures)
-        pipeline.begin(work, start.upcoming() if self._asked.overlap_epochs else None)
+            failures = failures.begin(work.number, self._asked.max_errors)
+        work = replace(work, index_batches=indices, shared_seed=self._shared_seed, failures=failures)
+        pipeline.begin(work, upcoming(sampling, work.number) if self._asked.overlap_epochs else None)
         self._raise_sampler_error(source)
-        progress = start.progress(work, source)
-        if not self._asked.this_rank_only:
-            start.compare_ranks(progress)  # while the workers load
+        progress = Progress(work)
+        if resuming is not None:
+            progress.replicas = resuming.replicas_of(sampling, work, source)
+            if not self._asked.this_rank_only:
+                resuming.compare(sampling, progress)  # while the workers load
         self._progress = self._epochs.last = progress
         self._kept.measured.epoch_begins(time.perf_counter_ns() - since)
         if observe.listener is not None:
@@ -237,14 +262,10 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
                 self._shutdown_workers()
 
 
-def _start_of(sampling: Sampling, epochs: Epochs) -> EpochStart:
-    """Begin the next epoch's number, and return what begins the rest."""
-    number, resume = epochs.begin(sampling)
-    known = known_from(sampling, resume)
-    may_draw_ahead = known is None and sampling.order_seed is not None
-    is_plain = resume is None and not sampling.iterable and not may_draw_ahead
-    if is_plain and sampling.ours is None and not sampling.unskipped[1]:
-        return EpochStart(sampling, number, known, None)
-    from .resuming import ResumedStart
+def _resuming(sampling: Sampling, work: EpochWork) -> Any:
+    """Return the module that begins epochs which are not plain; None: this one is."""
+    if is_plain(sampling, work):
+        return None
+    from . import resuming
 
-    return ResumedStart(sampling, number, known, resume, epochs)
+    return resuming

@@ -1,7 +1,7 @@
-"""Where an epoch begins: its index batches, its randomness and its replicas, anew or from a state.
+"""How an epoch begins that is not plain: from a state, of an IterableDataset, of several ranks, or drawn at once.
 
-The generators are as they would be if nothing had been interrupted. Nothing is loaded here, but what has to be read
-again.
+The generators are as they would be if nothing had been interrupted. No samples are loaded here, but from streams that
+can only be read again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from ..base.users_line import warn_at_users_line
 from ..errors import StateError, one_line
 from ..keys.seeding import fresh_base_seed
 from ..sampling.agreement import compare_ranks
-from ..sampling.epochs import Epochs, EpochStart, EpochWork, KnownBatches, Progress, Sampling
+from ..sampling.epochs import Epochs, EpochWork, Progress, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
@@ -119,116 +120,120 @@ def _read_again(resume: Resume | None, source: Source) -> None:
             bar.advance()
 
 
-class ResumedStart(EpochStart):
-    """Begins an epoch that needs more: one from a state, of an IterableDataset, of several ranks, or drawn at once."""
+def begun(sampling: Sampling, work: EpochWork, begin: Callable[[], None]) -> EpochWork:
+    """Let torch begin an epoch, and leave the user's generators as a resume needs them.
 
-    def __init__(
-        self, sampling: Sampling, number: int, known: KnownBatches | None, resume: Resume | None, epochs: Epochs
-    ) -> None:
-        super().__init__(sampling, number, known, resume)
-        self._epochs = epochs
+    In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state
+    back. At an epoch's start it is drawn now, like the order; and where the user has set the global generators to
+    what they were, this epoch begins like any other. Persistent workers draw one at their first epoch only.
+    """
+    resume = work.resume
+    kept = sampling.persistent_workers and work.number > 0
+    if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
+        if set_own_generators(sampling, resume.generators):
+            work = replace(work, resume=None)
+    elif resume is not None and (kept or not resume.at_start or resume.base_seed is not None):
+        generator = torch.default_generator if sampling.generator is None else sampling.generator
+        state = generator.get_state()
+        try:
+            begin()
+        finally:
+            generator.set_state(state)
+        return work
+    begin()
+    return work
 
-    @contextlib.contextmanager
-    def base_seed_drawn(self) -> Iterator[None]:
-        """Leave the user's generators as a resume needs them.
 
-        In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state
-        back. At an epoch's start it is drawn now, like the order; and where the user has set the global generators to
-        what they were, this epoch begins like any other. Persistent workers draw one at their first epoch only.
-        """
-        sampling, resume = self._sampling, self._resume
-        kept = sampling.persistent_workers and self.number > 0
-        if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
-            if set_own_generators(sampling, resume.generators):
-                self._resume = None
-            yield
-        elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
-            yield
-        else:
-            generator = torch.default_generator if sampling.generator is None else sampling.generator
-            state = generator.get_state()
-            try:
-                yield
-            finally:
-                generator.set_state(state)
+def seeded(sampling: Sampling, work: EpochWork) -> EpochWork:
+    """Return an epoch with the base seed, the epoch of its keys and the generators that it goes on with."""
+    resume, base_seed = work.resume, work.base_seed
+    if resume is None:
+        return work
+    if resume.base_seed is not None:
+        base_seed = resume.base_seed
+        if sampling.assigned and not sampling.iterable:
+            base_seed = fresh_base_seed(resume.base_seed, resume.key_epoch, resume.batches)
+        return replace(
+            work,
+            base_seed=base_seed,
+            epoch=resume.key_epoch if sampling.order_seed is None else work.epoch,
+            generators=resume.generators,
+            draws_base_seed=resume.draws_base_seed,
+        )
+    if resume.generators:
+        # Saved between two epochs: the base seed comes from these generators too, as it would have.
+        with generators_at(sampling, resume.generators):
+            iter(sampling.index_sampler)
+            base_seed = compat_features.draw_base_seed(sampling.generator)
+            generators = resume.generators if work.draws_base_seed else generator_states(sampling)
+        return replace(work, base_seed=base_seed, generators=generators)
+    if resume.base and sampling.assigned and sampling.ours is not None:
+        base_seed = fresh_base_seed(sampling.ours.seed, work.number, resume.base, sampling.ours.rank)
+    return replace(work, base_seed=base_seed)
 
-    def note_seeds(self, base_seed: int, key_epoch: int, generators: dict[str, Any]) -> None:
-        super().note_seeds(base_seed, key_epoch, generators)
-        sampling, resume = self._sampling, self._resume
-        if resume is None:
-            return
-        if resume.base_seed is not None:
-            self.base_seed = resume.base_seed
-            if sampling.assigned and not sampling.iterable:
-                self.base_seed = fresh_base_seed(resume.base_seed, resume.key_epoch, resume.batches)
-            if sampling.order_seed is None:
-                self.key_epoch = resume.key_epoch
-            self._generators, self._draws_base_seed = resume.generators, resume.draws_base_seed
-        elif resume.generators:
-            # Saved between two epochs: the base seed comes from these generators too, as it would have.
-            with generators_at(sampling, resume.generators):
-                iter(sampling.index_sampler)
-                self.base_seed = compat_features.draw_base_seed(sampling.generator)
-                self._generators = resume.generators if self._draws_base_seed else generator_states(sampling)
-        elif resume.base and sampling.assigned and sampling.ours is not None:
-            self.base_seed = fresh_base_seed(sampling.ours.seed, self.number, resume.base, sampling.ours.rank)
 
-    def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
-        """Do what the base class does. Skipped index batches are drawn where their order is not known, not loaded."""
-        sampling, resume, known = self._sampling, self._resume, self._known
-        if sampling.iterable:
-            return _asked(from_sampler, self._epochs), 0
-        sampler, num_skipped = sampling.unskipped
-        whole = resume is None and num_skipped == 0
-        at_once = sampling.order_seed is not None and _draws_during_pass(sampler)
-        # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
-        at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if resume is not None:
-            at_state = generators_at(sampling, self._generators, leave_equal=resume.at_start)
-        from_states = sampling.generator is not None or "torch" in self._generators
-        draws_base_seed = resume is not None and self._draws_base_seed and from_states
-        # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-        ours = isinstance(sampling.epoch_owner, EpochSampler)
-        if known is not None and (ours or not whole):
-            with at_state:
-                if draws_base_seed:
-                    compat_features.draw_base_seed(sampling.generator)
-                return known.batches(self.number, arrays=arrays), 0
-        if whole:
-            return (_drawn_at_once(sampler) if at_once else from_sampler), 0
-        num_rows = 0
-        if resume is None:  # the first batches are skipped in any case
-            resume = Resume(epoch=self.number)
+def with_index_batches(
+    sampling: Sampling, work: EpochWork, from_sampler: Iterator[Any], epochs: Epochs, *, arrays: bool
+) -> EpochWork:
+    """Return an epoch with its index batches, and the number of this rank's samples before them.
+
+    Index batches that are skipped are drawn where their order is not known, and no samples are loaded for them.
+    """
+    resume, known = work.resume, work.known
+    if sampling.iterable:
+        return replace(work, index_batches=_asked(from_sampler, epochs))
+    sampler, num_skipped = sampling.unskipped
+    whole = resume is None and num_skipped == 0
+    at_once = sampling.order_seed is not None and _draws_during_pass(sampler)
+    # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
+    at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if resume is not None:
+        at_state = generators_at(sampling, work.generators, leave_equal=resume.at_start)
+    from_states = sampling.generator is not None or "torch" in work.generators
+    draws_base_seed = resume is not None and work.draws_base_seed and from_states
+    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+    ours = isinstance(sampling.epoch_owner, EpochSampler)
+    if known is not None and (ours or not whole):
         with at_state:
-            batches = _drawn_at_once(sampler) if at_once else iter(sampler)
             if draws_base_seed:
                 compat_features.draw_base_seed(sampling.generator)
-            skipped = 0
-            for index in itertools.islice(batches, num_skipped + resume.batches):
-                num_rows += len(list(index)) if sampling.auto_collation else 1
-                skipped += 1
-            if skipped < resume.batches:
-                raise StateError(
-                    f"the state was saved after {resume.batches} batches, but the sampler gives only {skipped} now: it "
-                    "or the dataset was changed; resume with the same ones, or begin without the state"
-                )
-            if resume.batches == 0 and self._generators:  # the order has to be made while its generators are there
-                batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
-        return batches, num_rows
+            return replace(work, index_batches=known.batches(work.number, arrays=arrays))
+    if whole:
+        return replace(work, index_batches=_drawn_at_once(sampler) if at_once else from_sampler)
+    num_rows = 0
+    num_done = 0 if resume is None else resume.batches
+    with at_state:
+        batches = _drawn_at_once(sampler) if at_once else iter(sampler)
+        if draws_base_seed:
+            compat_features.draw_base_seed(sampling.generator)
+        skipped = 0
+        for index in itertools.islice(batches, num_skipped + num_done):
+            num_rows += len(list(index)) if sampling.auto_collation else 1
+            skipped += 1
+        if skipped < num_done:
+            raise StateError(
+                f"the state was saved after {num_done} batches, but the sampler gives only {skipped} now: it or the "
+                "dataset was changed; resume with the same ones, or begin without the state"
+            )
+        if num_done == 0 and work.generators:  # the order has to be made while its generators are there
+            batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
+    return replace(work, index_batches=batches, first_row=num_rows)
 
-    def progress(self, work: EpochWork, source: Source) -> Progress:
-        if not self._sampling.iterable:
-            return Progress(work)
-        replicas = Replicas(max(1, self._sampling.num_workers), work.replicas)
-        _read_again(work.resume, source)
-        return Progress(work, replicas)
 
-    def compare_ranks(self, progress: Progress) -> None:
-        """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
-        sampler = self._sampling.ours
-        if sampler is not None:
-            place = place_of(self._sampling, progress, self.number)
-            compare_ranks(sampler, state_of(self._sampling, place))
+def replicas_of(sampling: Sampling, work: EpochWork, source: Source) -> Replicas | None:
+    """Return where the replicas of an IterableDataset are, after what has to be read again; else None."""
+    if not sampling.iterable:
+        return None
+    replicas = Replicas(max(1, sampling.num_workers), work.replicas)
+    _read_again(work.resume, source)
+    return replicas
+
+
+def compare(sampling: Sampling, progress: Progress) -> None:
+    """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
+    sampler = sampling.ours
+    if sampler is not None:
+        compare_ranks(sampler, state_of(sampling, place_of(sampling, progress, progress.work.number)))
 
 
 def _asked(from_sampler: Iterator[Any], epochs: Epochs) -> Iterator[Any]:

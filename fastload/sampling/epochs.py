@@ -6,8 +6,7 @@ Plain data: no thread is started, and no generator is used here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
@@ -178,12 +177,12 @@ class EpochWork:
     """As the user counts."""
     known: KnownBatches | None = None
     """Its order, or what is left of it; None: the sampler may give anything."""
-    index_batches: Iterator[Any]
-    shard: Shard
+    index_batches: Iterator[Any] = field(default_factory=lambda: iter(()))
+    shard: Shard = field(default_factory=lambda: Shard(length=0))
     """Which positions of the global order this rank has."""
     first_row: int = 0
     """Samples of this rank before the first index batch."""
-    epoch: int
+    epoch: int = 0
     """Enters the samples' keys."""
     base_seed: int | None = None
     """torch's, of this epoch."""
@@ -212,13 +211,17 @@ class EpochWork:
         """Where the replicas of an IterableDataset begin, from a state; None: at their start."""
         return None if self.resume is None else self.resume.workers
 
+    def comes_from_keys(self, sampling: Sampling) -> bool:
+        """Return whether no generator makes the order."""
+        return self.resume is None and self.known is not None and sampling.order_seed is not None
+
 
 class Progress:
     """How far the user of an epoch has come. Written by the iteration alone."""
 
-    def __init__(self, work: EpochWork, replicas: Any = None) -> None:
+    def __init__(self, work: EpochWork) -> None:
         self.work = work
-        self.replicas = replicas
+        self.replicas: Any = None
         """Where the replicas of an IterableDataset are: see :class:`fastload.engine.resuming.Replicas`."""
         self.delivered = 0
         """Batches given to the user since it began, including those that ended in an error."""
@@ -312,14 +315,6 @@ class Epochs:
         return epoch
 
 
-def known_from(sampling: Sampling, resume: Resume | None) -> KnownBatches | None:
-    """Return the order of an epoch's index batches from where it begins; None: the sampler may give anything."""
-    known = known_batches(sampling)
-    if resume is None or known is None:
-        return known
-    return known.from_position(resume.base or known.position_after(resume.batches))
-
-
 def shard_of(sampler: Any, known: KnownBatches | None, rank: int, num_ranks: int) -> Shard:
     """Return which share of an epoch's order this rank of the process group has."""
     if known is not None:
@@ -331,84 +326,44 @@ def shard_of(sampler: Any, known: KnownBatches | None, rank: int, num_ranks: int
     return Shard(length=0, rank=rank, num_ranks=num_ranks)
 
 
-class EpochStart:
-    """Begins an epoch at its start: collects its facts while torch begins it, and returns the :class:`EpochWork`.
+def next_work(sampling: Sampling, epochs: Epochs) -> EpochWork:
+    """Begin the next epoch's number; return the epoch, without the seeds and index batches that torch has not made."""
+    number, resume = epochs.begin(sampling)
+    known = known_batches(sampling)
+    if resume is not None and known is not None:
+        known = known.from_position(resume.base or known.position_after(resume.batches))
+    return EpochWork(
+        number=number,
+        known=known,
+        resume=resume,
+        draws_base_seed=not sampling.num_workers,
+        paced=sampling.assigned or (known is None and sampling.order_seed is None),
+    )
 
-    The methods are called in their order here. For epochs that begin in another way see ``engine/resuming.py``.
-    """
 
-    def __init__(self, sampling: Sampling, number: int, known: KnownBatches | None, resume: Resume | None) -> None:
-        self._sampling, self.number, self._known, self._resume = sampling, number, known, resume
-        self._draws_base_seed = not sampling.num_workers
-        self._generators: dict[str, Any] = {}
+def is_plain(sampling: Sampling, work: EpochWork) -> bool:
+    """Return whether an epoch begins at its start, as torch's do; for others see ``engine/resuming.py``."""
+    may_draw_ahead = work.known is None and sampling.order_seed is not None
+    begins_anew = work.resume is None and not sampling.iterable and not may_draw_ahead
+    return begins_anew and sampling.ours is None and not sampling.unskipped[1]
 
-    @property
-    def comes_from_keys(self) -> bool:
-        """Whether no generator makes the order."""
-        return self._resume is None and self._known is not None and self._sampling.order_seed is not None
 
-    def base_seed_drawn(self) -> AbstractContextManager[None]:
-        """Return the context in which torch draws the base seed of new workers."""
-        return nullcontext()
+def with_index_batches(sampling: Sampling, work: EpochWork, from_sampler: Iterator[Any], *, arrays: bool) -> EpochWork:
+    """Return a plain epoch with its index batches; those of a known order are arrays where that is asked for."""
+    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+    if work.known is not None and isinstance(sampling.epoch_owner, EpochSampler):
+        from_sampler = work.known.batches(work.number, arrays=arrays)
+    return replace(work, index_batches=from_sampler)
 
-    def note_seeds(self, base_seed: int, key_epoch: int, generators: dict[str, Any]) -> None:
-        """Note torch's base seed, the number of the iteration, and the states of the generators that make the order."""
-        self.base_seed, self._generators = base_seed, generators
-        self.key_epoch = key_epoch if self._sampling.order_seed is None else self.number
 
-    def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
-        """Return what the epoch is to load, and how many of this rank's samples were loaded before it.
-
-        Batches of a known order are arrays where that is asked for, else lists.
-        """
-        # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-        if self._known is not None and isinstance(self._sampling.epoch_owner, EpochSampler):
-            return self._known.batches(self.number, arrays=arrays), 0
-        return from_sampler, 0
-
-    def work(
-        self,
-        index_batches: Iterator[Any],
-        ranks: tuple[int, int],
-        shared_seed: int | None,
-        *,
-        first_row: int = 0,
-        failures: Any = None,
-    ) -> EpochWork:
-        """Return the epoch; ``ranks``: this one, and the number of all."""
-        sampling = self._sampling
-        return EpochWork(
-            number=self.number,
-            known=self._known,
-            index_batches=index_batches,
-            shard=shard_of(sampling.sampler, self._known, *ranks),
-            first_row=first_row,
-            epoch=self.key_epoch,
-            base_seed=self.base_seed,
-            shared_seed=shared_seed,
-            resume=self._resume,
-            generators=self._generators,
-            draws_base_seed=self._draws_base_seed,
-            paced=sampling.assigned or (self._known is None and sampling.order_seed is None),
-            failures=failures,
-        )
-
-    def upcoming(self) -> EpochWork | None:
-        """Return the next epoch, where it is certain and its workers will be there."""
-        sampling, known, number = self._sampling, self._sampling.known, self.number + 1
-        if not sampling.persistent_workers or known is None or sampling.order_seed is None or sampling.assigned:
-            return None
-        return EpochWork(
-            number=number, known=known, index_batches=known.batches(number), shard=known.rows.shard, epoch=number
-        )
-
-    def progress(self, work: EpochWork, source: Any) -> Progress:
-        """Return what notes how far the user has come; ``source`` has begun."""
-        return Progress(work)
-
-    def compare_ranks(self, progress: Progress) -> None:
-        """Compare where the ranks are, if they share the order."""
-        return
+def upcoming(sampling: Sampling, number: int) -> EpochWork | None:
+    """Return the epoch after this one, where it is certain and its workers will be there."""
+    known, number = sampling.known, number + 1
+    if not sampling.persistent_workers or known is None or sampling.order_seed is None or sampling.assigned:
+        return None
+    return EpochWork(
+        number=number, known=known, index_batches=known.batches(number), shard=known.rows.shard, epoch=number
+    )
 
 
 def repeats_from(shard: Shard) -> int:
