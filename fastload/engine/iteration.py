@@ -44,7 +44,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def __init__(self, loader: compat.TorchDataLoader[Any], epochs: Epochs, kept: Kept) -> None:
         self._pipeline: Pipeline | None = None
-        self._base_seed = 0  # until torch has drawn it
+        self._base_seed: int | None = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
         self._epochs, self._kept = epochs, kept
