@@ -78,11 +78,13 @@ def _by_library(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> str:
     """Write a row by the native library; or return why Pillow has to: "pillow (...)"."""
     if max(cut.size) > MOST_SIDE:
         return "pillow (too large)"
-    kind = None if isinstance(data, np.ndarray) else kind_of(data)
-    made = row_of_image(data if kind is None else kind.source_of(data), cut, table, out)
+    by = "native"
+    if not isinstance(data, np.ndarray) and (kind := kind_of(data)) is not None:
+        data, by = kind.source_of(data), f"native, from {kind.name}"
+    made = row_of_image(data, cut, table, out)
     if isinstance(made, Status):
         return f"pillow ({'no JPEG file' if made is Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"
-    return "native" if kind is None else f"native, from {kind.name}"
+    return by
 
 
 def look_up(table: Tensor, pixels: Tensor, out: Tensor) -> None:
