@@ -189,6 +189,9 @@ def _made(
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
+    if workers == 1:
+        yield from map(make, left)
+        return
     with ThreadPoolExecutor(workers) as executor:  # nearly all of it is done without the interpreter's lock
         for first in range(0, len(left), _AT_ONCE * workers):
             yield from executor.map(make, left[first : first + _AT_ONCE * workers])
