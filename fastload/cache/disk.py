@@ -17,11 +17,8 @@ OLD_NAME = "fastload-cache"
 """The file of caches of another format."""
 
 
-def check(path: Path, size: int, has_begun: bool) -> None:
-    """Raise a ConfigError if a cache of so many bytes cannot be in a folder, as far as that shows without making it.
-
-    ``has_begun``: whether this process has it already; then there was room for it.
-    """
+def check(path: Path, size: int) -> None:
+    """Raise a ConfigError if a cache of so many bytes cannot be in a folder, as far as that shows without making it."""
     at = path if os.path.lexists(path) else path.parent
     try:
         found, (free, reserve) = os.stat(at), room_on_disk(os.statvfs(at))
@@ -40,7 +37,7 @@ def check(path: Path, size: int, has_begun: bool) -> None:
     if at == path:
         _check_folder(path, found)
     most = max(free - reserve, 0)
-    if size > most and not has_begun and not has_records:  # what an earlier run has kept is used on a full disk too
+    if size > most and not has_records:  # what was kept already is used on a full disk too
         raise ConfigError(
             f"cache_size is {in_words(size)}, and at cache={str(path)!r} {in_words(most)} can be had: "
             f"{in_words(free)} are free, of which {in_words(reserve)} stay so; give a smaller cache_size"

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ..errors import ConfigError
+
 WAIT_S = 30.0
 """Seconds that a rank waits for the files of another, which makes them in milliseconds."""
 _RETRY_S = 0.05  # there is no way to be woken by a file that comes to be
@@ -31,8 +33,6 @@ class MemoryFiles(NamedTuple):
     """Their descriptors."""
     size: int
     """Bytes of the cache, as the process that has made them chose."""
-    asked: str
-    """What that process was asked for, shortened."""
 
 
 def count() -> int:
@@ -50,20 +50,22 @@ def words_of_run() -> list[str] | None:
 
 def make(words: Sequence[str], parts: Sequence[str], size: int, asked: str) -> MemoryFiles:
     """Make empty memory files, one for each part, under the name of a run by its words."""
-    asked = shortened(asked)
-    files = [os.memfd_create(f"{_name(words)} {part} {size} {asked}", os.MFD_CLOEXEC) for part in parts]
-    return MemoryFiles(files, size, asked)
+    names = [f"{_name(words)} {part} {size} {_shortened(asked)}" for part in parts]
+    return MemoryFiles([os.memfd_create(name, os.MFD_CLOEXEC) for name in names], size)
 
 
 def make_or_open(words: Sequence[str], parts: Sequence[str], size: Callable[[], int], asked: str) -> MemoryFiles | None:
     """Return the memory files of a run, which this process makes if it is the first.
 
     None: another is, and its files cannot be seen.
+
+    Raises:
+        ConfigError: that one was asked for another cache.
     """
     until = time.monotonic() + WAIT_S
     while True:
         is_first = _binds(_name(words))
-        found = _found(_name(words), parts)
+        found = _found(_name(words), parts, asked)
         if found is not None or is_first:
             return found or make(words, parts, size(), asked)
         if time.monotonic() > until:
@@ -77,7 +79,7 @@ def forget() -> None:
         _first.pop().close()
 
 
-def shortened(asked: str) -> str:
+def _shortened(asked: str) -> str:
     """Return what was asked for as it is part of a name: the end of it, and what tells it from all else."""
     encoded = asked.encode(errors="backslashreplace")
     return f"{hashlib.sha256(encoded).hexdigest()[:16]} {encoded[-_LONGEST:].decode(errors='ignore')}"
@@ -99,8 +101,8 @@ def _binds(name: str) -> bool:
     return True
 
 
-def _found(name: str, parts: Sequence[str]) -> MemoryFiles | None:
-    """Open the memory files that a process of this user has under a name."""
+def _found(name: str, parts: Sequence[str], asked: str) -> MemoryFiles | None:
+    """Open the memory files that a process of this user has under a name. Raises as :func:`make_or_open`."""
     for process in filter(str.isdecimal, os.listdir("/proc")):
         folder, opened = f"/proc/{process}/fd", contextlib.ExitStack()
         with contextlib.suppress(OSError), opened:  # the process of another user, or one that has ended
@@ -110,9 +112,14 @@ def _found(name: str, parts: Sequence[str]) -> MemoryFiles | None:
                 if link.startswith(f"/memfd:{name} ") and (words := link.split(" ", 3))[1] not in found:
                     found[words[1]] = os.open(f"{folder}/{number}", os.O_RDWR | os.O_CLOEXEC)
                     opened.callback(os.close, found[words[1]])
-                    size, asked = int(words[2]), words[3].removesuffix(" (deleted)")
+                    size, theirs = int(words[2]), words[3].removesuffix(" (deleted)")
             files = [found[part] for part in parts if part in found]
             if len(files) == len(parts) and all(os.fstat(file).st_uid == os.getuid() for file in files):
+                if theirs != _shortened(asked):
+                    raise ConfigError(
+                        f"all ranks of a machine share one cache, and another has {theirs.partition(' ')[2]}, got "
+                        f"{asked}; give them the same"
+                    )
                 opened.pop_all()
-                return MemoryFiles(files, size, asked)
+                return MemoryFiles(files, size)
     return None

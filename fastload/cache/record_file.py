@@ -1,5 +1,7 @@
 """Records in two files: one of their bytes, and an index that says where they lie. Caches and packs.
 
+In memory there is no index: the table of :mod:`.store` says where they lie.
+
 ::
 
     records  bytes bytes bytes ...
@@ -23,7 +25,6 @@ import sys
 import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import DupFd
 from typing import Any
@@ -48,8 +49,6 @@ HEADER = b"fastload records, format 1\n".ljust(LINE.itemsize, b"\0")
 MOST_BYTES = (1 << 31) - 4096
 """Of a record: what Linux reads at once."""
 _LINES_A_READ = 1 << 20
-_BUFFER_STEP, _LARGEST_BUFFER = 1 << 16, 4 << 20
-_MOST_BUFFERS = 64
 _WAIT_S = 5.0  # for another process that adds to the files, which takes microseconds
 _RETRY_S = 0.0005
 NO_DUMP = 16
@@ -73,34 +72,11 @@ def checksum_of(data: bytes | memoryview) -> int:
     return _crc32()(data) ^ 0xFFFFFFFF
 
 
-class _Buffers(threading.local):
-    """Memory to read into, again and again: fresh memory costs six times as much as what is read into it."""
-
-    def __init__(self) -> None:
-        self._used: deque[bytearray] = deque()
-
-    def take(self, length: int) -> memoryview:
-        """Return memory of this length, which is nobody else's as long as there is a view of it."""
-        if length > _LARGEST_BUFFER:
-            return memoryview(bytearray(length))
-        buffer = self._used.popleft() if self._used else bytearray(1)
-        if _has_views(buffer) and len(self._used) < _MOST_BUFFERS:
-            self._used.append(buffer)
-        if len(buffer) < length or _has_views(buffer):
-            buffer = bytearray(-(-(length + 1) // _BUFFER_STEP) * _BUFFER_STEP)
-        self._used.append(buffer)
-        return memoryview(buffer)[:length]
-
-
-def _has_views(buffer: bytearray) -> bool:
-    try:
-        buffer.append(buffer.pop())  # what has views has one length
-    except BufferError:
-        return True
-    return False
-
-
-_buffers = _Buffers()
+def will_need(file: int, place: int, length: int) -> None:
+    """Ask the system to read a part of a file ahead, where it takes advice; ``length`` 0: up to the end."""
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError, OverflowError):
+            os.posix_fadvise(file, place, length, os.POSIX_FADV_WILLNEED)
 
 
 def line_of(key: Any, place: int, length: int, checksum: int) -> Lines:
@@ -109,23 +85,22 @@ def line_of(key: Any, place: int, length: int, checksum: int) -> Lines:
 
 
 class RecordFile:
-    """The two files. Threads and forked processes may share it; it pickles into a process that is being spawned.
+    """The files. Threads and forked processes may share it; it pickles into a process that is being spawned.
 
     Args:
         records: the descriptor of one; it belongs to this object then.
-        index: that of the other.
-        in_memory: they are memory files.
+        index: that of the other; None: records is a memory file.
     """
 
-    def __init__(self, records: int, index: int, in_memory: bool = False) -> None:
-        self._files = [records, index]
-        self.in_memory = in_memory
+    def __init__(self, records: int, index: int | None = None) -> None:
+        self._files = [records] if index is None else [records, index]
+        self.in_memory = index is None
         self._size = 0
         self._view = memoryview(b"")
         self._forget_lock()
 
     def __reduce__(self) -> Any:
-        return _duplicated, (*map(DupFd, self._files), self.in_memory)
+        return _duplicated, tuple(map(DupFd, self._files))
 
     def close(self, close: Callable[[int], None] = os.close) -> None:
         """Close the files."""
@@ -135,22 +110,16 @@ class RecordFile:
 
     __del__ = close
 
-    def begin(self) -> None:
-        """Write the header, where it is not there or its writer was killed. Raises OSError: it cannot be written."""
-        with self._locked():
-            if os.fstat(self._files[1]).st_size < len(HEADER):
-                _write(self._files[1], HEADER, 0)
-
     def room(self) -> os.statvfs_result:
         """Return how much room the disk has."""
         return os.fstatvfs(self._files[0])
 
     def sizes(self) -> dict[str, int]:
         """Return how many bytes each file takes, by its name."""
-        return {name: os.fstat(file).st_size for name, file in zip((RECORDS, INDEX), self._files, strict=True)}
+        return {name: os.fstat(file).st_size for name, file in zip((RECORDS, INDEX), self._files, strict=False)}
 
     def size(self) -> int:
-        """Return how many bytes both take."""
+        """Return how many bytes they take."""
         return sum(self.sizes().values())
 
     def read(self, place: int, length: int, checksum: int) -> memoryview | None:
@@ -164,9 +133,8 @@ class RecordFile:
             self._size = os.fstat(self._files[0]).st_size
             if end > self._size:
                 return None
-        data = _buffers.take(length)
-        is_whole = _read_into(self._files[0], data, place) == length and checksum_of(data) == checksum
-        return data.toreadonly() if is_whole else None
+        data = _pread(self._files[0], length, place)
+        return memoryview(data) if len(data) == length and checksum_of(data) == checksum else None
 
     def view(self, place: int, length: int) -> memoryview | None:
         """Return a record, mapped, and not compared with its checksum; None where it is not there any more.
@@ -189,10 +157,9 @@ class RecordFile:
         return view[place:end]
 
     def ask_for(self, place: int, length: int) -> None:
-        """Ask the system to read a record ahead, where it takes advice."""
-        if hasattr(os, "posix_fadvise"):
-            with contextlib.suppress(OSError, OverflowError):
-                os.posix_fadvise(self._files[0], place, length, os.POSIX_FADV_WILLNEED)
+        """Ask the system to read a record ahead."""
+        if not self.in_memory:
+            will_need(self._files[0], place, length)
 
     def lines(self, first: int = 0) -> Iterator[Lines]:
         """Yield the lines of the index from one on, some at a time."""
@@ -207,7 +174,7 @@ class RecordFile:
             yield lines
 
     def write(self, key: Any, data: bytes, most: int | None = None) -> Lines | None:
-        """Write a record; return the line to :meth:`add`. None: both files would take more than ``most`` bytes.
+        """Write a record; return the line to :meth:`add`. None: the files would take more than ``most`` bytes.
 
         Raises:
             OSError: it cannot be written.
@@ -262,7 +229,7 @@ class RecordFile:
             until = time.monotonic() + _WAIT_S
             while fcntl is not None:
                 try:
-                    fcntl.lockf(self._files[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.lockf(self._files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError as error:
                     if error.errno not in (errno.EAGAIN, errno.EACCES):
                         break  # a file system without locks
@@ -276,14 +243,14 @@ class RecordFile:
             finally:
                 if fcntl is not None:
                     with contextlib.suppress(OSError):
-                        fcntl.lockf(self._files[1], fcntl.LOCK_UN)
+                        fcntl.lockf(self._files[-1], fcntl.LOCK_UN)
 
     def _forget_lock(self) -> None:
         self._lock, self._pid = threading.Lock(), os.getpid()
 
 
-def _duplicated(records: Any, index: Any, in_memory: bool) -> RecordFile:
-    return RecordFile(records.detach(), index.detach(), in_memory)
+def _duplicated(*files: Any) -> RecordFile:
+    return RecordFile(*(file.detach() for file in files))
 
 
 def open_files(folder: str, *, create: bool = False, is_private: bool = False) -> RecordFile:
@@ -311,7 +278,9 @@ def open_files(folder: str, *, create: bool = False, is_private: bool = False) -
     records, index = files
     found = RecordFile(records, index)
     if create:
-        found.begin()
+        with found._locked():
+            if os.fstat(index).st_size < len(HEADER):  # it is new, or its writer was killed
+                _write(index, HEADER, 0)
     if _pread(index, len(HEADER), 0) != HEADER:
         raise OtherFormatError(INDEX)
     return found
@@ -325,11 +294,6 @@ if sys.platform == "win32":
             os.lseek(file, place, os.SEEK_SET)
             return os.read(file, length)
 
-    def _read_into(file: int, data: memoryview, place: int) -> int:
-        found = _pread(file, len(data), place)
-        data[: len(found)] = found
-        return len(found)
-
     def _pwrite(file: int, data: memoryview, place: int) -> int:
         with _seeking:
             os.lseek(file, place, os.SEEK_SET)
@@ -337,9 +301,6 @@ if sys.platform == "win32":
 
 else:
     _pread, _pwrite = os.pread, os.pwrite
-
-    def _read_into(file: int, data: memoryview, place: int) -> int:
-        return os.preadv(file, [data], place)
 
 
 def _write(file: int, data: bytes, place: int) -> None:

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple, TypeVar
 from ..base.file_systems import has_lasting_inodes
 from ..native import jpeg
 from ..native.rows import Status
+from .kinds import KINDS, source_of
 from .store import Key, Store, device_of, key_of_bytes, key_of_file, same
 
 Made = TypeVar("Made")
 BLOCK_BYTES = 1 << 16
 """What Pillow reads at once, as far as nobody has changed that: it decides where in the file it stops."""
-# Behind each record: where Pillow's reading of the file ends, width, height, whether it is grey, and of many images.
-_BEHIND = struct.Struct("<QHH??2x")
+# Behind each record: where Pillow's reading of the file ends, width, height, and whether it is grey.
+_BEHIND = struct.Struct("<QHH?3x")
 
 # Why a file is not kept.
 OTHER_FORMAT = "no JPEG file"
@@ -40,7 +41,7 @@ NOT_KEPT = "not kept: "
 
 def decoded(decode: Callable[[Any], Made], record: Any) -> Made:
     """Decode a record by a function. Called by the module's name for it, since the profiler records it as a stage."""
-    return decode(record)
+    return decode(source_of(record))
 
 
 class _NotKept(threading.local):
@@ -70,8 +71,6 @@ class Found(NamedTuple):
     """Of the image, in pixels."""
     height: int
     is_grey: bool
-    has_more: bool
-    """Whether the header names further images (MPO), of which Pillow would read in the file."""
     position: int
     """In the file, where Pillow's reading ends; 0: that is not known."""
 
@@ -89,23 +88,18 @@ class Records:
         entry = self.store.find(key)
         return None if entry is None else _found(entry)
 
-    def has_room(self, data: bytes) -> bool:
-        """Return whether the record of a file may be kept, which takes more bytes than the file; note it if not."""
-        has_room = self.store.has_room(len(data))
-        if not has_room:
-            note(FULL)
-        return has_room
-
-    def keep(self, key: Key, data: bytes, size: tuple[int, int], is_grey: bool, position: int) -> memoryview | None:
-        """Make the record of a JPEG file, and keep it; return it. None, and noted: it has none, or there is no room.
+    def keep(self, key: Key, data: bytes, position: int) -> memoryview | None:
+        """Make the record of an image file, and keep it; return it. None, and noted: it has none, or there is no room.
 
         Args:
             key: of the file, the same before and after it was read.
             data: the file.
-            size: (width, height) of the image.
-            is_grey: whether it has one component.
             position: see :class:`Found`; 0: the file was read in another way, and all of it.
         """
+        kind = next((kind for kind in KINDS if kind.takes(data)), None)
+        if kind is None or not self.store.has_room(len(data)):  # a record takes more bytes than its file
+            note(OTHER_FORMAT if kind is None else FULL)
+            return None
         try:
             if not position:
                 waiting = jpeg.can_wait(data)
@@ -117,11 +111,9 @@ class Records:
             known = key if device is None else key_of_bytes(data, position.to_bytes(8, "little"))
             found = self.find(known)  # another worker was faster, or another run has left it
             if found is None:
-                record = jpeg.record_of_jpeg(data)
-                entry = b""
-                if not isinstance(record, Status):
-                    has_more = b"MPF\0" in jpeg.header_of_record(record)
-                    entry = record + _BEHIND.pack(position, *size, is_grey, has_more)
+                record, entry = kind.record_of(data), b""
+                if record is not None:
+                    entry = record + _BEHIND.pack(position, *kind.size_of(record))
                 if self.store.find(known) is None and not self.store.keep(known, entry):  # no other worker was faster
                     note(FULL)
                     return None
@@ -141,25 +133,24 @@ class Records:
         key = key_of_file(file)
         return key is not None and self.store.ask_for(key)
 
-    def read(self, file: io.FileIO, key: Key) -> bytes | memoryview:
-        """Read an open file of an unknown key, and keep its record if it has one; return that, or else the file."""
+    def read(self, file: io.FileIO) -> bytes | memoryview:
+        """Return the record of an open file, which is made and kept if it can be; or else the file."""
+        key = key_of_file(file.fileno())
+        found = None if key is None else self.find(key)
+        if isinstance(found, Found):
+            return found.record
         data = file.readall()
-        size = jpeg.read_size(data)
-        if size.status is not Status.DONE:
-            note(OTHER_FORMAT if size.status is Status.NOT_JPEG else NO_RECORD)
-            return data
-        if not self.has_room(data):
-            return data
-        if not same(key, key_of_file(file.fileno())):
+        if key is None or not same(key, key_of_file(file.fileno())):
             note(CHANGED)
-            return data
-        self.keep(key, data, (size.width, size.height), size.components == 1, 0)
-        found = self.find(key)
-        return found.record if isinstance(found, Found) and not found.has_more else data
+        elif found is None:
+            return self.keep(key, data, 0) or data
+        else:
+            note(NO_RECORD)
+        return data
 
 
 def _found(entry: memoryview) -> Found | bool:
     if not entry:
         return False
-    position, width, height, is_grey, has_more = _BEHIND.unpack_from(entry, len(entry) - _BEHIND.size)
-    return Found(entry[: -_BEHIND.size], width, height, is_grey, has_more, position)
+    position, width, height, is_grey = _BEHIND.unpack_from(entry, len(entry) - _BEHIND.size)
+    return Found(entry[: -_BEHIND.size], width, height, is_grey, position)

@@ -17,9 +17,9 @@ from ..errors import ConfigError
 from ..native import jpeg
 from . import disk, ranks
 from .asked import LEAST_BYTES, Asked, read
-from .record_file import INDEX, RECORDS, RecordFile
+from .record_file import RECORDS, RecordFile
 from .records import Records
-from .store import Contents, Store, Table, reserve_of_host
+from .store import Contents, Store, reserve_of_host
 
 # Of "auto": half of what is free.
 _SHARE = 2
@@ -73,7 +73,7 @@ def _check_here(asked: Asked) -> None:
         raise ConfigError(f"{asked} keeps what the native library decodes: {reason}; leave it out")
     if asked.path is not None:
         assert asked.size is not None
-        disk.check(asked.path, asked.size, has_begun=_process.records is not None)
+        disk.check(asked.path, asked.size)
 
 
 def records_of(cache: Any, cache_size: Any = None) -> Records:
@@ -120,7 +120,7 @@ def _new_records(asked: Asked, run: list[str] | None) -> Records:
     if asked.path is not None:
         assert asked.size is not None
         on_disk = disk.open_records(asked.path, asked.size)
-    parts = ["table"] if on_disk is not None else ["table", RECORDS, INDEX]
+    parts = ["table", RECORDS] if on_disk is None else ["table"]
     num_ranks = ranks.count()
     made = ranks.make_or_open(run, parts, lambda: _size(asked, 1), str(asked)) if run else None
     if made is None:
@@ -131,18 +131,9 @@ def _new_records(asked: Asked, run: list[str] | None) -> Records:
             )
         made = ranks.make([_process.run], parts, _size(asked, num_ranks), str(asked))
         num_ranks = 1
-    elif made.asked != ranks.shortened(str(asked)):
-        theirs = made.asked.partition(" ")[2]
-        raise ConfigError(
-            f"all ranks of a machine share one cache, and another has {theirs}, got {asked}; give them the same"
-        )
     try:
-        table = Table(made.files[0])
-        files = on_disk
-        if files is None:
-            files = RecordFile(made.files[1], made.files[2], in_memory=True)
-            files.begin()
-        return Records(Store(made.size, files, table), None if asked.path is None else str(asked.path), num_ranks)
+        store = Store(made.size, on_disk or RecordFile(made.files[1]), made.files[0])
+        return Records(store, None if asked.path is None else str(asked.path), num_ranks)
     except OSError as error:
         raise ConfigError(f"cache: the system has no memory for it: {error}") from error
 

@@ -1,7 +1,7 @@
 """A store of records by their keys, which processes share: their files, and memory that says where each record lies.
 
-The memory is a table (``native/src/cache.c``), which is filled from the index: when the store is opened, and whenever a
-key is not found there that another process may have added. Linux only.
+The memory is a table (``native/src/cache.c``). That of a folder is filled from its index: when the store is opened, and
+whenever a key is not found there that another process may have added. Linux only.
 """
 
 from __future__ import annotations
@@ -122,67 +122,6 @@ def room_on_disk(found: os.statvfs_result) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, max(LEAST_RESERVE, found.f_blocks * found.f_frsize // 64)
 
 
-class Table:
-    """A memory file that says where the records of keys lie. It pickles into a process that is being spawned.
-
-    Any number of threads and processes may use it without locks, and one that is killed loses its own entry. Entries
-    are never moved or removed.
-
-    Args:
-        file: the descriptor of an empty memory file, or one of a table; it belongs to this object then.
-
-    Raises:
-        OSError: the system has no memory for it.
-    """
-
-    def __init__(self, file: int) -> None:
-        self.file = file
-        os.ftruncate(file, _TABLE_BYTES)
-        self._map = mmap.mmap(file, _TABLE_BYTES)
-        self._map.madvise(NO_DUMP)
-        self._view = memoryview(self._map).toreadonly()
-        address = int(np.frombuffer(self._view, dtype=np.uint8).ctypes.data)
-        self.where = _Three(address, _TABLE_BYTES, file)
-        """For ``cache.c``: ``struct where``."""
-        if not call("begin", _INT, _POINTER)(self.where):
-            raise OSError(errno.ENOMEM, "the system has no memory for a table")
-        self._find = call("find", _LONG, _POINTER, _POINTER)
-
-    def __reduce__(self) -> Any:
-        return _duplicated, (DupFd(self.file),)
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        # The function is bound here, since the module's names may be gone when an interpreter ends.
-        close(self.file)
-
-    def find(self, key: Key) -> tuple[int, int, int] | None:
-        """Return place, length and checksum of a key's record; None where there is none. Takes 1 to 2 µs."""
-        at = self._find(self.where, key)
-        return _VALUE.unpack_from(self._view, at) if at else None
-
-    def put(self, lines: Lines, all_count: bool) -> bool:
-        """Put lines of an index in, and return whether there was room.
-
-        Those count that name records, and not files: all, or as their keys say.
-        """
-        put = call("list", _LONG, _POINTER, _POINTER, _LONG, _INT)
-        return bool(put(self.where, lines.ctypes.data, len(lines), all_count) == len(lines))
-
-    def note_full(self, is_short: bool) -> None:
-        """Note that a record has found no room; ``is_short``: since the host, or its disk, has none."""
-        call("full", None, _POINTER, _INT)(self.where, is_short)
-
-    def look(self) -> list[int]:
-        """Return how many records it has, whether one has found no room, and whether the host had none for it."""
-        found = _Three()
-        call("look", None, _POINTER, _POINTER)(self.where, found)
-        return list(found)
-
-
-def _duplicated(file: Any) -> Table:
-    return Table(file.detach())
-
-
 class Contents(NamedTuple):
     """What a store holds."""
 
@@ -198,35 +137,71 @@ class Contents(NamedTuple):
 
 
 class Store:
-    """Records in files, found by a table that processes may share. It pickles into a process that is being spawned.
+    """Records in files, found by a table in memory, which processes may share. It pickles into one that is spawned.
+
+    Any number of threads and processes may use the table without locks, and one that is killed loses its own entry.
+    Entries are never moved or removed.
 
     Args:
         size: bytes that the files may take.
         files: where the records are.
-        table: where their places are.
+        table: the descriptor of an empty memory file, or one of a table; it belongs to this object then.
+
+    Raises:
+        OSError: the system has no memory for the table.
     """
 
-    def __init__(self, size: int, files: RecordFile, table: Table) -> None:
+    def __init__(self, size: int, files: RecordFile, table: int) -> None:
         self.size, self.files, self.table = size, files, table
+        os.ftruncate(table, _TABLE_BYTES)
+        memory = mmap.mmap(table, _TABLE_BYTES)
+        memory.madvise(NO_DUMP)
+        self._view = memoryview(memory).toreadonly()
+        address = int(np.frombuffer(self._view, dtype=np.uint8).ctypes.data)
+        self.where = _Three(address, _TABLE_BYTES, table)
+        """For ``cache.c``: ``struct where``."""
+        if not call("begin", _INT, _POINTER)(self.where):
+            raise OSError(errno.ENOMEM, "the system has no memory for a table")
+        self._find = call("find", _LONG, _POINTER, _POINTER)
         self._to_look = 0
         self._is_short = False
         self._num_known = 0
-        self._learn()
+        if not files.in_memory:
+            self._learn()
 
     def __reduce__(self) -> Any:
-        return Store, (self.size, self.files, self.table)
+        return _duplicated, (self.size, self.files, DupFd(self.table))
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # The function is bound here, since the module's names may be gone when an interpreter ends.
+        close(self.table)
+
+    def _place_of(self, key: Key) -> tuple[int, int, int] | None:
+        """Return place, length and checksum of a key's record; None where there is none. Takes 1 to 2 µs."""
+        at = self._find(self.where, key)
+        if not at and not self.files.in_memory and self._learn():
+            at = self._find(self.where, key)
+        return _VALUE.unpack_from(self._view, at) if at else None
 
     def _learn(self) -> bool:
         """Put into the table what others have added to the index; return whether there was anything."""
         before = self._num_known
         for lines in self.files.lines(before):
-            self.table.put(lines, self.files.in_memory)
+            self._put(lines, all_count=False)
             self._num_known += len(lines)  # threads that get it wrong put some in again
         return self._num_known > before
 
-    def _place_of(self, key: Key) -> tuple[int, int, int] | None:
-        found = self.table.find(key)
-        return self.table.find(key) if found is None and self._learn() else found
+    def _put(self, lines: Lines, all_count: bool) -> bool:
+        """Put lines of an index into the table, and return whether there was room.
+
+        Those count that name records, and not files: all, or as their keys say.
+        """
+        put = call("list", _LONG, _POINTER, _POINTER, _LONG, _INT)
+        return bool(put(self.where, lines.ctypes.data, len(lines), all_count) == len(lines))
+
+    def _note_full(self, is_short: bool) -> None:
+        """Note that a record has found no room; ``is_short``: since the host, or its disk, has none."""
+        call("full", None, _POINTER, _INT)(self.where, is_short)
 
     def find(self, key: Key) -> memoryview | None:
         """Return the record of a key; None where there is none that is whole."""
@@ -254,7 +229,7 @@ class Store:
         self._to_look -= 1
         has_room = not self._is_short and self.files.size() + num_bytes + LINE.itemsize <= self.size
         if not has_room:
-            self.table.note_full(self._is_short)
+            self._note_full(self._is_short)
         return has_room
 
     def keep(self, key: Key, data: bytes) -> bool:
@@ -266,13 +241,14 @@ class Store:
         try:
             line = self.files.write(key, data, self.size)
             if line is None:
-                self.table.note_full(is_short=False)
+                self._note_full(is_short=False)
                 return False
-            if not self.table.put(line, all_count=True):  # before others learn of it, who would not count it
+            if not self._put(line, all_count=True):  # before others learn of it, who would not count it
                 raise OSError(errno.ENOMEM, "the system has no memory for a table")
-            self.files.add(line)
+            if not self.files.in_memory:
+                self.files.add(line)
         except OSError:
-            self.table.note_full(is_short=True)
+            self._note_full(is_short=True)
             self._to_look, self._is_short = _RECORDS_A_LOOK, True  # later there may be room again
             raise
         return True
@@ -288,10 +264,15 @@ class Store:
             line = line_of(key, *place)
             if lasts:
                 self.files.add(line)
-            self.table.put(line, all_count=False)
+            self._put(line, all_count=False)
 
     def contents(self) -> Contents:
         """Return what it holds now."""
-        entries, is_full, is_short = self.table.look()
+        found = _Three()  # records, whether one has found no room, and whether the host had none for it
+        call("look", None, _POINTER, _POINTER)(self.where, found)
         sizes = self.files.sizes()
-        return Contents(entries, sizes[RECORDS], sum(sizes.values()), bool(is_full), bool(is_short))
+        return Contents(found[0], sizes[RECORDS], sum(sizes.values()), bool(found[1]), bool(found[2]))
+
+
+def _duplicated(size: int, files: RecordFile, table: Any) -> Store:
+    return Store(size, files, table.detach())

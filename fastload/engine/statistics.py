@@ -59,7 +59,8 @@ class Statistics:
     """Numbers of decoded images. With ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, ``"at once (REASON)"``
     (by Pillow). With ``fuse=True``: ``"native"``, ``"torchvision"``, ``"pillow"``, ``"pillow (REASON)"`` (left to
     Pillow). ``", from coefficients"`` is added for packs of coefficients, and with ``fuse=True`` for the cache; else
-    ``", kept in the cache"`` and later ``", from the cache"``. Images of dropped tasks are included."""
+    ``", kept in the cache"`` and later ``", from the cache"``; ``", from pixels"`` with ``fuse=True`` for packs of
+    pixels. Images of dropped tasks are included."""
     cached_files: int
     """Files whose coefficients are in the cache, or of which it is known that they have none; in a folder those of
     earlier runs too."""

@@ -120,10 +120,10 @@ class FusedDataset:
         assert pipeline.size is not None
         self._table = pipeline.table
         self._yields = self._table.dtype, (pipeline.channels, *pipeline.size)
-        self._by_block = isinstance(source, Arrays) and pipeline.resize is None
         fills = {step.map_fill for step, _ in pipeline.steps if step.map_fill is not None}
         self._fill = [int(level) for level in next(iter(fills))] if fills else None
-        self._by_library = self._uses_native and self._table.dtype in arrays.DTYPES and len(fills) <= 1
+        by_library = self._uses_native and self._table.dtype in arrays.DTYPES and len(fills) <= 1
+        self._by_block = isinstance(source, Arrays) and pipeline.resize is None and by_library
 
     def load(self, indices: Sequence[Any], ids: Iterable[int], epoch: int, *, out: Tensor | None = None) -> Loaded:
         """Load a chunk of samples.
@@ -186,20 +186,14 @@ class FusedDataset:
         assert source.size is not None
         which = torch.from_numpy(source.places(places))
         drawn: list[Any] = self._drawn(draws, [source.size])
-        if self._by_library:
-            shape = BatchShape(len(places), source.channels, *source.size)
-            rows, cols, _ = steps_of([move for move, *_ in drawn], [params for _, params, _ in drawn], shape, _CPU)
-            arrays.write_batch(out, torch.from_numpy(source.planes), rows, cols, which, self._fill, self._table)
-            return
-        images = torch.from_numpy(source.planes[which.numpy()])
-        for move, params, _ in drawn:
-            images = move.transform(images, params)
-        decoder.look_up(self._table, images, out)
+        shape = BatchShape(len(places), source.channels, *source.size)
+        rows, cols, _ = steps_of([move for move, *_ in drawn], [params for _, params, _ in drawn], shape, _CPU)
+        arrays.write_batch(out, torch.from_numpy(source.planes), rows, cols, which, self._fill, self._table)
 
     def _write_rows(self, places: Sequence[Any], indices: Sequence[Any], draws: Draws, out: Tensor) -> None:
         for first in range(0, len(places), _FILES):
             part = slice(first, first + _FILES)
-            rows = [functools.partial(self._named, *names) for names in zip(indices[part], places[part], strict=True)]
+            rows = [functools.partial(self._named, index) for index in indices[part]]
             with ExitStack() as opened:
                 pairs = list(zip(rows, places[part], strict=True))
                 files = [named(self._source.open, place, opened) for named, place in pairs]
@@ -242,15 +236,12 @@ class FusedDataset:
             with self._lock:
                 self._decoded[by] = self._decoded.get(by, 0) + 1
 
-    def _named(self, index: Any, place: Any, function: Any, *args: Any) -> Any:
+    def _named(self, index: Any, function: Any, *args: Any) -> Any:
         """Call a function; an error names the sample by its index in the dataset."""
         try:
             return function(*args)
         except Exception as error:
-            damage = self._source.damage(place, error)
-            name_sample(damage or error, self.dataset, index)
-            if damage is not None:
-                raise damage from error
+            name_sample(error, self.dataset, index)
             raise
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from PIL import Image
+from torch import nn
 from torch.utils.data import IterableDataset
 
+from ..base.overrides import is_written_in
 from ..cache.records import Records
-from .replaced import replaced
+from ..late.image import ORIGINALS
+from ..late.originals import Originals
 from .sources import Arrays, Source, source_of
 from .transforms import NotFused, Pipeline, read_transform
 
@@ -68,7 +74,7 @@ class Plan:
 
 def recognise(dataset: Any, cache: Records | None = None) -> Plan:
     """Return the plan of a dataset, of which nothing is called: known or not, it can be printed."""
-    name, reason = type(dataset).__name__, replaced()
+    name, reason = type(dataset).__name__, _replaced()
     if isinstance(dataset, IterableDataset):
         reason = "an IterableDataset has no indices"
     if reason is not None:
@@ -79,3 +85,33 @@ def recognise(dataset: Any, cache: Records | None = None) -> Plan:
     except NotFused as why:
         return Plan(dataset=name, reason=str(why))
     return Plan(dataset=type(leaf).__name__, found=(chosen, source, pipeline))
+
+
+_PACKAGES = ("torch", "torchvision", "PIL", "typing", "fastload")
+
+
+@functools.cache
+def _functions() -> Originals:
+    """Return the functions of torchvision that fused steps stand in for."""
+    originals = Originals(*_PACKAGES)
+    for name in [
+        name for name in sys.modules if name.startswith(("torchvision.transforms.", "torchvision.datasets.folder"))
+    ]:
+        items = vars(sys.modules[name]).items()
+        functions = [name for name, value in items if callable(value) and not isinstance(value, type)]
+        originals.add(sys.modules[name], functions)
+    return originals
+
+
+def _replaced() -> str | None:
+    """Return what makes torchvision or Pillow do something else than they say; None if nothing does."""
+    name = _functions().replaced() or ORIGINALS.replaced()
+    if name is not None:
+        return f"{name} was replaced"
+    opener = Image.OPEN.get("JPEG")
+    if opener is not None and not is_written_in(opener[0], *_PACKAGES):
+        return "Pillow's opener of JPEG files was replaced"
+    hooks = nn.modules.module
+    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
+        return "all modules have hooks (torch.nn.modules.module)"
+    return None

@@ -6,9 +6,7 @@ dataset is known as long as it overrides nothing that ``__getitem__`` is made of
 
 from __future__ import annotations
 
-import contextlib
 import operator
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -23,8 +21,8 @@ from torchvision.datasets import folder
 
 from ..base.overrides import is_written_in
 from ..base.share import SharedSequence
-from ..cache.records import CHANGED, NO_RECORD, OTHER_WAY, Found, Records, note
-from ..cache.store import key_of_file
+from ..cache.record_file import will_need
+from ..cache.records import Records
 from ..images.decoder import Data
 from ..pack.dataset import PackedImages
 from ..pack.listing import refuse_pipe
@@ -33,11 +31,8 @@ from .transforms import NotFused, Size
 # What their __getitem__ depends on.
 _RELIED_ON = {
     *("__getitem__", "__getitems__", "__getattr__", "__getattribute__", "transform", "target_transform", "loader"),
-    *("samples", "data", "targets", "labels", "dataset", "indices", "encoded", "image", "damage", "_find"),
+    *("samples", "data", "targets", "labels", "dataset", "indices", "encoded", "image", "_find"),
 }
-
-# None: the system does not have the call.
-_advise = getattr(os, "posix_fadvise", None)
 
 
 class Source:
@@ -57,10 +52,6 @@ class Source:
     def data(self, place: Any) -> Data:
         """Return an image's file, a record of it, or its pixels: [H, W, 3], or [H, W] of a grey one."""
         raise NotImplementedError
-
-    def damage(self, place: Any, error: Exception) -> Exception | None:
-        """Return the error to raise in place of one of decoding; None: that one."""
-        return None
 
     def targets(self, places: Sequence[Any]) -> list[Any]:
         """Return the samples' classes, as the dataset gives them."""
@@ -86,21 +77,12 @@ class Files(Source):
         path = self._samples[place][0]
         refuse_pipe(path)
         file = opened.enter_context(open(path, "rb", buffering=0))  # noqa: SIM115 - the stack closes it
-        if (self._cache is None or not self._cache.ask_for(file.fileno())) and _advise is not None:
-            with contextlib.suppress(OSError):  # of a file system that takes no advice
-                _advise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+        if self._cache is None or not self._cache.ask_for(file.fileno()):
+            will_need(file.fileno(), 0, 0)
         return file
 
     def data(self, file: Any) -> Data:
-        if self._cache is not None:
-            key = key_of_file(file.fileno())
-            found = None if key is None else self._cache.find(key)
-            if isinstance(found, Found) and not found.has_more:
-                return found.record
-            if key is not None and found is None:
-                return self._cache.read(file, key)
-            note(CHANGED if key is None else OTHER_WAY if found else NO_RECORD)
-        data: bytes = file.readall()
+        data: Data = file.readall() if self._cache is None else self._cache.read(file)
         return data
 
     def targets(self, places: Sequence[Any]) -> list[Any]:
@@ -115,14 +97,11 @@ class Packed(Source):
         self._dataset = dataset
 
     def open(self, place: Any, opened: ExitStack) -> Any:
-        self._dataset.will_need([place])
+        self._dataset.will_need(place)
         return place
 
     def data(self, place: Any) -> Data:
         return self._dataset.encoded(place)
-
-    def damage(self, place: Any, error: Exception) -> Exception | None:
-        return self._dataset.damage(place, error)
 
     def targets(self, places: Sequence[Any]) -> list[Any]:
         return [self._dataset.targets[place] for place in places]

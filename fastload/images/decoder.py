@@ -14,10 +14,9 @@ import PIL.Image
 import torch
 from torch import Tensor
 
+from ..cache.kinds import file_of, header_of, kind_of, source_of
 from ..native import jpeg
 from ..native.rows import DTYPES, MOST_SIDE, Box, Cut, Pixels, Status, row_of_image, whole
-from ..pack.pixels import pixels_of
-from ..pack.records import file_of, header_bytes
 
 Data: TypeAlias = bytes | memoryview | Pixels
 """A file, a record of one, or the pixels of an image in memory: [H, W, 3] or [H, W]."""
@@ -35,17 +34,15 @@ class FileData(io.BytesIO):
 
 def size_of(data: Data) -> tuple[int, int]:
     """Return the height and width of an image, in pixels, from its header."""
-    if isinstance(data, np.ndarray):
-        return data.shape[0], data.shape[1]
+    source = data if isinstance(data, np.ndarray) else source_of(data)
+    if isinstance(source, np.ndarray):
+        return source.shape[0], source.shape[1]
     if why_not_native() is None:
-        found = jpeg.read_size(data)
+        found = jpeg.read_size(source)
         limit = PIL.Image.MAX_IMAGE_PIXELS  # Pillow warns of larger images, or refuses them
         if found.status == Status.DONE and (limit is None or found.width * found.height <= limit):
             return found.height, found.width
-        pixels = pixels_of(data)
-        if pixels is not None:
-            return pixels.shape[0], pixels.shape[1]
-    with PIL.Image.open(FileData(header_bytes(data))) as image:
+    with PIL.Image.open(FileData(header_of(source))) as image:
         return image.height, image.width
 
 
@@ -81,17 +78,13 @@ def _by_library(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> str:
     """Write a row by the native library; or return why Pillow has to: "pillow (...)"."""
     if max(cut.size) > MOST_SIDE:
         return "pillow (too large)"
-    if not isinstance(data, np.ndarray):
-        # Asked for first, without the interpreter's lock: what is not in memory yet is waited for there.
-        made = row_of_image(data, cut, table, out)
-        if not isinstance(made, Status):
-            return "native, from coefficients" if jpeg.is_record(data) else "native"
-        pixels = pixels_of(data) if made is Status.NOT_JPEG else None
-        if pixels is None:
-            return f"pillow ({'no JPEG file' if made is Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"
-        data = pixels
-    row_of_image(data, cut, table, out)
-    return "native"
+    by = "native"
+    if not isinstance(data, np.ndarray) and (kind := kind_of(data)) is not None:
+        data, by = kind.source_of(data), f"native, from {kind.name}"
+    made = row_of_image(data, cut, table, out)
+    if isinstance(made, Status):
+        return f"pillow ({'no JPEG file' if made is Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"
+    return by
 
 
 def look_up(table: Tensor, pixels: Tensor, out: Tensor) -> None:

@@ -299,8 +299,8 @@ def _kept(file: bytes | memoryview, size: jpeg.Size, key: Key | None) -> bytes |
     if cache is None or key is None or not isinstance(file, bytes):
         return file
     kept = cache.find(key)
-    if kept is None and cache.has_room(file):
-        return cache.keep(key, file, (size.width, size.height), size.components == 1, 0) or file
+    if kept is None:
+        return cache.keep(key, file, 0) or file
     if kept is False:
         note(NO_RECORD)
     return kept.record if isinstance(kept, Found) else file

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from PIL import Image
 
 from ..base import overrides
+from ..cache.kinds import Data, Size
 from ..cache.records import NO_RECORD, OTHER_FORMAT
 from ..native import jpeg, png
 from .geometry import Geometry
@@ -110,12 +110,9 @@ def prepare() -> bool:
     return True
 
 
-def image_of_record(data: memoryview, size: jpeg.Size, info: dict[Any, Any], where: Callable[[], str]) -> Any:
-    """Return the image of a record in RGB, not decoded yet; None where images are not late.
-
-    ``where``: says where it lies, for errors of one that cannot be decoded.
-    """
+def image_of_record(data: Data, size: Size, info: dict[Any, Any]) -> Any:
+    """Return the image of a pack's record in RGB, not decoded yet; None where images are not late."""
     if thread.scope is None or thread.scope.is_full or why_not() is not None:
         return None
-    source = FileSource(data, size.width, size.height, size.components == 1, where)
+    source = FileSource(data, size.width, size.height, size.is_grey, is_packed=True)
     return made_late(source, Geometry.whole(size.width, size.height), "RGB", info)

@@ -18,7 +18,6 @@ from torch import Tensor
 from ..cache import records
 from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
 from ..cache.store import Key, is_in_file, is_known, key_of, same
-from ..errors import PackError
 from ..measurement.measurement import add_decoding
 from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Inflated, Pixels, Status, pixels_of_image, row_of_image, whole
@@ -37,21 +36,9 @@ def read_jpeg(image: Any, scope: LateSamples) -> FileSource | str:
         return _left(scope, OTHER_WAY, "draft mode, or a changed tile")
     if image.fp is None:
         return _left(scope, OTHER_WAY, "closed")
-    key = None
-    why_not = OTHER_WAY
-    if scope.cache is not None and image.decodermaxblock == BLOCK_BYTES:
-        key = key_of(image.fp)
-        if key is None and is_known(image.fp):
-            why_not = CHANGED
-        kept = None if key is None else scope.cache.find(key)
-        known = (*image.size, image.mode == "L")
-        if isinstance(kept, Found) and kept.position and (kept.width, kept.height, kept.is_grey) == known:
-            if not image._exclusive_fp:  # where reading it would have led; else it is closed
-                image.fp.seek(kept.position)
-            return FileSource(kept.record, kept.width, kept.height, kept.is_grey, cached=", from the cache")
-        if kept is not None:
-            key = None
-            why_not = OTHER_WAY if isinstance(kept, Found) else NO_RECORD
+    kept, key, why_not = _find_kept(image, scope)
+    if kept is not None:
+        return kept
     try:
         found = _read_scans(image.fp, image.decodermaxblock)
     except (IndexError, struct.error):  # of these Pillow makes others
@@ -67,6 +54,26 @@ def read_jpeg(image: Any, scope: LateSamples) -> FileSource | str:
     else:
         scope.note_not_kept(why_not)
     return found
+
+
+def _find_kept(image: Any, scope: LateSamples) -> tuple[FileSource | None, Key | None, str]:
+    """Find the file of an opened image in the sample's cache; else return its key, or why it is not to be kept."""
+    if scope.cache is None or image.decodermaxblock != BLOCK_BYTES:
+        return None, None, OTHER_WAY
+    key = key_of(image.fp)
+    if key is None:
+        return None, None, CHANGED if is_known(image.fp) else OTHER_WAY
+    kept = scope.cache.find(key)
+    if kept is None:
+        return None, key, ""
+    known = (*image.size, image.mode == "L")
+    if not isinstance(kept, Found):
+        return None, None, NO_RECORD
+    if not kept.position or (kept.width, kept.height, kept.is_grey) != known:
+        return None, None, OTHER_WAY
+    if not image._exclusive_fp:  # where reading it would have led; else it is closed
+        image.fp.seek(kept.position)
+    return FileSource(kept.record, kept.width, kept.height, kept.is_grey, cached=", from the cache"), None, ""
 
 
 def _left(scope: LateSamples, why_not_kept: str, reason: str) -> str:
@@ -156,12 +163,12 @@ def _palette_of(data: bytes) -> bytes | None:
 
 
 class FileSource:
-    """The data of images: a file; a record in a pack, and where it lies, for errors; one in the cache; or pixels.
+    """The data of images: a file; a record, of a pack or in the cache; or pixels.
 
     Sizes are in pixels.
     """
 
-    __slots__ = ("_cached", "_data", "_record", "_uses", "file", "height", "is_grey", "width")
+    __slots__ = ("_cached", "_data", "_is_packed", "_uses", "file", "height", "is_grey", "width")
 
     def __init__(
         self,
@@ -169,12 +176,12 @@ class FileSource:
         width: int,
         height: int,
         is_grey: bool,
-        record: Callable[[], str] | None = None,
+        is_packed: bool = False,
         cached: str = "",
     ) -> None:
         self.width, self.height, self.is_grey = width, height, is_grey
         self._data: Data = data
-        self._record = record
+        self._is_packed = is_packed
         self._cached = cached
         self._uses = 2 if isinstance(data, np.ndarray) else 0
         """How often its pixels were used: once, a part of the file may do. Of pixels, all are there."""
@@ -196,12 +203,10 @@ class FileSource:
         """
         data = self._data
         assert isinstance(data, bytes)
-        if not cache.has_room(data):
-            return
         if not is_in_file(data, file) or not same(key, key_of(file)):
             note(CHANGED)
         else:
-            record = cache.keep(key, data, (self.width, self.height), self.is_grey, file.tell())
+            record = cache.keep(key, data, file.tell())
             if record is not None:
                 self._data, self._cached = record, ", kept in the cache"
 
@@ -252,8 +257,8 @@ class FileSource:
         cut, layout = whole(self.height, self.width), "L" if self.is_grey else "RGB"
         pixels: Pixels | Status = self._made(lambda data: pixels_of_image(data, cut, layout), data)
         if isinstance(pixels, Status):
-            if self._record is not None:
-                raise PackError(f"{self._record()}: {jpeg.damaged_record()}")
+            if self._is_packed:
+                raise jpeg.damaged_record()
             if self._cached and pixels is Status.NO_MEMORY:
                 raise MemoryError("no memory for an image's coefficients")
             # Of PNG files it is RGB or grey: no colour is missing. A record that was made here can be decoded.
@@ -268,4 +273,4 @@ class FileSource:
         return pixels
 
     def _counted(self, how: str) -> str:
-        return f"late, {how}{self._cached if self._record is None else ', from coefficients'}"
+        return f"late, {how}{', from coefficients' if self._is_packed else self._cached}"

@@ -7,19 +7,20 @@ import io
 import json
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import PIL.Image
 from torch.utils.data import Dataset
 
+from ..cache.kinds import PIXELS, Data, file_of, kind_of
 from ..cache.record_file import RECORDS, OtherFormatError, checksum_of, open_files
 from ..errors import PackError
-from ..native.jpeg import is_record
+from ..late.opener import image_of_record
+from ..native import jpeg
+from ..native.rows import Status, pixels_of_image, whole
 from .description import Description, read_description
-from .pixels import pixels_of
-from .records import image_of
 
 _REPAIR = "run the same fastload pack again, which makes anew what is damaged or lost"
 
@@ -150,7 +151,8 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         """
         data = self._records.read(self._find(index))
         if data is None:
-            raise PackError(f"{self.where(index)}: its record is damaged; {_REPAIR}")
+            path = os.path.join(self._folder, RECORDS)
+            raise PackError(f"{self.name(index)} in {path}: its record is damaged; {_REPAIR}")
         return data
 
     def image(self, index: Any) -> PIL.Image.Image:
@@ -158,47 +160,22 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
         Raises:
             IndexError: there is no such index.
-            PackError: as :meth:`encoded`; or the native library, which reads coefficients, cannot be used.
-            Exception: of Pillow: the image cannot be decoded.
+            PackError, Exception: as :meth:`encoded` and :func:`image_of`.
         """
         data = self.encoded(index)
         try:
-            pixels = pixels_of(data)
-            if pixels is not None:
-                return PIL.Image.fromarray(pixels)
-            if is_record(data):
-                return image_of(data, lambda: self.where(index))
-            # Pillow reads from files alone.
-            with PIL.Image.open(io.BytesIO(data)) as image:
-                return image.convert("RGB")
+            return image_of(data)
         except Exception as error:
-            damage = self.damage(index, error)
-            if damage is not None:
-                raise damage from error
             error.add_note(f"at index {index!r}: {self.name(index)} in {self.root}")
             raise
-
-    def where(self, index: Any) -> str:
-        """Return the name of an image, and the file that it is in."""
-        return f"{self.name(index)} in {os.path.join(self._folder, RECORDS)}"
-
-    def damage(self, index: Any, error: Exception) -> PackError | None:
-        """Return the error for an image that cannot be decoded: for coefficients one that names it; None for a file.
-
-        Args:
-            index: of the image.
-            error: what decoding has raised.
-        """
-        return PackError(f"{self.where(index)}: {error}") if isinstance(error, PackError) else None
 
     def name(self, index: Any) -> str:
         """Return the path of an image in the folder that was packed, with ``/``."""
         return self._all_names[self._find(index)]
 
-    def will_need(self, indices: Sequence[Any]) -> None:
-        """Ask the system to read images ahead, if it can."""
-        for index in indices:
-            self._records.ask_for(self._find(index))
+    def will_need(self, index: Any) -> None:
+        """Ask the system to read an image ahead, if it can."""
+        self._records.ask_for(self._find(index))
 
     def _find(self, index: Any) -> int:
         """Return an index as a place from 0 on."""
@@ -225,3 +202,37 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_records", "_all_names", "samples")}
+
+
+def image_of(data: Data) -> PIL.Image.Image:
+    """Return what is stored as an image as ImageFolder's loader gives it: RGB, with the file's ``info``.
+
+    In a sample an image of coefficients is late.
+
+    Raises:
+        PackError: a record is damaged, or the native library, which reads coefficients, cannot be used.
+        Exception: of Pillow: the image cannot be decoded, or it refuses the size.
+    """
+    kind = kind_of(data)
+    if kind is PIXELS:
+        return PIL.Image.fromarray(PIXELS.source_of(data))
+    if kind is None or jpeg.why_not_as_pillow() is not None:  # Pillow is what ImageFolder has
+        with PIL.Image.open(io.BytesIO(file_of(data))) as image:
+            return image.convert("RGB")
+    try:
+        with PIL.Image.open(io.BytesIO(kind.header_of(data))) as header:
+            info = dict(header.info)
+    except (PackError, Warning, PIL.Image.DecompressionBombError):
+        raise
+    except Exception as error:
+        raise jpeg.damaged_record() from error
+    size = kind.size_of(data)
+    late: PIL.Image.Image | None = image_of_record(data, size, info)
+    if late is not None:
+        return late
+    pixels = pixels_of_image(data, whole(size.height, size.width), "RGBX")
+    if isinstance(pixels, Status):
+        raise jpeg.damaged_record()
+    made = PIL.Image.frombytes("RGB", (size.width, size.height), pixels.data, "raw", "RGBX")
+    made.info = info
+    return made

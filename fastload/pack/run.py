@@ -17,9 +17,10 @@ from typing import Literal, NamedTuple
 import PIL
 
 from ..base.terminal_bar import TerminalBar
+from ..cache.kinds import COEFFICIENTS, REMEDY
 from ..cache.record_file import OtherFormatError, RecordFile, open_files
 from ..errors import ConfigError, PackError
-from ..native.jpeg import is_record
+from ..native.jpeg import why_not_as_pillow
 from .description import FILE, NAMES, Description, PackOptions, read_description
 from .encoding import encode
 from .listing import Listing, list_images, refuse_pipe
@@ -73,10 +74,12 @@ def pack(
         raise ConfigError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
-    if options.coefficients:
-        from .records import check_can_pack  # takes time: torch
-
-        check_can_pack()
+    reason = why_not_as_pillow() if options.coefficients else None
+    if reason is not None:
+        raise PackError(
+            f"coefficients are packed by fastload's native library, where it gives Pillow's pixels: {reason}; {REMEDY}"
+            ", or pack without --coefficients"
+        )
     listing = list_images(source)
     plan = Description(
         options=asdict(options),
@@ -104,7 +107,7 @@ def pack(
                     failures.append((listing.names[number], made))
                 else:
                     _append(files, plan.key(number), made)
-                    stored[number] = is_record(made)
+                    stored[number] = COEFFICIENTS.is_record(made)
                 progress.advance()
         if failures and on_error == "raise":
             raise _refused(failures)
@@ -163,7 +166,7 @@ def _stored(files: RecordFile, plan: Description, progress: TerminalBar) -> dict
     for number, (_, *place) in enumerate(plan.places(files)[:-1].tolist()):
         data = files.read(*place) if place[1] else None
         if data is not None:
-            stored[number] = is_record(data)
+            stored[number] = COEFFICIENTS.is_record(data)
             progress.advance()
     return stored
 

@@ -8,11 +8,11 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from ..base.terminal_bar import TerminalBar
+from ..cache.kinds import Data, file_of
 from ..errors import PackError
 from .dataset import PackedImages
 from .description import OLD_FORMAT, format_of
 from .old_format import read_old
-from .records import Data, file_of
 from .run import locked
 
 # Of files that are not complete. The extension is none of ImageFolder's.

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fastload.cache.disk import open_records
-from fastload.cache.store import Store, Table, key_of_bytes
+from fastload.cache.store import Store, key_of_bytes
 
 
 def opened(folder: Path, size: int) -> Store:
     """Return the store of a folder, as a run of its own has it."""
-    return Store(size, open_records(folder, size), Table(os.memfd_create("table")))
+    return Store(size, open_records(folder, size), os.memfd_create("table"))
 
 
 def named(number: int) -> Any:

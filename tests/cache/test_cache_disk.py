@@ -261,40 +261,39 @@ def test_a_process_that_holds_the_lock_for_long_is_not_waited_for(folder, monkey
 
 def test_a_size_beyond_the_room_on_the_disk_is_an_error_but_not_for_those_who_have_it(folder, monkeypatch):
     monkeypatch.setattr(disk, "room_on_disk", lambda _: (100 << 20, 50 << 20))
-    check(folder, 50 << 20, has_begun=False)
+    check(folder, 50 << 20)
     with pytest.raises(
         ConfigError, match=r"cache_size is 64.0 MiB, and at cache='.*' 50.0 MiB can be had: 100.0 MiB are"
     ):
-        check(folder, SIZE, has_begun=False)
-    check(folder, SIZE, has_begun=True)
+        check(folder, SIZE)
     opened(folder, SIZE)
-    check(folder, SIZE, has_begun=False)  # an earlier run has begun it
+    check(folder, SIZE)
 
 
 def test_a_folder_that_others_may_write_to_or_of_another_user_is_an_error(folder, monkeypatch):
     opened(folder, SIZE)
     for mode in (0o770, 0o702):
         folder.chmod(mode)
-        for attempt in (lambda: check(folder, SIZE, has_begun=False), lambda: opened(folder, SIZE)):
+        for attempt in (lambda: check(folder, SIZE), lambda: opened(folder, SIZE)):
             with pytest.raises(ConfigError, match=rf"may be written to by others \(mode {mode:o}\); chmod 700 it"):
                 attempt()
     folder.chmod(0o755)
-    check(folder, SIZE, has_begun=False)
+    check(folder, SIZE)
     monkeypatch.setattr(os, "getuid", lambda: os.stat(folder).st_uid + 1)
     with pytest.raises(ConfigError, match="belongs to user"):
-        check(folder, SIZE, has_begun=False)
+        check(folder, SIZE)
 
 
 def test_what_is_no_folder_not_there_or_on_a_network_is_an_error(tmp_path, folder, monkeypatch):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="is no folder"):
-        check(tmp_path / "file", SIZE, has_begun=False)
+        check(tmp_path / "file", SIZE)
     with pytest.raises(ConfigError, match=r"cannot be read: No such file or directory; is its disk mounted"):
-        check(tmp_path / "no" / "folder", SIZE, has_begun=False)
+        check(tmp_path / "no" / "folder", SIZE)
     for kind in ("nfs4", "cifs", "lustre", "fuse.sshfs", "fuse", "9p"):
         monkeypatch.setattr(file_systems, "kind_of", lambda _, kind=kind: kind)
         with pytest.raises(ConfigError, match=f"is on {kind}, whose files"):
-            check(folder, SIZE, has_begun=False)
+            check(folder, SIZE)
 
 
 def listen(path: Path) -> None:

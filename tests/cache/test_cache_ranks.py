@@ -167,6 +167,16 @@ def test_ranks_with_other_sizes_are_an_error(started):
             started(1).do(opened, asked)
 
 
+def test_nothing_stays_open_where_another_rank_has_another_cache(started, monkeypatch):
+    started(0).do(opened, SIZE)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(ConfigError, match="all ranks of a machine share one cache"):
+        shared.records_of(2 * SIZE)
+    assert set(os.listdir("/proc/self/fd")) == before
+    shared.forget()
+
+
 def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_last(started, tmp_path):
     folder = str(tmp_path / "cache")
     first, second = started(0), started(1)
@@ -211,18 +221,18 @@ def test_a_restarted_run_and_another_run_have_other_names(monkeypatch):
 def test_memory_of_another_user_is_not_taken(started, monkeypatch):
     started(0).do(opened, SIZE)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    name, parts = name_of_run(), ["table", "records", "index"]
-    found = ranks._found(name, parts)
+    name, parts = name_of_run(), ["table", "records"]
+    found = ranks._found(name, parts, f"cache={SIZE}")
     assert found is not None
     for file in found.files:
         os.close(file)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    assert ranks._found(name, parts) is None
+    assert ranks._found(name, parts, f"cache={SIZE}") is None
 
 
 def test_nothing_stays_open_of_a_process_that_has_a_part_alone(started):
     ours = ranks.make(ranks.words_of_run() or (), ["table"], SIZE, "something")
     before = os.listdir("/proc/self/fd")
-    assert ranks._found(name_of_run(), ["table", "records"]) is None
+    assert ranks._found(name_of_run(), ["table", "records"], "something") is None
     assert os.listdir("/proc/self/fd") == before
     os.close(ours.files[0])

@@ -19,8 +19,7 @@ from kit.stores import store_in_memory
 
 from fastload.cache import record_file
 from fastload.cache import store as store_module
-from fastload.cache.record_file import HEADER
-from fastload.cache.store import Contents, Table, key_of, key_of_file, reserve_of_host, same
+from fastload.cache.store import Contents, key_of, key_of_file, reserve_of_host, same
 
 SIZE = 8 << 20
 
@@ -41,7 +40,7 @@ def test_the_table_takes_at_most_80_bytes_a_record():
     store = store_in_memory(64 << 20)
     for number in range(40_000):
         store.keep(named(number), b"8 bytes.")
-    assert os.fstat(store.table.file).st_blocks * 512 <= (8 << 20) + 80 * 40_000  # it is allocated in steps
+    assert os.fstat(store.table).st_blocks * 512 <= (8 << 20) + 80 * 40_000  # it is allocated in steps
 
 
 def test_a_full_store_says_so_and_keeps_what_it_has():
@@ -67,7 +66,7 @@ def test_a_store_for_which_the_system_has_no_memory_is_full_and_asks_again_later
         if what == "records":
             patch.setattr(record_file, "_pwrite", refused)
         else:
-            kept.table.where[2] = os.open(os.devnull, os.O_RDONLY)
+            kept.where[2] = os.open(os.devnull, os.O_RDONLY)
         with contextlib.suppress(OSError):
             for number in range(10, 1_000_000):
                 kept.keep(named(number), data_of(number))
@@ -77,8 +76,8 @@ def test_a_store_for_which_the_system_has_no_memory_is_full_and_asks_again_later
         assert kept.contents().is_short
         assert all(found(kept, one) for one in range(10))
     if what == "table":
-        os.close(kept.table.where[2])
-        kept.table.where[2] = kept.table.file
+        os.close(kept.where[2])
+        kept.where[2] = kept.table
     while not kept.has_room(1 << 20):
         pass
     keep(kept, range(10, 20))
@@ -223,12 +222,12 @@ def test_what_has_changed_lately_and_what_is_no_file_has_no_key(tmp_path):
 
 
 def test_contents_are_those_of_an_empty_store():
-    assert store_in_memory(SIZE).contents() == Contents(0, 0, len(HEADER), False, False)
+    assert store_in_memory(SIZE).contents() == Contents(0, 0, 0, False, False)
 
 
-def test_a_table_that_outlives_its_modules_names_closes_its_file(monkeypatch):
-    kept = Table(os.memfd_create("table"))
-    file = kept.file
+def test_a_store_that_outlives_its_modules_names_closes_its_table(monkeypatch):
+    kept = store_in_memory(SIZE)
+    file = kept.table
     monkeypatch.setattr(store_module, "os", None)  # as when an interpreter ends
     del kept
     monkeypatch.undo()

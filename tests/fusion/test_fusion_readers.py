@@ -12,7 +12,7 @@ import torch
 from fusion_tools import folder, fused
 from torchvision import transforms as v1
 
-from fastload.fusion import dataset, sources
+from fastload.fusion import dataset
 from fastload.fusion.sources import Files
 
 CHAIN = v1.Compose([v1.Resize((9, 9)), v1.PILToTensor()])
@@ -39,7 +39,7 @@ def test_all_files_of_a_part_are_asked_for_before_its_first_is_read(tmp_path, mo
         return read(self, file)
 
     monkeypatch.setattr(dataset, "_FILES", 3)
-    monkeypatch.setattr(sources, "_advise", advise)
+    monkeypatch.setattr(os, "posix_fadvise", advise)
     monkeypatch.setattr(Files, "data", data)
     before = len(os.listdir("/proc/self/fd"))
     order = [4, 1, 9, 0, 2]
@@ -60,7 +60,10 @@ def test_samples_are_the_same_where_nothing_can_be_asked(tmp_path, monkeypatch):
         raise OSError(errno.EINVAL, "no advice here")
 
     for advise in (None, refuses):
-        monkeypatch.setattr(sources, "_advise", advise)
+        if advise is None:
+            monkeypatch.delattr(os, "posix_fadvise")
+        else:
+            monkeypatch.setattr(os, "posix_fadvise", advise, raising=False)
         assert torch.equal(loaded(files, indices), expected)
 
 

@@ -15,7 +15,7 @@ from torchvision import transforms as v1
 
 from fastload.late import containers, image, scope
 from fastload.native.jpeg import record_of_jpeg
-from fastload.pack.records import image_of
+from fastload.pack.dataset import image_of
 
 FILE = jpeg(120, 90)
 
@@ -118,7 +118,7 @@ def _of_records() -> tuple[Callable[[], Any], int]:
     record = memoryview(record_of_jpeg(jpeg(400, 300)))
 
     def make() -> Any:
-        found = image_of(record, lambda: "here")
+        found = image_of(record)
         for _ in range(2):  # the second time all of it is decoded, and kept
             np.asarray(found.resize((300, 200)))
         return found.resize((20, 20))

@@ -19,8 +19,8 @@ from fastload import PackError, native
 from fastload.cache.record_file import checksum_of
 from fastload.images import PackedImages, decoder
 from fastload.native.rows import whole
+from fastload.pack.dataset import image_of
 from fastload.pack.description import PackOptions
-from fastload.pack.records import image_of
 from fastload.pack.unpack import unpack
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the native library is not built")
@@ -118,7 +118,7 @@ def test_a_loaders_error_names_it(images, where, options, workers):
     loader = fastload.DataLoader(forged, 4, num_workers=workers, **options)
     with closing(loader), pytest.raises(PackError) as caught:
         list(loader)
-    check(caught.value, images, "(its record is damaged; run|the record of its coefficients is damaged; run)")
+    assert "damaged; run the same fastload pack" in str(caught.value)
     assert "at index 2 of the dataset: cat/2.jpg" in "".join(getattr(caught.value, "__notes__", []))
 
 
@@ -160,7 +160,7 @@ def outcomes(record: bytes) -> Iterator[str]:
         height = width = 0
     reads: list[Callable[[], tuple[int, ...]]] = [
         lambda: row_of(record, height, width),
-        lambda: image_of(memoryview(record), lambda: "an image").size[::-1],
+        lambda: image_of(memoryview(record)).size[::-1],
     ]
     for read in reads if height else reads[1:]:
         try:
