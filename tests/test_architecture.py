@@ -22,7 +22,7 @@ PACKAGE = Path(fastload.__file__).parent
 ORDER = [
     "inject", "errors", "base", "observe", "measurement", "work", "native", "keys", "sampling", "stages", "options",
     "buffers", "cache", "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion",
-    "engine", "run", "loader", "images.dali", "profiling", "callbacks", "verification", "tune", "explain", "doctor",
+    "engine", "run", "loader", "profiling", "callbacks", "verification", "tune", "explain", "doctor",
     "testing", "cli", "__main__",
 ]
 # fmt: on
