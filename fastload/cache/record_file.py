@@ -15,7 +15,6 @@ record is used if it is there and its checksum is right. Memory files have no pa
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import mmap
@@ -63,7 +62,7 @@ class OtherFormatError(Exception):
 def _crc32() -> Callable[[bytes | memoryview], int]:
     if not native.available() or native.processor_level() == "plain":  # there zlib is several times as fast
         return zlib.crc32
-    made = native.function("fastload_cache_sum", ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
+    made = native.library.cache_sum
     return lambda data: made(np.frombuffer(data, np.uint8).ctypes.data, len(data))
 
 

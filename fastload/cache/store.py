@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import functools
 import hashlib
 import io
 import mmap
@@ -22,16 +21,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..base.memory import free_on_host, limit_of_host
-from ..native import function
+from ..native import library
 from .record_file import LINE, NO_DUMP, RECORDS, Lines, RecordFile, line_of
 
 Key: TypeAlias = Any
 """Three integers of 64 bits, of bytes; a fourth one, of an open file, is its device."""
 
-_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
-_Three: Any = _LONG * 3
-_FileWords: Any = _LONG * 4
-_DEVICE_AT = 3 * ctypes.sizeof(_LONG)
+_Three: Any = ctypes.c_uint64 * 3
+_FileWords: Any = ctypes.c_uint64 * 4
+_DEVICE_AT = ctypes.sizeof(_Three)
 _VALUE = struct.Struct("<QII")
 """Of a line, what follows its key: place, length and checksum."""
 
@@ -45,20 +43,13 @@ _TABLE_BYTES = 4 << 30
 """Of a table: it takes 60 for each key, as it needs them."""
 
 
-@functools.cache
-def call(name: str, result: Any, *arguments: Any) -> Any:
-    """Return a function of ``cache.c``, with the types of its result and arguments."""
-    return function(f"fastload_cache_{name}", result, *arguments)
-
-
 def key_of_file(file: int) -> Key | None:
     """Return the key of an open file, by its descriptor: of device, inode, size and times of change.
 
     None for what is no plain file, and for one that has changed within the last two seconds.
     """
     key = _FileWords()
-    made = call("key", _INT, _INT, ctypes.c_int64, _POINTER, _POINTER)
-    return key if made(file, SETTLED_NS, key, ctypes.byref(key, _DEVICE_AT)) == 1 else None
+    return key if library.cache_key(file, SETTLED_NS, key, ctypes.byref(key, _DEVICE_AT)) == 1 else None
 
 
 def device_of(key: Key) -> int | None:
@@ -160,9 +151,9 @@ class Store:
         address = int(np.frombuffer(self._view, dtype=np.uint8).ctypes.data)
         self.where = _Three(address, _TABLE_BYTES, table)
         """For ``cache.c``: ``struct where``."""
-        if not call("begin", _INT, _POINTER)(self.where):
+        if not library.cache_begin(self.where):
             raise OSError(errno.ENOMEM, "the system has no memory for a table")
-        self._find = call("find", _LONG, _POINTER, _POINTER)
+        self._find = library.cache_find
         self._to_look = 0
         self._is_short = False
         self._num_known = 0
@@ -196,12 +187,11 @@ class Store:
 
         Those count that name records, and not files: all, or as their keys say.
         """
-        put = call("list", _LONG, _POINTER, _POINTER, _LONG, _INT)
-        return bool(put(self.where, lines.ctypes.data, len(lines), all_count) == len(lines))
+        return bool(library.cache_list(self.where, lines.ctypes.data, len(lines), all_count) == len(lines))
 
     def _note_full(self, is_short: bool) -> None:
         """Note that a record has found no room; ``is_short``: since the host, or its disk, has none."""
-        call("full", None, _POINTER, _INT)(self.where, is_short)
+        library.cache_full(self.where, is_short)
 
     def find(self, key: Key) -> memoryview | None:
         """Return the record of a key; None where there is none that is whole."""
@@ -269,7 +259,7 @@ class Store:
     def contents(self) -> Contents:
         """Return what it holds now."""
         found = _Three()  # records, whether one has found no room, and whether the host had none for it
-        call("look", None, _POINTER, _POINTER)(self.where, found)
+        library.cache_look(self.where, found)
         sizes = self.files.sizes()
         return Contents(found[0], sizes[RECORDS], sum(sizes.values()), bool(found[1]), bool(found[2]))
 

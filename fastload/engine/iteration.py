@@ -231,11 +231,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         return data if pipeline.finish is None else pipeline.finish(data)
 
     @property
-    def base_seed(self) -> int:
-        """Seeds samples where the loader has no seed."""
-        return int(self._base_seed)
-
-    @property
     def source(self) -> Source:
         """The first stage of the epoch that has begun."""
         assert self._pipeline is not None

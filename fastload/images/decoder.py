@@ -47,24 +47,13 @@ def size_of(data: Data) -> tuple[int, int]:
 
 
 def write_row(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> str:
-    """Write what a table says of each level of an image's pixels, and return what decoded them, in words.
+    """Write what a table says of each level that a cut makes of an image, and return what decoded it, in words.
 
-    Args:
-        data: the image.
-        cut: what is made of it.
-        table: [C, 256], contiguous, of the dtype of ``out``; None: levels stay as they are, uint8.
-        out: [C, height, width] of the cut's window.
-
-    Raises:
-        Exception: what Pillow raises for files that it cannot decode.
-        PackError: a record is damaged, or the native library cannot be used to read it.
+    ``table``: [C, 256], contiguous, of the dtype of ``out``; None: levels stay as they are, uint8. ``out``:
+    [C, height, width] of the cut's window. Raises what Pillow does for files that it cannot decode.
     """
-    if table is not None and table.dtype not in DTYPES:  # which the library does not write
-        pixels = torch.empty(out.shape, dtype=torch.uint8, device="cpu")
-        by = write_row(data, cut, None, pixels)
-        look_up(table, pixels, out)
-        return by
-    by = _by_library(data, cut, table, out) if why_not_native() is None and len(out) == 3 else "pillow"
+    is_known = len(out) == 3 and out.dtype in DTYPES  # to the library
+    by = _by_library(data, cut, table, out) if is_known and why_not_native() is None else "pillow"
     if by.startswith("pillow"):
         pixels = torch.from_numpy(_cut_out(_opened(data), cut)).permute(2, 0, 1)
         if table is None:

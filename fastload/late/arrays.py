@@ -16,7 +16,6 @@ import io
 import math
 import os
 import stat
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -37,8 +36,6 @@ from ..native.rows import MOST_SIDE, Pixels, Status, pixels_of_image, row_of_ima
 from .originals import SampleOverride
 from .scope import is_watched, thread
 
-_EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/"
-_ORIENTATION = 0x0112
 JPEG, PNG = "JPEG", "PNG"
 JPEGS = tuple(f"JPEG {sampling}" for sampling in jpeg.SAMPLINGS)
 """Kinds of JPEG files: there are libjpegs that decode some of them to other pixels."""
@@ -315,47 +312,7 @@ def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.Size |
     size = jpeg.read_size(data)
     if size.status is not Status.DONE or max(size.height, size.width) > MOST_SIDE:
         return None
-    if not applies_orientation:
-        return size
-    # What is no file here is a record, which begins otherwise.
-    header = data if isinstance(data, bytes) else jpeg.header_of_record(data)
-    return size if is_upright(header) else None
-
-
-def is_upright(data: Any) -> bool:
-    """Return whether a JPEG file has no orientation, or the upright one; False where that is not clear."""
-    place, is_told = 2, False
-    try:
-        while data[place + 1] != 0xDA:  # the first scan
-            marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
-            if data[place] != 0xFF or marker == 0xFF or 0xD0 <= marker <= 0xD9 or length < 2:
-                return False
-            if marker == 0xE1:
-                segment = bytes(data[place + 4 : place + 2 + length])
-                # torchvision does not read the segment's name, and takes others for EXIF.
-                if not segment.startswith(_XMP):
-                    if is_told or not _says_upright(segment):
-                        return False
-                    is_told = True
-            place += 2 + length
-    except IndexError:
-        return False
-    return True
-
-
-def _says_upright(segment: bytes) -> bool:
-    """Return whether an EXIF segment's first directory says 1, or nothing, of the orientation."""
-    if segment[:6] != _EXIF or segment[6:10] not in (b"II*\0", b"MM\0*"):
-        return False
-    order = "<" if segment[6:7] == b"I" else ">"
-    try:
-        begin = 6 + struct.unpack_from(f"{order}I", segment, 10)[0]
-        (number,) = struct.unpack_from(f"{order}H", segment, begin)
-        entries = list(struct.iter_unpack(f"{order}HHIHH", segment[begin + 2 : begin + 2 + 12 * number]))
-    except struct.error:
-        return False
-    is_upright = all(entry[1:4] == (3, 1, 1) for entry in entries if entry[0] == _ORIENTATION)
-    return 0 < number == len(entries) and is_upright
+    return size if size.is_upright or not applies_orientation else None
 
 
 def in_words() -> Iterator[str]:

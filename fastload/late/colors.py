@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from ..base.overrides import Override, in_place_of
-from ..native.adjust import Change, adjust, pillow_agrees, sharpen
+from ..native.adjust import Change, adjust, greys, pillow_agrees, sharpen
 from ..native.rows import Cut, Pixels
 from .geometry import Geometry
 from .image import changed, is_late, made_late, materialize, state_of
@@ -112,7 +112,7 @@ def _shift_hue(pixels: Pixels, factor: float) -> Pixels:
 def _grey(override: Override, image: Any, num_output_channels: Any = None, *others: Any, **named: Any) -> Any:
     if others or named or num_output_channels != 3 or not _is_known(image) or not override.agrees():
         return None
-    return changed(image, "convert", functools.partial(adjust, change=Change.GREY), {})
+    return changed(image, "convert", lambda pixels: np.repeat(greys(pixels)[:, :, None], 3, axis=2), {})
 
 
 def _agrees(override: Override) -> bool:

@@ -161,15 +161,9 @@ def _draw_alike(seed: int, one: Callable[[], Any], other: Callable[[], Any]) -> 
     return results[0] == results[1]
 
 
-_MOST = 1e4
-"""Largest scale: sides stay whole numbers in single precision."""
-
-
 def _parameters(override: Override, self: Any, flat_inputs: Any) -> Any:
     is_usual = type(self) is getattr(sys.modules[V2], "RandomIoUCrop", None) and _is_plain(torch.empty(1))
-    if not is_usual or is_watched() or not override.agrees():
-        return None
-    return _drawn(vars(self), flat_inputs)
+    return _drawn(vars(self), flat_inputs) if is_usual and not is_watched() and override.agrees() else None
 
 
 def _drawn(arguments: dict[str, Any], flat_inputs: Any) -> dict[str, Any] | None:
@@ -179,9 +173,8 @@ def _drawn(arguments: dict[str, Any], flat_inputs: Any) -> dict[str, Any] | None
     options, trials = arguments.get("options"), arguments.get("trials")
     if not isinstance(options, (list, tuple)) or not options or type(trials) is not int:
         return None
-    if not all(type(one) in (int, float) and math.isfinite(one) for one in (*limits, *options)):
-        return None
-    if max(map(abs, limits[:2])) > _MOST:
+    # Up to this scale sides stay whole numbers in single precision.
+    if not all(type(one) in (int, float) and abs(one) <= 1e4 for one in (*limits, *options)):
         return None
     geometry = sys.modules[f"{V2}._geometry"]
     height, width = geometry.query_size(flat_inputs)

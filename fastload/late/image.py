@@ -67,7 +67,7 @@ def _set_attributes(image: Any, attributes: dict[str, Any]) -> None:
 
 _real_attributes: Any = property(lambda image: _attributes(materialize(image)), _set_attributes)
 
-TO_RGB = ("RGBA", "LA", "P")
+TO_RGB = ("RGBA", "LA")
 """Modes of PNG files of which ``convert("RGB")`` alone is recorded."""
 
 ORIGINALS = Originals("PIL", "fastload")
@@ -109,8 +109,6 @@ def state_of(image: Any, method: str) -> _State | None:
             return None
         if "_late" not in _attributes(image):
             _load_png(image)
-        elif image._mode == "P":
-            return None  # its palette may have been changed since
     elif "_late" not in _attributes(image):
         image.load()
     state: _State | None = _attributes(image).get("_late")
@@ -121,7 +119,7 @@ def state_of(image: Any, method: str) -> _State | None:
 
 
 def _note_left(image: Any) -> None:
-    """Count an opened image that is needed as it is, with an alpha channel or a palette: Pillow decodes it."""
+    """Count an opened image that is needed with its alpha channel: Pillow decodes it."""
     if thread.scope is not None and "_late" not in _attributes(image):
         thread.scope.count(f"at once ({image._mode})")
         thread.scope.note_not_kept(OTHER_FORMAT)
@@ -381,7 +379,7 @@ class LatePng(PngImagePlugin.PngImageFile):
     def load(self) -> Any:
         """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and inflates it only.
 
-        A file with an alpha channel or a palette is likely to be needed with it: Pillow decodes it.
+        A file with an alpha channel is likely to be needed with it: Pillow decodes it.
         """
         image: Any = self
         if self._mode in TO_RGB and "_late" not in _attributes(image):
@@ -394,13 +392,7 @@ def _load_png(image: Any) -> Any:
     stream = image.png
     # What Pillow's load_end sets.
     done = {} if stream is None else {"png": None, "_text": stream.im_text, "_PngImageFile__idat": 0}
-    access = _load(image, read_png, **done)
-    if image._mode == "P" and "_late" in _attributes(image):
-        # Pillow's load brings the palette into another form, whatever the image.
-        small = Image.new("P", (1, 1))
-        small.palette = image.palette
-        small.load()
-    return access
+    return _load(image, read_png, **done)
 
 
 OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, LatePng)}
@@ -533,7 +525,7 @@ def _pixels_of(state: _State, layout: str) -> Pixels:
 def _to_core(state: _State, mode: str) -> Any:
     if mode in TO_RGB and not state.source.is_grey:
         return getattr(state.source.by_pillow(), CORE)
-    if mode in TO_RGB:
+    if mode == "P":
         mode = "L"  # remap_palette has set another one, and gives these pixels a palette next
     layout = "L" if mode == "L" else "RGBX"  # as Pillow keeps them
     pixels = _pixels_of(state, layout)

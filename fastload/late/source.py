@@ -106,8 +106,6 @@ def read_png(image: Any, scope: LateSamples) -> FileSource | str:
     found = _read_chunks(image)
     if isinstance(found, str):
         image.fp.seek(place)
-    elif image.mode == "P":
-        scope.count("late, whole")
     return found
 
 
@@ -133,33 +131,11 @@ def _read_chunks(image: Any) -> FileSource | str:
     add_decoding(begun)
     if isinstance(inflated, Status):
         return inflated.name.lower().replace("_", " ")
-    made: Data = inflated
-    if image.mode == "P":
-        palette = image.palette
-        is_rgb = palette is not None and palette.mode == "RGB" and palette.rawmode in (None, "RGB")
-        if not is_rgb or bytes(palette.palette) != _palette_of(data):
-            return "a changed palette"
-        # All of it is looked at: a colour may be missing anywhere.
-        pixels = pixels_of_image(inflated, whole(size.height, size.width))
-        if isinstance(pixels, Status):
-            return "a missing color"
-        made = pixels
     image.fp.seek(size.last + 8)  # where Pillow stops: behind the last chunk's name
-    source = FileSource(made, size.width, size.height, image.mode == "L")
+    source = FileSource(inflated, size.width, size.height, image.mode == "L")
     if image.mode not in ("RGB", "L"):
         source.file = data
     return source
-
-
-def _palette_of(data: bytes) -> bytes | None:
-    """Return the palette that the chunks of a PNG file have; None: none."""
-    at = 8
-    while at + 8 <= len(data):
-        size, name = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
-        if name == b"PLTE":
-            return data[at + 8 : at + 8 + size]
-        at += 12 + size
-    return None
 
 
 class FileSource:
@@ -186,7 +162,7 @@ class FileSource:
         self._uses = 2 if isinstance(data, np.ndarray) else 0
         """How often its pixels were used: once, a part of the file may do. Of pixels, all are there."""
         self.file = b""
-        """A PNG file whose image has more than the colours that are decoded here."""
+        """A PNG file whose image has an alpha channel too."""
 
     @property
     def num_bytes(self) -> int:
@@ -261,7 +237,7 @@ class FileSource:
                 raise jpeg.damaged_record()
             if self._cached and pixels is Status.NO_MEMORY:
                 raise MemoryError("no memory for an image's coefficients")
-            # Of PNG files it is RGB or grey: no colour is missing. A record that was made here can be decoded.
+            # A PNG file's cannot fail any more. A record that was made here can be decoded.
             assert isinstance(data, bytes)
             # Damaged data, of which libjpeg only warns.
             with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-ABI = 20
+ABI = 21
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
 
@@ -34,6 +34,13 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "affine": (_INT, *_AFFINE),
     "affine_filtered": (_INT, *_AFFINE, _INT),
     "arrays": (_LONG, _BYTES, _LONG),
+    "cache_begin": (_INT, _POINTER),
+    "cache_find": (_LONG, _POINTER, _POINTER),
+    "cache_full": (None, _POINTER, _INT),
+    "cache_key": (_INT, _INT, _LONG, _POINTER, _POINTER),
+    "cache_list": (_LONG, _POINTER, _POINTER, _LONG, _INT),
+    "cache_look": (None, _POINTER, _POINTER),
+    "cache_sum": (_WORD, _POINTER, _LONG),
     "compiler": (_BYTES,),
     "distort": (None, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _POINTER, _INT),
     "distort_greys": (None, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _INT),
@@ -128,25 +135,13 @@ def description() -> str:
     return f"native library built by {compiler}, instruction set {processor_level()}{limit}"
 
 
-def function(name: str, result: Any, *arguments: Any) -> Any:
-    """Return a function of the library, with the ctypes types of its result and arguments declared.
-
-    Raises:
-        RuntimeError: the library cannot be used.
-    """
-    loaded, reason = _load()
-    if loaded is None:
-        raise RuntimeError(f"fastload's native library has no {name}: {reason}")
-    # Not loaded.<name>: that object is shared by all who ask for the name, and so are the types set on it.
-    found = loaded[name]
-    found.restype = result
-    found.argtypes = arguments
-    return found
-
-
 class _Functions:
     def __getattr__(self, name: str) -> Any:
-        found = function(f"fastload_{name}", *SIGNATURES[name])
+        loaded, reason = _load()
+        if loaded is None:
+            raise RuntimeError(f"fastload's native library has no {name}: {reason}")
+        found = loaded[f"fastload_{name}"]
+        found.restype, *found.argtypes = SIGNATURES[name]
         setattr(self, name, found)  # which is then found without this method
         return found
 

@@ -30,8 +30,6 @@ class Change(enum.IntEnum):
     """``ImageEnhance.Color``."""
     HUE = 3
     """To HSV, a number of 256ths further, and back."""
-    GREY = 4
-    """``convert("L")``, in all channels."""
 
 
 @compared
@@ -91,23 +89,18 @@ def pillow_mixes_alike(interpolation: str) -> bool:
 
 
 def adjust(pixels: Pixels, change: Change, part: float = 1.0, steps: int = 0) -> Pixels:
-    """Change the colors of pixels [H, W, 3], and return them.
+    """Change the colors of contiguous pixels [H, W, 3], and return them.
 
-    Args:
-        pixels: contiguous.
-        change: how.
-        part: the factor of ``enhance``, for all but HUE and GREY; as Pillow's, it becomes a number of 32 bits.
-        steps: for HUE.
+    ``part``: the factor of ``enhance``, for all but HUE, in single precision as Pillow's; ``steps``: for HUE.
     """
     native.library.adjust(change, pixels.ctypes.data, pixels.size // 3, part, steps)
     return pixels
 
 
 def sharpen(pixels: Pixels, part: float) -> Pixels | None:
-    """Return pixels [H, W, 3] as ``ImageEnhance.Sharpness`` makes them of contiguous ones; ``part``: its factor.
+    """Return contiguous pixels [H, W, 3] as ``ImageEnhance.Sharpness`` makes them; ``part``: its factor.
 
-    None where Pillow would compute otherwise: of fewer than three rows or columns, or by a factor that is not finite in
-    single precision.
+    None where Pillow would compute otherwise: of fewer than three rows or columns, or by a factor that is not finite.
     """
     if not math.isfinite(ctypes.c_float(part).value):
         return None
@@ -155,17 +148,10 @@ def affine(
     fill: Sequence[int],
     interpolation: str = "nearest",
 ) -> Pixels | None:
-    """Return pixels [H, W, 3] or [H, W] transformed as Pillow does it.
+    """Return contiguous pixels [H, W, 3] or [H, W] as ``Image.transform`` with ``AFFINE`` and this matrix makes them.
 
     None where Pillow would compute otherwise, of numbers of 32768 and more; without memory; by the two filters that mix
-    pixels also without AVX2, where Pillow is as fast.
-
-    Args:
-        pixels: contiguous.
-        size: (width, height) of the result.
-        matrix: six numbers, as ``Image.transform`` takes them for ``AFFINE``.
-        fill: a level for each channel, of what comes from outside.
-        interpolation: one of :data:`AFFINE_FILTERS`.
+    pixels also without AVX2, where Pillow is as fast. ``size``: (width, height). ``fill``: a level for each channel.
     """
     made = np.empty((size[1], size[0], *pixels.shape[2:]), dtype=np.uint8)
     height, width = pixels.shape[:2]

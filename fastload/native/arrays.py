@@ -91,7 +91,7 @@ def write_batch(
     fill: Sequence[int] | None = None,
     table: Tensor | None = None,
 ) -> None:
-    """Write a batch of images of one array.
+    """Write a batch of images of one array: 3 x 32 x 32 to float32 takes 0.9 µs each with AVX-512, 1.7 µs with AVX2.
 
     Args:
         out: [N, C, height, width], of the table's dtype, or uint8 without a table. The values of a row, or its
@@ -99,35 +99,31 @@ def write_batch(
         images: [M, C, H, W], uint8, on the CPU, in any strides.
         rows: the steps along the rows, in their order, with values for N samples; [] moves nothing.
         cols: likewise for the columns.
-        indices: [N], int64, contiguous: the image of each sample; None: N is M, and sample i is image i.
+        indices: [N], int64, contiguous: the image of each sample; None: sample i is image i.
         fill: what pixels without a source get, in [0, 255]: a number for each channel, or one for all; None: each
             pixel has a source.
         table: [C, 256], of one of ``DTYPES``: the result of each value of each channel; None: values stay uint8.
 
-    Cost:
-        For 32x32 images of three channels to float32, on one core with AVX-512: 0.9 µs each; 1.7 µs with AVX2.
-
     Raises:
-        TypeError, ValueError: a tensor has a dtype, shape or layout that does not fit.
-        IndexError: an index is not in [0, M).
-        ValueError: also where a step leads outside of an image and there is no ``fill``; some samples may have been
-            written.
+        ValueError: a step leads outside of an image and there is no ``fill``; some samples may have been written.
+        TypeError, ValueError, IndexError: a tensor or an index does not fit.
         MemoryError: no memory for the positions.
     """
-    if images.dtype != torch.uint8 or images.device.type != "cpu" or images.ndim != 4 or 0 in images.shape:
-        raise TypeError(
-            f"images must be [M, C, H, W], uint8, on the CPU, got {images.dtype} of shape {tuple(images.shape)} on "
-            f"{images.device}"
-        )
+    _check("images", images, torch.uint8, (None, None, None, None), 0 not in images.shape)
     num, (count, channels, *sides), size = len(out), images.shape, out.shape[2:]
     if max(channels, *sides, *size) >= _MAX_SIDE:
         raise ValueError(f"sides must be below {_MAX_SIDE}, got {tuple(images.shape)} and {tuple(size)}")
     dtype, levels = torch.uint8, None if fill is None else _fill(fill, channels)
     if table is not None:
-        dtype = table.dtype
-        _check_tensor("table", table, (channels, 256), dtype if dtype in DTYPES else torch.uint8)
-    _check_out(out, dtype, channels)
-    _check_indices(indices, num, count)
+        dtype = table.dtype if table.dtype in DTYPES else torch.uint8
+        _check("table", table, dtype, (channels, 256), table.is_contiguous())
+    _check("out", out, dtype, (num, channels, *size), out.stride()[-1] == 1 or out.stride()[1::2] == (1, channels))
+    if indices is not None:
+        _check("indices", indices, torch.int64, (num,), indices.is_contiguous())
+        if num and not 0 <= int(indices.min()) <= int(indices.max()) < count:
+            raise IndexError(f"indices must be in [0, {count}), got {int(indices.min())} to {int(indices.max())}")
+    elif count != num:
+        raise ValueError(f"without indices out must have as many samples as images, got {num} and {count}")
     referenced: list[Any] = []  # the task has only addresses
     item, steps = dtype.itemsize, [_steps(rows, num, "rows", referenced), _steps(cols, num, "cols", referenced)]
     failed = native.library.arrays(
@@ -152,37 +148,13 @@ def write_batch(
         )
 
 
-def _check_out(out: Tensor, dtype: torch.dtype, channels: int) -> None:
-    if out.dtype != dtype or out.device.type != "cpu" or out.ndim != 4 or out.shape[1] != channels:
+def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int | None, ...], lies_so: bool) -> None:
+    """Raise an error for a tensor in whose memory the library cannot work. None: of any length."""
+    fits = tensor.ndim == len(shape) and all(side in (None, its) for side, its in zip(shape, tensor.shape, strict=True))
+    if not (fits and lies_so) or tensor.dtype != dtype or tensor.device.type != "cpu":
         raise TypeError(
-            f"out must be {dtype} of shape [N, {channels}, height, width] on the CPU, got {out.dtype} of shape "
-            f"{tuple(out.shape)} on {out.device}; other dtypes need a table of that dtype"
-        )
-    if out.stride(3) != 1 and (out.stride(1), out.stride(3)) != (1, channels):
-        raise ValueError(
-            "the values or the pixels of a row of out must be adjacent, got strides "
-            f"{out.stride()}; write to a tensor of torch.empty, and copy it"
-        )
-
-
-def _check_indices(indices: Tensor | None, num: int, count: int) -> None:
-    if indices is None:
-        if count != num:
-            raise ValueError(f"without indices out must have as many samples as images, got {num} and {count}")
-        return
-    _check_tensor("indices", indices, (num,), torch.int64)
-    if num:
-        least, most = (int(index) for index in indices.aminmax())
-        if least < 0 or most >= count:
-            raise IndexError(f"indices must be in [0, {count}), got {least if least < 0 else most}")
-
-
-def _check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    fits = tensor.shape == shape and tensor.dtype == dtype and tensor.device.type == "cpu" and tensor.is_contiguous()
-    if not fits:
-        raise TypeError(
-            f"{name} must be contiguous, {dtype}, on the CPU, of shape {shape}, got {tensor.dtype} of shape "
-            f"{tuple(tensor.shape)} and strides {tensor.stride()} on {tensor.device}"
+            f"{name} must be {dtype} of shape {shape} (None: any but 0) on the CPU, and lie in memory as write_batch "
+            f"says, got {tensor.dtype} of shape {tuple(tensor.shape)} and strides {tensor.stride()} on {tensor.device}"
         )
 
 

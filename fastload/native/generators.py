@@ -70,9 +70,8 @@ def why_not() -> str | None:
 def _offsets() -> tuple[int, int, int] | str:
     """Return where states are, or why that is not known. See NOTE [Where states are].
 
-    Returns:
-        The offsets of the state of a ``random.Random`` and of the Gaussian of a ``RandomState``, in bytes from their
-        ``id()``; and of the state of a ``torch.Generator``, from its ``_cdata``.
+    They are offsets in bytes: of the state of a ``random.Random`` and of the Gaussian of a ``RandomState``, from their
+    ``id()``; and of the state of a ``torch.Generator``, from its ``_cdata``.
     """
     if not overrides.ON:
         return f"{overrides.VARIABLE}=0"
@@ -146,13 +145,9 @@ def _at(address: int, num_bytes: int) -> bytes:
 
 
 class States:
-    """The states of exactly a ``random.Random``, a ``RandomState`` of an ``MT19937``, a CPU generator: as memory.
+    """The memory of the states of exactly a ``random.Random``, a ``RandomState`` of an ``MT19937``, a CPU generator.
 
-    Ownership: of one thread at a time. The caller keeps the generators alive.
-
-    Raises:
-        TypeError: the generators are of other classes.
-        RuntimeError: the memory of states is not known: see :func:`why_not`.
+    For one thread at a time. The caller keeps the generators alive. A RuntimeError where :func:`why_not` has a reason.
     """
 
     def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: Any) -> None:
@@ -181,16 +176,11 @@ class States:
 
 
 class Run:
-    """Seeds generators for one sample after the other.
+    """Seeds generators for one sample after the other; for one thread at a time.
 
-    Ownership: of one thread at a time, and for one run at a time.
-
-    Attributes:
-        step: a function that installs the states of the next sample, except ``random``'s second Gaussian. Its argument
-            is :attr:`handle`. It returns 0, or -1 if there is no next sample, or 1 if nothing was done because there
-            are other threads: then :attr:`step_locked` must be called, with the states' lock held.
-        step_locked: the same; it never returns 1.
-        handle: the argument of both.
+    ``step(handle)`` installs the states of the next sample, except ``random``'s second Gaussian. It returns 0; -1 if
+    there is no next sample; 1 if nothing was done because there are other threads: then ``step_locked(handle)`` must be
+    called, with the states' lock held.
     """
 
     def __init__(self, states: States) -> None:

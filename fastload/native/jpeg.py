@@ -1,8 +1,8 @@
 """JPEG files: their headers, and records of their coefficients; :mod:`fastload.native.rows` decodes both.
 
 What is decoded equals Pillow's bit for bit; or a status says why the file is left to Pillow: CMYK, 12 bits, damage and
-the like. Orientation in EXIF data is not applied, as Pillow does not. EXIF data and
-profiles are not read, but a file that Pillow does not open for their sake is left to it: one whose profile, or
+the like. Orientation in EXIF data is told (:attr:`Size.is_upright`), and not applied, as Pillow does not. Profiles are
+not read, but a file that Pillow does not open for their sake is left to it: one whose profile, or
 Photoshop's resources, end within their first bytes.
 
 A record of a file (:func:`record_of_jpeg`) is taken wherever a file is. It holds the file's header and coefficients,
@@ -41,6 +41,8 @@ class Size(NamedTuple):
     components: int
     sampling: str
     """Which colors it keeps, one of :data:`SAMPLINGS`; "" where the header was not understood."""
+    is_upright: bool
+    """Whether EXIF data give no orientation, or the upright one; False where that is not clear."""
     status: Status
     """DONE if :func:`~fastload.native.rows.pixels_of_image` may try the file."""
 
@@ -50,11 +52,11 @@ def read_size(data: Data) -> Size:
 
     ``data``: the file, or as much of its beginning as goes up to the first scan.
     """
-    found = (ctypes.c_int32 * 4)()
+    found = (ctypes.c_int32 * 5)()
     status = on_file(native.library.jpeg_size, data, found, with_scratch=False)
-    width, height, components, factors = found
+    width, height, components, factors, is_upright = found
     sampling = "grey" if components == 1 else _FACTORS.get(factors, "")
-    return Size(width, height, components, sampling, Status(status))
+    return Size(width, height, components, sampling, bool(is_upright), Status(status))
 
 
 _RECORD = b"FLC1"
@@ -67,12 +69,7 @@ def is_record(data: Data) -> bool:
 
 
 def header_of_record(data: Data) -> bytes:
-    """Return the header of the file that a record was made of, from which Pillow reads size, mode and ``info``.
-
-    Raises:
-        PackError: the record is damaged.
-        RuntimeError: the library cannot be used.
-    """
+    """Return the header of the file that a record was made of, from which Pillow reads size, mode and ``info``."""
     if read_size(data).status is not Status.DONE:
         raise damaged_record()
     return bytes(data[_FIXED : _FIXED + int.from_bytes(data[4:8], "little")])
@@ -104,9 +101,6 @@ def record_of_jpeg(data: Data) -> bytes | Status:
 
     CODING stands for files that are progressive, or have several scans. What lies behind the end of the image is left
     out. It costs as much as decoding; without AVX2, half as much again.
-
-    Raises:
-        MemoryError: memory for twice the file, or more where its record is larger, could not be had.
     """
     return _write(native.library.record_of_jpeg, data, 2 * len(data) + 4096)
 
@@ -115,11 +109,6 @@ def jpeg_of_record(data: Data) -> bytes:
     """Return a JPEG file with a record's header and coefficients.
 
     Of files that an encoder wrote in the usual way it is the very same file: only bits that fill bytes may differ.
-
-    Raises:
-        PackError: it is no record, or a damaged one.
-        MemoryError: 128 bytes for each block of 8 x 8 samples could not be had.
-        RuntimeError: the library cannot be used.
     """
     found = _write(native.library.jpeg_of_record, data, len(data) + 4096)
     if isinstance(found, Status):

@@ -116,20 +116,10 @@ WHOLE_LAYOUTS = {"L": 1, "RGB": 3, "BGR": 3, "RGBA": 4, "BGRA": 4}
 def whole_image(
     data: Data, size: Size, layout: str, weights: tuple[float, float], new: Callable[[tuple[int, int, int]], Made]
 ) -> Made | Status:
-    """Return a file's image as libpng makes it where it has nothing to warn of; or why not.
+    """Return a file's image as libpng makes it where it has nothing to warn of; or why another decoder is to do it.
 
-    Args:
-        data: the file.
-        size: what :func:`read_size` returns of it.
-        layout: one of ``WHOLE_LAYOUTS``.
-        weights: of red and green, where grey is asked for and the file is in colour: ``png_set_rgb_to_gray``.
-        new: returns memory for the image, [height, width, channels], contiguous, uint8, on the CPU.
-
-    Returns:
-        DAMAGED also for chunks that libpng may have words for; COLORS: the layout cannot be made of the file.
-
-    Raises:
-        MemoryError: no memory for the rows.
+    ``layout``: one of ``WHOLE_LAYOUTS``. ``weights``: of red and green, where grey is asked for and the file is in
+    colour: ``png_set_rgb_to_gray``. ``new``: returns memory for [height, width, channels] of uint8.
     """
     if size.status is not Status.DONE:
         return size.status

@@ -16,16 +16,10 @@ _LOOK = -3
 
 
 class NativeColumn:
-    """A column of numbers, or of lists of them; for one thread at a time.
+    """A column of numbers of a dtype, or of lists of them; for one thread at a time.
 
-    Args:
-        ends: [num_chunks], int64: the row behind the last one of each chunk.
-        dtype: of the numbers.
-        size: numbers of a row; None: that is said by offsets of ``offset_width`` bytes.
-        offset_width: see there.
-
-    Raises:
-        RuntimeError: the library cannot be used.
+    ``ends``: [num_chunks], int64: the row behind the last one of each chunk. ``size``: numbers of a row; None: that is
+    said by offsets of ``offset_width`` bytes.
     """
 
     def __init__(self, ends: Tensor, dtype: np.dtype[Any], size: int | None, offset_width: int) -> None:
@@ -56,12 +50,7 @@ class NativeColumn:
     def take(self, rows: Tensor) -> tuple[Tensor, list[int] | int] | int:
         """Return the numbers of rows [B], int64, and how many each has: one number where all have as many.
 
-        Returns:
-            Or the number of a chunk that :meth:`put` is to be called for.
-
-        Raises:
-            IndexError: there is no such row.
-            ValueError: the column's offsets are damaged.
+        Or the number of a chunk that :meth:`put` is to be called for.
         """
         num_rows = rows.numel()
         if num_rows > self._most_rows:

@@ -25,7 +25,6 @@ SCRIPTS = Path(__file__).parent / "scripts"
 NOT_RUN: dict[str, list[str]] = {
     "installs packages": [
         "pip install ./fastload",
-        "pip install nvidia-dali-cuda130",
         'pip install "ray[train]"',
         "pip install uv",
         "pip uninstall -y fastload torch-fastload",

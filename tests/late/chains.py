@@ -15,7 +15,7 @@ import numpy as np
 from comparing import described, jpeg, opened, picture, png
 from hypothesis import strategies as st
 from interrupting import Interrupting, interrupted_at
-from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, ImagePalette, JpegImagePlugin
+from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, JpegImagePlugin
 from torchvision.transforms import _functional_pil
 
 from fastload.late import LateSamples
@@ -126,14 +126,6 @@ def _derived(kind: Any) -> Any:
     # Pillow's own, where it was derived before.
     kind = kind if kind.__module__.startswith(("PIL", "fastload")) else Image.Image
     return type("Derived", (kind,), {"crop": lambda self, box=None: kind.crop(self, box).rotate(90)})
-
-
-def _palette() -> ImagePalette.ImagePalette:
-    return ImagePalette.ImagePalette("RGB", bytes(255 - value // 3 for value in range(768)))
-
-
-def _change_palette(image: Any, **changes: Any) -> None:
-    vars(image.palette).update(changes, palette=bytes(len(image.palette.palette)))
 
 
 def _note_palette(image: Any) -> None:
@@ -304,9 +296,6 @@ FIXED: dict[str, Step] = {
     "pickled by the old protocol": lambda image: pickle.loads(pickle.dumps(image, 2)),
     "Pillow's methods by name": lambda image: Image.Image.transpose(Image.Image.copy(image), 1),
     "remap_palette": lambda image: image.convert("L").remap_palette([*range(255, -1, -1)]).convert("RGB"),
-    "another palette": _in_place(lambda image: setattr(image, "palette", _palette())),
-    "a changed palette": lambda image: (image.convert("RGB"), _change_palette(image, dirty=1), image)[2],
-    "a palette's bytes": lambda image: (_change_palette(image), image.convert("RGB"))[1],
     "draft of a mode": _in_place(lambda image: image.draft("L", None)),
     "draft of a size": _in_place(lambda image: image.draft(None, (8, 8))),
     "draft of YCbCr": _in_place(lambda image: image.draft("YCbCr", (64, 48))),

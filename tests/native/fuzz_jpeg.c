@@ -41,7 +41,7 @@ void __msan_check_mem_is_initialized(const volatile void *, size_t);
 
 struct fastload_scratch *fastload_scratch_new(void);
 void fastload_scratch_free(struct fastload_scratch *);
-int fastload_jpeg_size(const uint8_t *, size_t, int32_t[4]);
+int fastload_jpeg_size(const uint8_t *, size_t, int32_t[5]);
 int fastload_jpeg_row(struct fastload_scratch *, const uint8_t *, size_t, const struct fastload_request *);
 int fastload_record_of_jpeg(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, size_t, size_t *);
 int fastload_jpeg_of_record(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, size_t, size_t *);
@@ -290,7 +290,7 @@ static void decode(const struct subject *subject)
 {
     const uint8_t *const data = subject->bytes.data;
     const size_t size = subject->bytes.size;
-    int32_t header[4];
+    int32_t header[5];
     const int known = fastload_jpeg_size(data, size, header);
     if (known == FASTLOAD_DONE && (int64_t)header[0] * header[1] > MOST_PIXELS)
         return;

@@ -49,8 +49,6 @@ def by_pillow(pixels: Pixels, change: Change, part: float, steps: int) -> Pixels
     image = Image.fromarray(pixels)
     if change in ENHANCERS:
         made = ENHANCERS[change](image).enhance(part)
-    elif change == Change.GREY:
-        made = image.convert("L").convert("RGB")
     else:
         hue, saturation, value = image.convert("HSV").split()
         shifted = Image.fromarray(np.asarray(hue) + np.uint8(steps & 255))
@@ -69,7 +67,6 @@ def by_pillow(pixels: Pixels, change: Change, part: float, steps: int) -> Pixels
         (Change.HUE, 0.0, 0),
         (Change.HUE, 0.0, 77),
         (Change.HUE, 0.0, -30),
-        (Change.GREY, 0.0, 0),
     ],
 )
 def test_all_colors_are_those_of_pillow(colors: Pixels, change: Change, part: float, steps: int, level: str) -> None:

@@ -271,7 +271,7 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
     assert torch.equal(bits(results[0]), bits(results[2]))
     with pytest.raises(IndexError, match="indices must be in"):
         arrays.write_batch(results[2], images, *sides, places - 50, [7], table)
-    with pytest.raises(TypeError, match="indices must be contiguous"):
+    with pytest.raises(TypeError, match=r"indices must be torch\.int64"):
         arrays.write_batch(results[2], images, *sides, places[::2], [7], table)
     with pytest.raises(TypeError, match="out must be"):
         arrays.write_batch(results[2].double(), images, *sides, places, [7], table)
@@ -299,21 +299,21 @@ def along(axis: str, *step: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"indices": ints(0, 1, 4, 0)}, IndexError, r"indices must be in \[0, 4\), got 4"),
-        ({"indices": ints(0, -1, 3, 0)}, IndexError, r"indices must be in \[0, 4\), got -1"),
-        ({"indices": ints(0, 1)}, TypeError, r"indices must be contiguous, torch.int64, .* of shape \(4,\)"),
-        ({"indices": ints(0, 1, 2, 3).int()}, TypeError, "indices must be contiguous"),
+        ({"indices": ints(0, 1, 4, 0)}, IndexError, r"indices must be in \[0, 4\), got 0 to 4"),
+        ({"indices": ints(0, -1, 3, 0)}, IndexError, r"indices must be in \[0, 4\), got -1 to 3"),
+        ({"indices": ints(0, 1)}, TypeError, r"indices must be torch.int64 of shape \(4,\)"),
+        ({"indices": ints(0, 1, 2, 3).int()}, TypeError, "indices must be torch.int64"),
         ({"images": torch.zeros(5, 3, 8, 9, dtype=torch.uint8)}, ValueError, "as many samples as images, got 4 and 5"),
-        ({"images": torch.zeros(4, 3, 8, 9)}, TypeError, "images must be .* uint8, on the CPU, got torch.float32"),
+        ({"images": torch.zeros(4, 3, 8, 9)}, TypeError, "images must be torch.uint8 of .*, got torch.float32"),
         (
             {"out": torch.zeros(4, 2, 8, 9, dtype=torch.uint8)},
             TypeError,
-            r"out must be torch.uint8 of shape \[N, 3, height, width\]",
+            r"out must be torch.uint8 of shape \(4, 3, 8, 9\)",
         ),
-        ({"out": torch.zeros(4, 3, 8, 9)}, TypeError, "out must be torch.uint8 .* need a table"),
-        ({"out": torch.zeros(4, 3, 8, 18, dtype=torch.uint8)[..., ::2]}, ValueError, "must be adjacent"),
+        ({"out": torch.zeros(4, 3, 8, 9)}, TypeError, "out must be torch.uint8 of shape"),
+        ({"out": torch.zeros(4, 3, 8, 18, dtype=torch.uint8)[..., ::2]}, TypeError, "out must be .* lie in memory"),
         ({"table": torch.zeros(3, 256)}, TypeError, "out must be torch.float32"),
-        ({"table": torch.zeros(3, 255)}, TypeError, "table must be contiguous, torch.float32"),
+        ({"table": torch.zeros(3, 255)}, TypeError, "table must be torch.float32"),
         ({"fill": [1, 2]}, ValueError, r"fill must be one number in \[0, 255\], or one for each of 3"),
         ({"fill": [256]}, ValueError, "fill must be one number"),
         (

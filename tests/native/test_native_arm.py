@@ -70,7 +70,7 @@ def all_of_a_file(data: bytes, cuts: list[Cut], is_grey: bool = False) -> Callab
 
     def run(machine: Machine) -> object:
         scratch = machine.call("fastload_scratch_new")
-        size = Buffer(16)
+        size = Buffer(20)
         found: list[object] = [
             machine.call("fastload_jpeg_size", Buffer(data), len(data), size) & 0xFFFFFFFF,
             size.data,
@@ -294,7 +294,7 @@ def test_the_states_of_generators(arm, is_range):
 def test_real_files(arm):
     for seed, path in enumerate(real_files(250)):
         data = Path(path).read_bytes()
-        size = Buffer(16)
+        size = Buffer(20)
         Here().call("fastload_jpeg_size", Buffer(data), len(data), size)
         width, height, *_ = struct.unpack("5i", size.data)
         assert_equal(arm, all_of_a_file(data, cuts_of(height, width, seed)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -80,16 +79,8 @@ def test_a_file_that_is_no_library_or_missing_is_told(monkeypatch, tmp_path: Pat
     assert loaded[1].startswith(reason)
     monkeypatch.setattr(native, "_load", lambda: loaded)
     monkeypatch.setattr(native, "library", native._Functions())
-    with pytest.raises(RuntimeError, match=f"library has no fastload_processor_level: {reason}"):
+    with pytest.raises(RuntimeError, match=f"library has no processor_level: {reason}"):
         native.processor_level()
-
-
-def test_types_declared_by_one_caller_do_not_reach_another():
-    first = native.function("fastload_abi", ctypes.c_int)
-    second = native.function("fastload_abi", ctypes.c_double)
-    assert first.restype is ctypes.c_int
-    assert second.restype is ctypes.c_double
-    assert first() == native.ABI
 
 
 @pytest.mark.slow

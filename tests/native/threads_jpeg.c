@@ -14,7 +14,7 @@
 
 struct fastload_scratch *fastload_scratch_new(void);
 void fastload_scratch_free(struct fastload_scratch *);
-int fastload_jpeg_size(const uint8_t *, size_t, int32_t[4]);
+int fastload_jpeg_size(const uint8_t *, size_t, int32_t[5]);
 int fastload_jpeg_row(struct fastload_scratch *, const uint8_t *, size_t, const struct fastload_request *);
 int fastload_record_of_jpeg(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, size_t, size_t *);
 
@@ -35,7 +35,7 @@ struct worker {
 static void decode(struct worker *own, struct fastload_scratch *scratch, const uint8_t *bytes, size_t length, int file)
 {
     static const float none = 0;
-    int32_t size[4];
+    int32_t size[5];
     uint8_t row[ROW];
     if (fastload_jpeg_size(bytes, length, size) != FASTLOAD_DONE)
         return;

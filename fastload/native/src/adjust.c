@@ -18,7 +18,6 @@ enum change {
     CONTRAST,   /* the mean of its grey, and the image: ImageEnhance.Contrast */
     SATURATION, /* its grey, and the image: ImageEnhance.Color */
     HUE,        /* shifted in HSV by a number of 256ths */
-    GREY,       /* its grey in all channels */
 };
 
 #define BLOCK 256

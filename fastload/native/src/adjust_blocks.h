@@ -95,13 +95,6 @@ TARGET static void NAME(saturate)(struct NAME(planes) * block, float part)
     }
 }
 
-TARGET static void NAME(make_grey)(struct NAME(planes) * block)
-{
-    for (int i = 0; i < BLOCK; i++)
-        block->red[i] = block->green[i] = block->blue[i] =
-            (uint8_t)NAME(grey_of)(block->red[i], block->green[i], block->blue[i]);
-}
-
 /* To HSV of 8 bits, shifted by `steps`, and back.
  *
  * Pillow adds and subtracts three quotients, of which one is 0 and one is 1: what is left is one sum, which has the same
@@ -165,10 +158,8 @@ TARGET static void NAME(change_blocks)(int change, uint8_t *pixels, int64_t num,
         NAME(take_apart)(pixels, here, &block);
         if (change == SATURATION)
             NAME(saturate)(&block, part);
-        else if (change == HUE)
-            NAME(shift_hue)(&block, steps);
         else
-            NAME(make_grey)(&block);
+            NAME(shift_hue)(&block, steps);
         NAME(put_together)(&block, here, pixels);
         num -= here;
         pixels += 3 * here;

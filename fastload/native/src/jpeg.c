@@ -107,10 +107,10 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
     return decode(scratch, &source, &header, part, &resizer);
 }
 
-/* The size and kind of a JPEG file, or of its record. out: width, height, components, and the
- * first component's sampling factors as a file has them, in one byte. Returns enum fastload_status; sizes are also given
- * where a file was understood but is left to another decoder. */
-FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int32_t out[4])
+/* The size and kind of a JPEG file, or of its record. out: width, height, components, the first component's sampling
+ * factors as a file has them, in one byte, and whether the image is upright by its EXIF data. Returns
+ * enum fastload_status; sizes are also given where a file was understood but is left to another decoder. */
+FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int32_t out[5])
 {
     struct jpeg_header header;
     struct record record;
@@ -120,6 +120,7 @@ FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int3
     out[1] = header.height;
     out[2] = header.components;
     out[3] = header.component[0].h << 4 | header.component[0].v;
+    out[4] = header.is_upright;
     return status;
 }
 

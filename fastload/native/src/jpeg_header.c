@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum marker { SOF0 = 0xC0, SOF2 = 0xC2, SOF15 = 0xCF, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOI = 0xD8,
-              DQT = 0xDB, DRI = 0xDD, APP0 = 0xE0, APP2 = 0xE2, APP13 = 0xED, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE };
+              DQT = 0xDB, DRI = 0xDD, APP0 = 0xE0, APP1 = 0xE1, APP2 = 0xE2, APP13 = 0xED, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE };
 
 /* libjpeg's. */
 #define MAX_SIDE 65500
@@ -134,6 +134,34 @@ static int begins_with(const uint8_t *body, size_t size, const char *name, size_
     return size >= num && !memcmp(body, name, num);
 }
 
+static uint32_t number_at(const uint8_t *at, int bytes, int little_endian)
+{
+    uint32_t number = 0;
+    for (int i = 0; i < bytes; i++)
+        number |= (uint32_t)at[i] << 8 * (little_endian ? i : bytes - 1 - i);
+    return number;
+}
+
+/* Whether the first directory of EXIF data gives the upright orientation, or none. */
+static int is_exif_upright(const uint8_t *body, size_t size)
+{
+    const int little = size >= 14 && !memcmp(body + 6, "II*\0", 4);
+    if (size < 14 || memcmp(body, "Exif\0", 6) || !(little || !memcmp(body + 6, "MM\0*", 4)))
+        return 0;
+    const uint64_t first = 8 + (uint64_t)number_at(body + 10, 4, little);
+    if (first > size)
+        return 0;
+    const uint32_t num = number_at(body + first - 2, 2, little);
+    if (!num || first + 12 * (uint64_t)num > size)
+        return 0;
+    for (const uint8_t *entry = body + first, *end = entry + 12 * num; entry < end; entry += 12)
+        if (number_at(entry, 2, little) == 0x0112 && /* the orientation: one 16-bit number */
+            (number_at(entry + 2, 2, little) != 3 || number_at(entry + 4, 4, little) != 1 ||
+             number_at(entry + 8, 2, little) != 1))
+            return 0;
+    return 1;
+}
+
 /* Photoshop's resources. Returns 0 where one ends before the length of its name, over which Pillow stumbles. */
 static int has_whole_names(const uint8_t *body, size_t size)
 {
@@ -228,6 +256,8 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
         return header->status;
     struct colors colors = {0, 0, 0};
     int found = -1; /* the frame header's status */
+    int num_exif = 0;
+    header->is_upright = 1;
     int valid = 1;  /* the segments that libjpeg would read */
     size_t at = 2;
     while (length - at >= 4) {
@@ -260,6 +290,9 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
         } else if (marker >= APP0 && marker <= APP15) {
             if (!read_application(marker, body, size - 2, &colors))
                 return header->status;
+            /* torchvision does not read the segment's name, and takes all but XMP for EXIF. */
+            if (marker == APP1 && !begins_with(body, size - 2, "http://ns.adobe.com/", 20))
+                header->is_upright = !num_exif++ && is_exif_upright(body, size - 2);
         } else if (marker != COM) {
             return header->status;
         }

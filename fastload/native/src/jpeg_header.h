@@ -28,6 +28,7 @@ struct jpeg_header {
     /* Whether moreover all components are in one sequential scan that follows, and its tables are there and valid. */
     int32_t is_sequential;
     int32_t is_rgb; /* three components are red, green and blue, not luma and chroma */
+    int32_t is_upright; /* EXIF data give no orientation, or the upright one; 0 where that is not clear */
     int32_t restart_interval; /* in MCUs; 0: none */
     struct jpeg_component component[3];
     /* In the file's bytes: 64 levels in zigzag order, of two bytes where is_wide; and 16 counts and the symbols. NULL:
