@@ -24,6 +24,7 @@ PACKAGES = {
     "xdist": ("pytest-xdist", "tests in parallel"),
     "setuptools": ("setuptools", "building the native library"),
     "triton": ("triton", "the fused kernels"),
+    "nvidia.dali": ("nvidia-dali-cuda130", "images by DALI"),
 }
 
 

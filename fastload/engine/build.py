@@ -84,8 +84,11 @@ class Builder:
         ``pin_memory_device`` where torch would pin batches.
         """
         asked, kept = self._asked, self._kept
+        # A batch transform may begin work ahead of time, and wait for it when the user asks: in place of pinning.
         finish = None
-        if pin_device is not None and asked.pin_memory and asked.device is None:
+        if hasattr(type(asked.batch_transform), "fastload_finish"):
+            finish = asked.batch_transform.fastload_finish  # type: ignore[union-attr]
+        elif pin_device is not None and asked.pin_memory and asked.device is None:
             finish = functools.partial(compat.pin_memory, device=pin_device)
         columns = self.resident()
         if columns is not None:

@@ -25,6 +25,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 NOT_RUN: dict[str, list[str]] = {
     "installs packages": [
         "pip install ./fastload",
+        "pip install nvidia-dali-cuda130",
         'pip install "ray[train]"',
         "pip install uv",
         "pip uninstall -y fastload torch-fastload",

@@ -307,6 +307,27 @@ def test_stop_iteration_from_the_transform_is_an_error_and_no_end():
     assert list(iterator) == [10, 15, 20, 25, 30, 35]
 
 
+class InTwoParts:
+    """Begins batches ahead of time; with each that is finished it says how many were begun."""
+
+    begun = 0
+
+    def __call__(self, batch: Any) -> int:
+        self.begun += 1
+        return int(batch[1][0])
+
+    def fastload_finish(self, first: int) -> tuple[float, int]:
+        return 30 / (first - 5), self.begun
+
+
+def test_a_transform_may_begin_batches_ahead_and_finish_each_when_it_is_asked_for():
+    iterator = iter(DataLoader(Images(30), 5, batch_transform=InTwoParts(), seed=1))
+    assert next(iterator) == (-6, 1)
+    with pytest.raises(ZeroDivisionError):
+        next(iterator)
+    assert list(iterator) == [(6, 5), (3, 6), (2, 6), (1.5, 6)]
+
+
 @pytest.mark.parametrize("where", ["sample", "transform"])
 def test_an_interrupt_loses_nothing(where):
     raised: list[bool] = []
