@@ -1,6 +1,6 @@
 """torchvision's containers of transforms: conversion, scaling and ``Normalize`` in the pass that decodes.
 
-What a ``Compose`` returns has the same bits, strides and type. Random resized crops and flips make
+What a ``Compose`` or ``nn.Sequential`` returns has the same bits, strides and type. Random resized crops and flips make
 the same draws with fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are
 called. From there on the image is a :class:`~fastload.late.deferred.DeferredTensor`: transforms that look at one value
 at a time become a table of 256 levels for each channel, which the transforms themselves make once, of an image that has
@@ -8,6 +8,7 @@ all levels; version 2's crops, resizes and flips are recorded. The first transfo
 itself. An image that is a tensor of uint8 already is recorded from the first crop, resize or flip of version 2 on.
 
 ``__call__`` of v1's ``Compose`` and ``forward`` of v2's are replaced, and pass every call outside of samples on.
+``forward`` of ``nn.Sequential`` is replaced in worker processes alone: models are made of it.
 """
 
 from __future__ import annotations
@@ -41,17 +42,19 @@ _MOST_TABLES = 64
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
 
 
-def prepare() -> None:
+def prepare(in_worker_process: bool) -> None:
     """Find the transforms of the modules that are imported, and replace the methods of their containers.
 
     Those that somebody else has replaced stay as they are.
     """
     found = [name for name in _MODULES if name not in _known.modules and is_imported(name)]
-    if found:
-        _known.find(found)
-        for one in OVERRIDES:
-            if is_imported(one.library):
-                one.install()
+    if not found and in_worker_process <= _known.in_worker_process:
+        return
+    _known.find(found)
+    _known.in_worker_process = in_worker_process
+    for one in OVERRIDES:
+        if is_imported(one.library) and (in_worker_process or one.where != overrides.WORKERS):
+            one.install()
 
 
 class _Container(SampleOverride):
@@ -74,7 +77,7 @@ class _Container(SampleOverride):
                 return original(container, *inputs)
             items = items_of(container)
             # A list itself: a transform may change it meanwhile, and the loop that this stands in for sees that.
-            transforms = items if type(items) is list else [*items] if isinstance(items, tuple) else []
+            transforms = items if type(items) is list else [*items] if isinstance(items, (tuple, nn.Sequential)) else []
             return _run(transforms, inputs, is_tree) if transforms else original(container, *inputs)
 
         return run
@@ -87,8 +90,11 @@ def _is_image(found: Any, *, is_tree: bool) -> bool:
 
 _PURPOSE = "conversion, scaling and Normalize are made in the pass that decodes"
 OVERRIDES = tuple(
-    _Container(library, f"{library}:{name}", method, _PURPOSE, where=overrides.PROCESS)
-    for library, name, method in CONTAINERS
+    _Container(library, f"{library}:{name}", method, _PURPOSE, where=where)
+    for library, name, method, where in (
+        *((*one, overrides.PROCESS) for one in CONTAINERS),
+        ("torch.nn.modules.container", "Sequential", "forward", overrides.WORKERS),
+    )
 )
 
 
@@ -337,6 +343,7 @@ class _Known:
     def __init__(self) -> None:
         self.modules: set[str] = set()
         """Those that were found."""
+        self.in_worker_process = False
         self.roles: dict[type, _Role] = {}
         self._originals = Originals("torch", "torchvision", "timm")
 

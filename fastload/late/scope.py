@@ -84,11 +84,12 @@ class LateSamples:
 
     def __enter__(self) -> LateSamples:
         if overrides.ON:
+            is_worker = compat.process.is_worker
             if "PIL.Image" in sys.modules:
                 self.is_possible = late_module("opener").prepare()
                 if self.is_possible and overrides.is_imported("torchvision.transforms"):
-                    late_module("containers").prepare()
-            if compat.process.is_worker:
+                    late_module("containers").prepare(is_worker)
+            if is_worker:
                 overrides.install()
         self._outer.append(thread.scope)
         thread.scope = self

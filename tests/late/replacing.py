@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from PIL import Image, ImageEnhance
+from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import _functional_pil, _functional_tensor, v2
 from torchvision.transforms.v2 import functional
@@ -26,6 +27,7 @@ _PLACES: list[tuple[Any, tuple[str, ...]]] = [
     (v2.RandomIoUCrop, ("make_params",)),
     (v1.Compose, ("__call__",)),
     (v2.Compose, ("forward",)),
+    (nn.Sequential, ("forward",)),
 ]
 _BEFORE = [(owner, name, vars(owner).get(name)) for owner, names in _PLACES for name in names]
 _FUNCTIONS = [getattr(functional, name) for name in tensor_colors.KNOWN]
@@ -38,6 +40,7 @@ def put_back() -> None:
     for one in containers.OVERRIDES:
         one.undo()
     assert not replaced()
+    containers._known.in_worker_process = False
     containers._known.modules.clear()
 
 

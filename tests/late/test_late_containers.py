@@ -224,6 +224,7 @@ def test_containers_take_what_they_took(file):
 
     assert_equal(growing, file)
     assert_equal(lambda image: v1.Compose([v1.ToTensor()])(img=image), file)
+    assert_equal(lambda image: nn.Sequential(v2.PILToTensor())(input=image), file)
     assert_equal(lambda image: v2.Compose([v2.ToImage()])({"image": image})["image"], file)
     assert_equal(lambda image: v2.Compose([v2.ToImage()])(image, 3)[0], file)
     assert_equal(lambda image: v1.Compose([])(image), file)
@@ -231,6 +232,7 @@ def test_containers_take_what_they_took(file):
     emptied.transforms = []
     assert_equal(emptied, file)
     assert_equal(lambda image: emptied(image, 3), file)
+    assert_equal(lambda image: nn.Sequential()(image), file)
     assert_equal(lambda image: v1.Compose([None])(image), file)
     assert_equal(lambda image: v1.Compose((v1.ToTensor(),))(image), file)
     assert_equal(lambda image: v1.Compose(None)(image), file)
@@ -261,3 +263,4 @@ def test_outside_of_samples_transforms_are_called_one_by_one(monkeypatch, file):
     monkeypatch.setattr(containers, "_run", lambda *inputs: pytest.fail("called outside of a sample"))
     v1.Compose([v1.ToTensor()])(opened(file))
     v2.Compose([v2.ToImage()])(opened(file))
+    nn.Sequential(v2.PILToTensor())(opened(file))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from PIL.JpegImagePlugin import JpegImageFile
 from replacing import REGISTRY, forget
 from test_late_containers import assert_equal, norm, result
+from torch import nn
 from torch.utils._pytree import register_pytree_node, tree_leaves
 from torchvision import transforms as v1
 from torchvision import tv_tensors
@@ -144,7 +145,20 @@ def pipelines(draw: Any, *, of_tensors: bool = False) -> Any:
     transforms = [*before, *first, *draw(st.lists((VERSION_1, VERSION_2)[version - 1], min_size=least, max_size=6))]
     if version == 2 and draw(st.booleans()):
         return draw(st.sampled_from((pair, in_a_dict) if not of_tensors else (beside,)))(v2.Compose(transforms))
-    return (v1.Compose, v2.Compose)[version - 1](transforms)
+    if draw(st.booleans()):
+        return (v1.Compose, v2.Compose)[version - 1](transforms)
+    return nn.Sequential(*(one if isinstance(one, nn.Module) else Called(one) for one in transforms))
+
+
+class Called(nn.Module):
+    """A module that calls one of version 1's transforms that are none."""
+
+    def __init__(self, transform: Any) -> None:
+        super().__init__()
+        self.transform = transform
+
+    def forward(self, image: Any) -> Any:
+        return self.transform(image)
 
 
 @settings(max_examples=300)
@@ -287,7 +301,7 @@ def test_of_the_file_only_what_is_kept_is_decoded(placed):
     last = [v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), norm(v2)]
     transforms = [v2.ToImage(), *(found if isinstance(found, list) else [found]), *last]
     compose = v2.Compose(transforms)
-    for run in (compose, pair(compose), in_a_dict(compose)):
+    for run in (compose, nn.Sequential(*transforms), pair(compose), in_a_dict(compose)):
         assert decoded(run, jpeg(80, 60)) == "late, in part"
         assert_equal(run, jpeg(80, 60))
 
