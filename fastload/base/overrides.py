@@ -35,6 +35,7 @@ import itertools
 import os
 import pkgutil
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
@@ -106,6 +107,17 @@ def compared(compare: Callable[..., bool]) -> Callable[..., bool]:
 
 
 _MISSING: Any = object()
+_changing = threading.RLock()
+"""Held while a name is replaced: several threads may do it at once."""
+
+
+def _forget_lock() -> None:
+    global _changing
+    _changing = threading.RLock()  # a thread that the fork has not taken along may hold the other
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
 
 
 @dataclass(eq=False)
@@ -221,19 +233,24 @@ class Override:
             who = getattr(found, "__qualname__", None) or type(found).__qualname__
             return f"it was replaced by {getattr(found, '__module__', '?')}.{who}, which is called"
         try:
-            self._set(found)
-            self._put_back()
+            with _changing:
+                if not self.is_installed:  # by another thread, meanwhile
+                    self._set(found)
+                    self._put_back()
         except (AttributeError, TypeError) as error:
             return f"it cannot be replaced: {one_line(error)}"
         return None
 
     def install(self) -> None:
         """Replace the name, unless :meth:`why_not` says why not."""
-        if not self.is_installed and self.why_not() is None:
-            self._replaced = self.found()
-            self.own = self.stand_in(self._replaced)
-            self._set(self.own)
-            self.is_installed = True
+        if self.is_installed or self.why_not() is not None:
+            return
+        with _changing:
+            if not self.is_installed:  # by another thread, meanwhile
+                self._replaced = self.found()
+                self.own = self.stand_in(self._replaced)
+                self._set(self.own)
+                self.is_installed = True
 
     def undo(self) -> None:
         """Put the original back, unless somebody has replaced ours since."""

@@ -176,11 +176,12 @@ class Store:
 
     def _learn(self) -> bool:
         """Put into the table what others have added to the index; return whether there was anything."""
-        before = self._num_known
-        for lines in self.files.lines(before):
+        begun = known = self._num_known
+        for lines in self.files.lines(begun):
             self._put(lines, all_count=False)
-            self._num_known += len(lines)  # threads that get it wrong put some in again
-        return self._num_known > before
+            known += len(lines)
+            self._num_known = max(self._num_known, known)  # two threads at once put the same lines in
+        return known > begun
 
     def _put(self, lines: Lines, all_count: bool) -> bool:
         """Put lines of an index into the table, and return whether there was room.

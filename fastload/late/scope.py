@@ -44,12 +44,15 @@ class LateSamples:
 
         with late:
             sample = dataset[3]
-            if late.images or late.outlived:
+            if late.may_be_held:
                 late.materialize(sample)
     """
 
     outlived: ClassVar[deque[weakref.ref[Any]]] = deque(maxlen=10_000)
     """Lazy images of all threads that outlived their samples, the last of them: then every sample is searched."""
+
+    making: ClassVar[set[int]] = set()
+    """Identifiers of the threads that are making samples: one may hold a lazy image of another's unfinished sample."""
 
     def __init__(self, cache: Records | None = None) -> None:
         self.cache = cache
@@ -91,6 +94,7 @@ class LateSamples:
                     late_module("containers").prepare(is_worker)
             if is_worker:
                 overrides.install()
+        self.making.add(threading.get_ident())
         self._outer.append(thread.scope)
         thread.scope = self
         return self
@@ -100,16 +104,23 @@ class LateSamples:
     ) -> None:
         self._begin_next()  # behind a sample that has failed
         thread.scope = self._outer.pop()
+        if thread.scope is None:
+            self.making.discard(threading.get_ident())
+
+    @property
+    def may_be_held(self) -> bool:
+        """Return whether the current sample may hold a lazy image: its own, an older one, or another thread's."""
+        return bool(self.images or self.outlived or len(self.making) > 1)
 
     def materialize(self, sample: Any) -> None:
-        """End a sample: materialize its lazy images. Call it only if there are :attr:`images`, or if :attr:`outlived`.
+        """End a sample: materialize its lazy images. Call it only if some :attr:`may_be_held`.
 
         Images that the dataset keeps elsewhere stay lazy, unless their pixels take less memory than their files. If the
         sample holds an object that may hold images, all images become ordinary.
         """
         late = late_module("image")
         made = [image for reference in self.images if late.is_late(image := reference())]
-        if made or self.outlived:
+        if made or self.outlived or len(self.making) > 1:
             leaves = _leaves(sample)
             found = [leaf for leaf in leaves if late.is_late(leaf)]
             no_images = (*_NO_IMAGES, late.Image.Image)
@@ -190,6 +201,7 @@ thread = _Thread()
 
 def _forget() -> None:
     thread.scope = None
+    LateSamples.making.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -83,7 +83,7 @@ def _left(scope: LateSamples, why_not_kept: str, reason: str) -> str:
 
 def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
     file.seek(0)
-    data = file.read()
+    data = file.read() if isinstance(file, io.IOBase) else _read_in_blocks(file, block_bytes)
     if type(data) is not bytes:
         return "truncated"
     waiting = jpeg.can_wait(data)
@@ -92,6 +92,14 @@ def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
         return "truncated" if is_cut_off else waiting.status.name.lower().replace("_", " ")
     file.seek(min(len(data), -(-waiting.end // block_bytes) * block_bytes))  # where Pillow stops, which reads in blocks
     return FileSource(data[: waiting.end], waiting.width, waiting.height, waiting.components == 1)
+
+
+def _read_in_blocks(file: Any, block_bytes: int) -> bytes:
+    """Read a file object of a class of its own, whose ``read`` may need a number, as Pillow's call has one."""
+    blocks = []
+    while type(block := file.read(block_bytes)) is bytes and block:
+        blocks.append(block)
+    return b"".join(blocks)
 
 
 def read_png(image: Any, scope: LateSamples) -> FileSource | str:

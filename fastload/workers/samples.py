@@ -138,7 +138,7 @@ class SampleLoader:
 
     def settled(self, sample: Any) -> Any:
         """Return a sample of the dataset's, as it leaves it: without late images."""
-        if self._late is not None and (self._late.images or self._late.outlived):
+        if self._late is not None and self._late.may_be_held:
             self._late.materialize(sample)
         return sample
 
@@ -165,7 +165,7 @@ class SampleLoader:
                     if seed_next is not None:
                         seed_next()
                     sample = dataset[index if places is None else places[index]]
-                    if late is not None and (late.images or late.outlived):
+                    if late is not None and late.may_be_held:
                         late.materialize(sample)
                     samples.append(sample)
                 return samples

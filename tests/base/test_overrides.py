@@ -8,6 +8,7 @@ import inspect
 import random
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,6 +93,29 @@ def test_where_a_self_test_fails_the_original_is_called(library, test):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_threads_that_install_it_at_once_install_it_once(library, monkeypatch):
+    override, original, put_back = doubled(), library.doubled, Override._put_back
+    is_tried, is_installed = threading.Event(), threading.Event()
+
+    def slowly(self: Override) -> None:
+        is_tried.set()
+        is_installed.wait(0.2)  # time for the other thread, if nothing keeps it from using it
+        put_back(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Override, "_put_back", slowly)
+        thread = threading.Thread(target=override.why_not)
+        thread.start()
+        is_tried.wait(10)
+    override.install()
+    is_installed.set()
+    thread.join()
+    assert library.doubled is override.own
+    assert override.own.stands_for is original
+    override.undo()
+    assert library.doubled is original
+
+
 def test_a_replacement_is_read_and_scripted_as_the_original(library):
     original, override = library.doubled, doubled()
     override.install()

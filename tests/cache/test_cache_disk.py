@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import resource
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,26 @@ def test_processes_that_begin_at_once_have_one_store_and_find_what_others_keep(f
         assert process.exitcode == 0
         process.close()
     assert opened(folder, SIZE).contents().entries == 4000
+
+
+def test_threads_that_look_for_what_others_have_kept_at_once_hide_nothing_that_comes_later(folder):
+    ours, others = opened(folder, SIZE), opened(folder, SIZE)
+    put, together = ours.table.put, threading.Barrier(2, timeout=10)
+
+    def put_by_both(lines, all_count):
+        together.wait()
+        return put(lines, all_count)
+
+    ours.table.put = put_by_both
+    keep(others, range(10))
+    threads = [threading.Thread(target=ours.find, args=(named(number),)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ours.table.put = put
+    keep(others, range(10, 15))
+    assert all(found(ours, number) for number in range(15))
 
 
 def test_a_key_may_find_what_another_has_for_later_runs_or_for_this_one(folder):

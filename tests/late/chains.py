@@ -530,7 +530,7 @@ def outcomes_of_series(series: list[Sample], *, late: bool) -> list[Any]:
         scope = by_thread[sample.thread]
         with scope:
             made = _made(sample, cache, seen)
-            if scope.images or scope.outlived:
+            if scope.may_be_held:
                 scope.materialize(made)
         return made
 

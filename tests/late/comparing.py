@@ -69,7 +69,7 @@ def as_sample(make: Callable[[], Any], cache: Records | None = None) -> Any:
     with late:
         assert late.is_possible
         sample = make()
-        if late.images or late.outlived:
+        if late.may_be_held:
             late.materialize(sample)
         return sample
 

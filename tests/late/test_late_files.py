@@ -441,6 +441,26 @@ def test_other_file_objects_are_read_as_pillow_reads_them(kind, most, can_seek):
     assert_equal(make)
 
 
+class _OfItsOwn:
+    """A file object whose ``read`` needs a number, as Pillow gives it one."""
+
+    def __init__(self, data: bytes) -> None:
+        self.file = io.BytesIO(data)
+        self.seek, self.tell = self.file.seek, self.file.tell
+
+    def read(self, num_bytes: int) -> bytes:
+        return self.file.read(num_bytes)
+
+
+@pytest.mark.parametrize("kind", ["plain", "trailer", "no end", "png, 8 bits of 2"])
+def test_file_objects_that_are_read_by_number_are_read_as_by_pillow(kind):
+    def make() -> Any:
+        file = _OfItsOwn(kinds()[kind])
+        return Image.open(file).convert("RGB").resize((9, 8)), file.tell()
+
+    assert_equal(make)
+
+
 def test_a_parser_that_is_fed_makes_what_it_makes_with_pillow():
     def make() -> Image.Image:
         parser = ImageFile.Parser()

@@ -129,6 +129,27 @@ def test_an_image_that_an_earlier_sample_kept_is_real_in_a_later_one_of_any_thre
     assert is_late(kept[3])
 
 
+def test_an_image_of_another_threads_unfinished_sample_is_made_ordinary():
+    kept: list[Any] = []
+    is_made, is_taken = threading.Event(), threading.Event()
+
+    def first() -> None:
+        kept.append(large())
+        is_made.set()
+        is_taken.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(as_sample, first)
+        is_made.wait(10)
+        try:
+            assert is_late(kept[0])
+            assert type(as_sample(lambda: [kept[0]])[0]) is Image.Image
+        finally:
+            is_taken.set()
+        done.result()
+    assert not LateSamples.making
+
+
 def test_samples_are_not_looked_through_where_no_image_outlived_its_sample():
     as_sample(lambda: large().size)
     assert not LateSamples.outlived
