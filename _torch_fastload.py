@@ -1,7 +1,6 @@
-"""What the command ``fastload`` starts: it lies outside of the package, whose files another one may overwrite.
+"""Entry point of the command ``fastload``, outside of the package, whose files another package may overwrite.
 
-In: the command line. Out: the exit status of :func:`fastload.cli.main`; 1 if another package called ``fastload`` is
-installed, and is imported in place of this one.
+Returns the exit status of :func:`fastload.cli.main`; 1 if another package called ``fastload`` is imported instead.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ T = TypeVar("T", covariant=True)
 
 _ACCELERATE = "accelerate.data_loader"
 ADAPTED_LIBRARIES = (_ACCELERATE, "lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
-"""What fastload.run.adapters knows."""
+"""Modules that :mod:`fastload.run.adapters` patches."""
 _not_adapted = set(ADAPTED_LIBRARIES)
 
 

@@ -27,7 +27,7 @@ class Watch(Protocol):
         """A dataset."""
 
     def batched(self, source: Any) -> Any:
-        """What returns the samples of a task at once: a dataset's ``__getitems__``, or a fused dataset."""
+        """The callable that returns all samples of a task: a dataset's ``__getitems__``, or a fused dataset."""
 
     def stream(self, iterator: Iterator[Any]) -> Iterator[Any]:
         """The iterator of an IterableDataset."""

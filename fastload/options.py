@@ -33,7 +33,7 @@ OnError = Literal["raise", "skip", "replace"]
 
 
 class Option(NamedTuple):
-    """What is known of one argument."""
+    """Description of one argument."""
 
     default: Any
     check: Callable[[str, Any], Any]
@@ -41,15 +41,15 @@ class Option(NamedTuple):
     help: str | None = None
     """Its values, for the command line; None: they cannot be written there."""
     of_samples: bool = False
-    """Whether the samples depend on it, so that ``verify`` keeps it in every run."""
+    """True if samples depend on it, so that ``verify`` keeps it in every run."""
     of_feature: bool = False
-    """Whether :func:`fastload.engine.features.check` has the last word on it."""
+    """True if :func:`fastload.engine.features.check` makes the final check."""
     where_possible: bool = False
-    """Whether a default that is set for a whole script is dropped for a loader that refuses it."""
+    """True if a script-wide default is dropped for a loader that rejects it."""
 
     @property
     def is_flag(self) -> bool:
-        """Whether the command line takes it without a value, for true."""
+        """True if the command line takes it without a value, for true."""
         return self.help is not None and self.help.startswith("true")
 
     def is_given(self, value: Any) -> bool:

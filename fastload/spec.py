@@ -1,4 +1,4 @@
-"""What a loader was asked for, and what was decided: made once for each iteration, and never changed."""
+"""The arguments of a loader, and the decisions that follow from them: fixed for an iteration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Spec(Options):
     drop_last: bool = False
     collate_fn: Callable[[Any], Any] = compat.default_collate
     auto_collation: bool = True
-    """Whether an index batch names several samples, which are collated."""
+    """True if an index batch names several samples, which are collated."""
     num_workers: int = 0
     multiprocessing_context: Any = None
     prefetch_factor: int | None = None
@@ -44,21 +44,21 @@ class Spec(Options):
     in_order: bool = True
     pin_memory: bool = False
     this_rank_only: bool = False
-    """Whether the other ranks of the process group do not iterate it, so that it is not compared with theirs."""
+    """True if other ranks of the process group do not iterate it, so that it is not compared with theirs."""
 
     @property
     def iterable(self) -> bool:
-        """Whether the dataset is an IterableDataset."""
+        """True if the dataset is an IterableDataset."""
         return isinstance(self.dataset, IterableDataset)
 
     @property
     def collates_by_default(self) -> bool:
-        """Whether batches are made as torch makes them without a ``collate_fn``."""
+        """True if batches are made as torch makes them without a ``collate_fn``."""
         return compat.collates_by_default(self.collate_fn)
 
     @property
     def brings_source(self) -> bool:
-        """Whether the dataset has a method ``fastload_source(job, counts)``, which returns a ``stages.Source``.
+        """True if the dataset has a method ``fastload_source(job, counts)``, which returns a ``stages.Source``.
 
         What a wrapper passes on does not count: the wrapper may give other samples.
         """
@@ -66,17 +66,17 @@ class Spec(Options):
 
     @property
     def has_features(self) -> bool:
-        """Whether more is asked for than a plain loader does: see :mod:`fastload.engine.features`."""
+        """True if more is asked for than a plain loader does: see :mod:`fastload.engine.features`."""
         return any(option.of_feature and option.is_given(getattr(self, name)) for name, option in OPTIONS.items())
 
     @property
     def has_device_stage(self) -> bool:
-        """Whether batches are copied to a device or transformed before the user gets them."""
+        """True if batches are copied to a device or transformed before the user gets them."""
         return self.device is not None or self.batch_transform is not None
 
     @property
     def sampling(self) -> Sampling:
-        """What the order comes from, without what follows from it."""
+        """The arguments that define the order."""
         return Sampling(dataset=self.dataset, sampler=self.sampler, batch_sampler=self.batch_sampler, seed=self.seed)
 
     def keyed_by(self, order_seed: int | None) -> str | None:
@@ -113,17 +113,17 @@ class Decisions:
     worker_threads: int
     prefetch_factor: int | None
     threads_alone: bool
-    """Whether the workers are threads because of ``worker_threads`` without worker processes."""
+    """True if the workers are threads because of ``worker_threads`` without worker processes."""
     known: KnownBatches | None
     """The order of the index batches, where it is a function of epoch and position."""
     order_seed: int | None
     """The integer that makes the order, by an argument or a sampler; None: torch's generators make it."""
     keyed_by: str | None
-    """What asks for a key for each sample; None: the samples have torch's random streams."""
+    """The argument that requires a key for each sample; None: the samples have torch's random streams."""
     sample_seed: int | None
     """The integer that samples are seeded from; None: torch's base seed of the iteration."""
     ids_are_indices: bool
-    """Whether an index comes once in an epoch, so that it names a sample; else its position does."""
+    """True if an index occurs once in an epoch, so that it identifies a sample; else its position does."""
     whole_reason: str | None
     """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
     uncut_reason: str | None
@@ -131,15 +131,15 @@ class Decisions:
     unfused_reason: str | None
     """Why ``fuse=True`` changes nothing, whatever the dataset."""
     assigned: bool
-    """Whether samples have torch's random streams: batch ``i`` goes to worker ``i % num_workers``, which makes each."""
+    """True if samples have torch's random streams: batch ``i`` goes to worker ``i % num_workers``, which makes each."""
     seeded: bool
-    """Whether each sample is seeded."""
+    """True if each sample is seeded."""
     routed: bool
-    """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
+    """True if worker threads draw from generators of their own. It costs something, so only where anything may draw."""
 
     @property
     def has_threads(self) -> bool:
-        """Whether there are workers that are threads of this process."""
+        """True if there are workers that are threads of this process."""
         return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
 
     @property

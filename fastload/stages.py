@@ -1,4 +1,4 @@
-"""What gives batches, one stage behind the other, and what each of them does.
+"""The stages that batches pass through, and their interface.
 
 To add a stage: implement :class:`Stage` around another one. Pure: no threads, no clocks, no memory.
 """
@@ -55,15 +55,15 @@ class Source(Stage, Protocol):
     pid: int | None = None
     """The process that may use it; None: any."""
     broken: bool = False
-    """Whether nothing more can come, since a worker is lost."""
+    """True if a worker is lost, so that nothing more can come."""
     is_resident: bool = False
-    """Whether the dataset is in memory already, so that there are no workers, whatever ``num_workers`` says."""
+    """True if the dataset is in memory already, so that there are no workers, whatever ``num_workers`` says."""
     takes_arrays: bool = False
-    """Whether index batches may be NumPy arrays."""
+    """True if index batches may be NumPy arrays."""
     holds_something: bool = True
-    """Whether there are workers, connections or the like, which :meth:`close` ends after an epoch."""
+    """True if there are workers, connections or the like, which :meth:`close` ends after an epoch."""
     skips_interrupted: bool = False
-    """Whether a batch that an interrupt has cut off in ``next()`` is passed over by the next call."""
+    """True if a batch that an interrupt cut off in ``next()`` is skipped by the next call."""
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
         """Begin an epoch; what is left of the one before is dropped.

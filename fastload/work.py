@@ -1,4 +1,4 @@
-"""What passes through the engine: tasks for workers, and batches from stage to stage.
+"""Data that passes through the engine: tasks for workers, and batches from stage to stage.
 
 ::
 
@@ -142,7 +142,7 @@ class WorkItem(NamedTuple):
     num_rows: int
     """Number of samples in the whole batch."""
     slot: int
-    """Where the rows go."""
+    """Slot for the rows."""
     layout: int | None
     """Number of the layout to write the rows by, once it is known; None: the worker collates the batch and sends it."""
     position: int
@@ -155,7 +155,7 @@ class StartEpoch(NamedTuple):
     """Tells a worker to begin another epoch of its replica of an IterableDataset."""
 
     serial: int
-    """As a task's."""
+    """Number of this message, like a task's."""
     iteration: int
     epoch: int
     """Enters the keys of ``fastload.rng()``."""
@@ -164,7 +164,7 @@ class StartEpoch(NamedTuple):
 
 
 Item = WorkItem | StartEpoch
-"""What a worker is sent."""
+"""A message to a worker."""
 
 
 def task_of(fields: Sequence[Any]) -> Item:
@@ -228,7 +228,7 @@ def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None, 
 
 
 class Replica(NamedTuple):
-    """Where a worker's replica of an IterableDataset was after a batch."""
+    """Position of a worker's replica of an IterableDataset after a batch."""
 
     worker_id: int
     place: tuple[Any, ...]  # the fields of a fastload.workers.iterable.Place
@@ -244,9 +244,9 @@ class Batch:
     epoch: int = 0
     """Enters the samples' keys."""
     position: int = 0
-    """Of its first sample, in the epoch's global order."""
+    """Position of its first sample in the epoch's global order."""
     indices: Any = None
-    """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
+    """Indices of the sampler; None: nothing names the samples, and the position is the whole batch's."""
     left_out: Sequence[int] = ()
     """Rows of samples that failed and are left out."""
     replica: Replica | None = None
@@ -277,7 +277,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Counts:
-    """What a loader has done in its life, over all its iterations."""
+    """Counters of a loader over all its iterations."""
 
     batches: int = 0
     samples: int = 0

@@ -1,4 +1,4 @@
-"""What has threads ends them before the interpreter goes.
+"""Ends threads before the interpreter exits.
 
 A daemon thread that comes back from C++ code, torch's for instance, to an interpreter that is gone ends the whole
 process by ``std::terminate``. So objects that own threads are closed while the threads can still be joined.
@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class Closable(Protocol):
-    """Has threads."""
+    """An object that owns threads."""
 
     def close(self, grace: float) -> None:
         """End them, and wait so many seconds for them; may be called again."""

@@ -49,19 +49,19 @@ _thread = threading.local()
 
 class _Process:
     is_worker = False
-    """Whether this process only makes samples; worker_process.py sets it."""
+    """True if this process only makes samples; worker_process.py sets it."""
 
 
 process = _Process()
 
 
 def pin_memory(batch: Any, device: Any = None) -> Any:
-    """Copy a batch into page-locked memory, as torch does; looked up each time, so that it can be heard."""
+    """Copy a batch into page-locked memory, as torch does; looked up at call time, for a profiler's hook."""
     return _pin_memory.pin_memory(batch, device)
 
 
 def exits() -> bool:
-    """Whether the interpreter is shutting down, so that nothing may be waited for any more."""
+    """Return whether the interpreter is shutting down, so that nothing may be waited for any more."""
     return _utils is None or _utils.python_exit_status is not False
 
 
@@ -113,12 +113,12 @@ def init_worker_of_pipe(init_fn: Callable[[int], Any] | None, num_ranks: int, ra
 
 
 def is_data_pipe(dataset: Any) -> bool:
-    """Whether the dataset is a DataPipe, which torch shards over ranks and workers by itself."""
+    """Return whether the dataset is a DataPipe, which torch shards over ranks and workers by itself."""
     return isinstance(dataset, IterDataPipe | MapDataPipe)
 
 
 def collates_by_default(collate_fn: Any) -> bool:
-    """Whether batches are made by torch's ``default_collate``, not extended by the user."""
+    """Return whether batches are made by torch's ``default_collate``, not extended by the user."""
     return collate_fn is default_collate and all(
         _torch_collate_map.get(kind) is function or function is collate_privately
         for kind, function in _collate_map.items()

@@ -1,4 +1,4 @@
-"""What depends on torch's version or its private names, and a plain loader does not need: see :mod:`.compat`."""
+"""Code for torch's private names that a plain loader does not need: see :mod:`.compat`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def worker_info_override(purpose: str, **options: Any) -> Override:
 
 
 class _Collation(Override):
-    """What ``default_collate`` stacks tensors with: see :func:`fastload.base.compat.collate_into_private_memory`.
+    """Override of ``default_collate``'s stacking: see :func:`~fastload.base.compat.collate_into_private_memory`.
 
     That one installs it by itself, so that a plain loader runs nothing of this module.
     """
@@ -53,7 +53,7 @@ class _Collation(Override):
         return pkgutil.resolve_name(self.owner), torch.Tensor
 
     def is_original(self, found: Any) -> bool:
-        """Whether it is torch's, or fastload's, which calls torch's outside of workers."""
+        """Return whether it is torch's, or fastload's, which calls torch's outside of workers."""
         return found is compat.collate_privately or super().is_original(found)
 
     def stand_in(self, original: Any) -> Any:

@@ -22,11 +22,11 @@ class CopiedList(NamedTuple):
     """A container whose objects a worker copies when it reads them."""
 
     name: str
-    """As it is reached from the dataset, such as ``dataset.samples``."""
+    """Path from the dataset, such as ``dataset.samples``."""
     kind: str
     length: int
     num_bytes: int
-    """Of its objects, about."""
+    """Estimated size of its objects."""
 
     def __str__(self) -> str:
         words = f"{self.name}, a {self.kind} of {self.length:,}, takes about {in_words(self.num_bytes)}"

@@ -21,7 +21,7 @@ from .walking import Found, attributes_of
 
 _HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__")
 COPIED: Any = object()
-"""What a rule of :func:`copied` returns for an object that is to be copied."""
+"""Result of a rule of :func:`copied` for an object that is to be copied."""
 
 
 def with_others(found: Sequence[Found], others: Mapping[int, object]) -> Any:

@@ -59,7 +59,7 @@ MODULES = {
     "torchvision.transforms.v2": ("fastload.late.draws",),
     "torchvision.transforms.v2.functional": ("fastload.late.colors", "fastload.late.tensor_colors"),
 }
-"""By library: the modules whose ``OVERRIDES`` a worker process installs once the library is imported."""
+"""Modules, by library, whose ``OVERRIDES`` a worker process installs once the library is imported."""
 OTHER_MODULES = (
     *("fastload.late.opener", "fastload.late.containers", "fastload.base.compat_features"),
     *("fastload.keys.seeding", "fastload.tables", "fastload.tables.padding", "fastload.workers.routing"),
@@ -69,7 +69,7 @@ OTHER_MODULES = (
 TRIED_WITH = {
     "torch": "2.6 to 2.15", "torchvision": "0.21 to 0.29", "PIL": "10.1 to 13.0", "cv2": "4.10 to 5.0",
 }  # fmt: skip
-"""By package: versions with which its overrides were tried. With others too, each compares itself."""
+"""Versions of each package with which its overrides were tested. Each override tests itself with any version."""
 
 
 def _are_on() -> bool:
@@ -80,9 +80,9 @@ def _are_on() -> bool:
 
 
 ON = _are_on()
-"""Whether names of other libraries may be replaced."""
+"""True if names of other libraries may be replaced."""
 results: dict[tuple[Any, ...], bool] = {}
-"""Whether fastload makes the same as other libraries: by what was compared. Worker processes get their parent's."""
+"""Results of the self-tests, by what was compared: True if they agree. Worker processes get their parent's."""
 
 
 def agreed(key: tuple[Any, ...], compare: Callable[[], Any]) -> bool:
@@ -127,10 +127,10 @@ class Override:
     library: str
     """The module that must be imported."""
     owner: str
-    """What has the name, a module, class or mapping: ``module`` or ``module:name``."""
+    """The module, class or mapping that has the name: ``module`` or ``module:name``."""
     name: str
     purpose: str
-    """In one line."""
+    """One line for ``fastload doctor --overrides``."""
     make: Callable[..., Any] | None = None
     """``make(override, *args, **named)`` returns what the original would, or None: the original is to be called."""
     self_test: Callable[..., bool] | None = None
@@ -139,15 +139,15 @@ class Override:
     needs: Callable[[], str | None] = field(default=lambda: None)
     """Returns why fastload has nothing in its place on this machine; None where it has."""
     always: bool = False
-    """Whether it is put around what a user has put there too, and ``FASTLOAD_OVERRIDES=0`` leaves it."""
+    """True if it also wraps a user's replacement, and stays with ``FASTLOAD_OVERRIDES=0``."""
     everywhere: bool = False
-    """Whether modules that have imported the original by its name get ours too: see :func:`install_all`."""
+    """True if modules that imported the original by name are patched too: see :func:`install_all`."""
     is_installed: bool = field(default=False, init=False)
     own: Any = field(default=None, init=False)
-    """What was put in the original's place last."""
+    """The replacement that was installed last."""
     _replaced: Any = field(default=None, init=False)
     _before: Any = field(default=_MISSING, init=False)
-    """What the owner itself had under the name."""
+    """The owner's own attribute before it was replaced."""
     _places: list[tuple[types.ModuleType, str]] = field(default_factory=list, init=False)
     """Other modules in which the name was replaced."""
 
@@ -176,16 +176,16 @@ class Override:
 
     @property
     def original(self) -> Any:
-        """What the library has under the name, also while ours stands there."""
+        """The library's own object, also while it is replaced."""
         found = self._replaced if self.is_installed else self.found()
         return getattr(found, "stands_for", found)
 
     def is_original(self, found: Any) -> bool:
-        """Whether it is what the library itself has under the name."""
+        """Return whether an object is the library's own."""
         return isinstance(unwrapped(found), types.BuiltinFunctionType) or is_written_in(found, self.package)
 
     def is_active(self) -> bool:
-        """Whether it is to act on a call; else the original is called."""
+        """Return whether the replacement handles a call; else the original is called."""
         return True
 
     def agrees(self, *case: Any) -> bool:
@@ -407,13 +407,13 @@ def told(library: str, some: Iterable[Override]) -> Iterator[str]:
 
 
 def is_imported(name: str) -> bool:
-    """Whether a module is imported, and not just being imported by another thread."""
+    """Return whether a module is imported, and not just being imported by another thread."""
     module = sys.modules.get(name)
     return module is not None and not getattr(module.__spec__, "_initializing", False)
 
 
 class _InPlaceOfBuiltin:
-    """What stands in the place of a function of C."""
+    """Replacement for a built-in function."""
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         functools.update_wrapper(self, original, updated=())
@@ -470,7 +470,7 @@ def unwrapped(function: Any) -> Any:
 
 
 def is_written_in(function: Any, *packages: str) -> bool:
-    """Whether a function, and all that it says it wraps, was written in one of these packages. None was not.
+    """Return whether a function, and everything it wraps, comes from one of these packages; False for None.
 
     Its ``__module__`` does not tell: functools.wraps copies that of the wrapped function.
     """

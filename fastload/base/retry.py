@@ -14,7 +14,7 @@ _LONGEST_S = 60.0
 
 
 class Retry(str):
-    """What :func:`retry` returns: ``"retry"``, ``"skip"`` or ``"replace"``, with how often and when to try again."""
+    """Result of :func:`retry`: ``"retry"``, ``"skip"`` or ``"replace"``, with the number of attempts and the waits."""
 
     __slots__ = ("attempts", "wait")
 

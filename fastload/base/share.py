@@ -25,7 +25,7 @@ from .memory import in_words
 
 T = TypeVar("T")
 Form: TypeAlias = tuple[type, np.dtype[Any], int]
-"""Of all values, or ``object`` for pickles; of the numbers or places; and where the places begin."""
+"""(type of all values, or ``object`` for pickles; dtype of the numbers or offsets; start of the offsets)."""
 _NUMBERS: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
 _utf8: Callable[[Any], bytes] = operator.methodcaller("encode", "utf-8", "surrogatepass")
 _PROTOCOL = 3  # of pickles; later ones add nine bytes to each value
@@ -63,7 +63,7 @@ def share(values: Iterable[T], /) -> SharedSequence[T]:
 
 
 class SharedSequence(Sequence[T]):
-    """What :func:`share` returns. Read-only; a slice is a list, as that of a list is.
+    """Result of :func:`share`: a read-only sequence. A slice is a list, as that of a list is.
 
     Each access makes the value anew: changing it, say writing to an array, changes nothing for the next access.
     """

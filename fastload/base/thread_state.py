@@ -1,4 +1,4 @@
-"""What Python, NumPy and torch keep for each thread, so that user code finds the same in threads that we start.
+"""Carries the per-thread state of Python, NumPy and torch over to threads that fastload starts.
 
 Taken along: context variables (NumPy's error state and print options are some), a copy of decimal's context, gradients,
 inference mode, autocast, and torch's function modes, of which the default device is one. Not taken along: values of a

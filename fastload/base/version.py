@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 DISTRIBUTION = "torch-fastload"
-"""What installers call this package: "fastload" on the package index is another project."""
+"""Name of this package for installers: "fastload" on the package index is another project."""
 
 try:
     __version__ = version(DISTRIBUTION)

@@ -11,11 +11,11 @@ class WorkerKind(NamedTuple):
     """A kind of worker."""
 
     module: str
-    """Of :mod:`fastload.workers`: it starts them."""
+    """Module of :mod:`fastload.workers` that starts them."""
     one: str
     many: str
     threads: bool = False
-    """Whether they are threads of this process."""
+    """True if they are threads of this process."""
 
     def counted(self, number: int) -> str:
         """Return so many of them, in words."""

@@ -1,4 +1,4 @@
-"""What a sample looks like, and how rows of samples become a batch in one buffer.
+"""The structure of a sample, and how rows of samples become a batch in one buffer.
 
 The batch is the one that torch's ``default_collate`` would have made, with its types exactly. A :class:`Layout` is
 learnt from one sample. It is keyed on exact Python types, dtypes and shapes, and it describes only what
@@ -167,11 +167,11 @@ FIRST_LAYOUT = 1
 class LayoutBook:
     """Which layout new work is to fit. Pure bookkeeping; survives the workers that it was learnt with.
 
-    A batch that did not fit teaches a new layout, if all its samples are of one. When that happens too often, layouts
-    do not pay for this dataset, and batches are collated whole in the workers.
+    A batch that did not fit teaches a new layout, if all its samples are of one. If that happens too often, layouts do
+    not pay for this dataset, and workers collate whole batches.
     """
 
-    # Batches that may fail to fit among so many in a row before layouts are given up.
+    # Layouts are no longer used once more than MAX_MISFITS of AMONG batches in a row did not fit.
     MAX_MISFITS = 4
     AMONG = 32
     # Layouts that batches still under way may have been written by.
@@ -372,7 +372,7 @@ WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
 
 
 class Sink(Protocol):
-    """Where a worker's rows and layouts live."""
+    """Storage of a worker's rows and layouts."""
 
     def layout(self, generation: int) -> Layout | None:
         """Return the layout of this generation; None if there is none (yet)."""

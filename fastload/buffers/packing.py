@@ -87,7 +87,7 @@ class Packer(pickle.Pickler):
         return NotImplemented
 
     def _moves(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor's bytes are all that there is to it, beside its class."""
+        """Return whether a tensor's bytes are all that there is to it, beside its class."""
         return not tensor.requires_grad and _is_plain(tensor) and not (self._for_all and tensor.is_shared())
 
     def _reduce_tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -125,7 +125,7 @@ _ONCE_ONLY = {kind for kind in _reducers if kind.__module__.split(".")[0] not in
 
 
 def _is_derived(kind: Any) -> bool:
-    """Whether a class is derived from torch's tensor and pickled as torch does it: by storage, class and attributes."""
+    """Return whether a tensor subclass is pickled as torch does it: by storage, class and attributes."""
     return (
         issubclass(kind, torch.Tensor)
         and kind is not torch.Tensor

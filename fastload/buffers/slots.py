@@ -317,14 +317,14 @@ class SlotPool:
         return self.book.acquire()
 
     def has_better(self) -> bool:
-        """Whether a free slot has memory while one in flight may still have none, and that is worth an exchange."""
+        """Return whether a free slot has memory that a slot in flight lacks, so that an exchange pays."""
         if self.slot_bytes < _WORTH_MOVING:
             return False
         self.collect()
         return bool(self.book.free and self.book.empty)
 
     def has_enough(self, in_flight: int) -> bool:
-        """Whether there are slots for so many in flight and one with the user, who is about to drop an older batch."""
+        """Return whether there are slots for so many batches in flight, and for one that the user holds."""
         if self.slot_bytes < _WORTH_MOVING:
             return False
         self.collect()
@@ -418,7 +418,7 @@ def _after_fork_in_parent() -> None:
 
 
 def let_go_in_worker(own: object) -> None:
-    """In a worker just forked: let go of the parent's other slots, or they would live as long as this worker."""
+    """Release the parent's other slots in a worker just forked, or they would live as long as the worker."""
     for pool in list(_pools):
         if pool.memory is not own:
             pool.memory.close()

@@ -1,4 +1,4 @@
-"""What is kept of files from the first epoch on, in memory or on a disk that workers share: ``DataLoader(cache=)``.
+"""``DataLoader(cache=)``: records of image files, in memory or on a disk that workers share, from the first epoch on.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What the arguments ``cache`` and ``cache_size`` ask for: memory, or a folder on a disk. Nothing is made here."""
+"""Reads the arguments ``cache`` and ``cache_size``: memory, or a folder on a disk. Nothing is created here."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Asked(NamedTuple):
     """Where a cache is to be, and how large."""
 
     size: int | None
-    """In bytes; None: ``"auto"``."""
+    """Size in bytes; None: ``"auto"``."""
     path: Path | None
-    """Of a folder, absolute, with "~" expanded; None: in memory."""
+    """Absolute path of the folder, with "~" expanded; None: in memory."""
 
     def __str__(self) -> str:
         if self.path is not None:

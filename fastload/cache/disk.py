@@ -25,8 +25,8 @@ def check(path: Path, size: int) -> None:
         has_records = (path / RECORDS).exists()
     except OSError as error:
         raise ConfigError(
-            f"cache={str(path)!r} can be made in a folder that exists, and {str(at)!r} cannot be read: "
-            f"{error.strerror}; is its disk mounted?"
+            f"cache={str(path)!r} cannot be created, since its parent folder {str(at)!r} cannot be read: "
+            f"{error.strerror}; is the disk mounted?"
         ) from None
     kind = file_systems.kind_of(found.st_dev)
     if file_systems.is_remote(kind):
@@ -39,8 +39,8 @@ def check(path: Path, size: int) -> None:
     most = max(free - reserve, 0)
     if size > most and not has_records:  # what was kept already is used on a full disk too
         raise ConfigError(
-            f"cache_size is {in_words(size)}, and at cache={str(path)!r} {in_words(most)} can be had: "
-            f"{in_words(free)} are free, of which {in_words(reserve)} stay so; give a smaller cache_size"
+            f"cache_size is {in_words(size)}, but cache={str(path)!r} has room for {in_words(most)}: "
+            f"{in_words(free)} are free, and {in_words(reserve)} are kept free; give a smaller cache_size"
         )
 
 

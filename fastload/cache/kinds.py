@@ -101,8 +101,8 @@ def _check_library() -> None:
     reason = native.why_not()
     if reason is not None:
         raise PackError(
-            f"it is packed as coefficients, which fastload's native library reads, and that cannot be used: {reason}; "
-            f"{REMEDY}, or have fastload unpack make files elsewhere"
+            f"it is packed as coefficients, which only the native library reads, and the library cannot be used: "
+            f"{reason}; {REMEDY}, or unpack the files on another machine with fastload unpack"
         )
 
 

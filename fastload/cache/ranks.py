@@ -23,7 +23,7 @@ _RETRY_S = 0.05  # there is no way to be woken by a file that comes to be
 _LONGEST = 100  # bytes of what was asked for in a file's name, which has at most 249
 _NAMED_BY = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 _first: list[socket.socket] = []
-"""What this process has bound."""
+"""Sockets that this process has bound."""
 
 
 class MemoryFiles(NamedTuple):

@@ -44,9 +44,9 @@ LINE = np.dtype([("key", "<u8", 3), ("place", "<u8"), ("length", "<u4"), ("sum",
 """A line of the index. The first word of a key is not 0. As ``struct line`` of ``native/src/cache.c``."""
 Lines = npt.NDArray[np.void]
 HEADER = b"fastload records, format 1\n".ljust(LINE.itemsize, b"\0")
-"""In place of the first line. Files of other formats are not read."""
+"""Stands in place of the first line. Files of other formats are not read."""
 MOST_BYTES = (1 << 31) - 4096
-"""Of a record: what Linux reads at once."""
+"""Largest record, in bytes: Linux reads so many at once."""
 _LINES_A_READ = 1 << 20
 _WAIT_S = 5.0  # for another process that adds to the files, which takes microseconds
 _RETRY_S = 0.0005

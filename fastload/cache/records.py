@@ -24,7 +24,7 @@ from .store import Key, Store, device_of, key_of_bytes, key_of_file, same
 
 Made = TypeVar("Made")
 BLOCK_BYTES = 1 << 16
-"""What Pillow reads at once, as far as nobody has changed that: it decides where in the file it stops."""
+"""Bytes that Pillow reads at once by default: they decide where in the file it stops."""
 # Behind each record: where Pillow's reading of the file ends, width, height, and whether it is grey.
 _BEHIND = struct.Struct("<QHH?3x")
 
@@ -68,11 +68,11 @@ class Found(NamedTuple):
 
     record: memoryview
     width: int
-    """Of the image, in pixels."""
+    """Width of the image, in pixels."""
     height: int
     is_grey: bool
     position: int
-    """In the file, where Pillow's reading ends; 0: that is not known."""
+    """Offset in the file where Pillow stops reading; 0: not known."""
 
 
 class Records:

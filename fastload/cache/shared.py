@@ -26,17 +26,17 @@ _SHARE = 2
 
 
 class _Process:
-    """What this process has."""
+    """The cache of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.records: Records | None = None
         self.asked: Asked | None = None
-        """What the first loader asks for."""
+        """Request of the first loader."""
         self.has_said = False
-        """That a disk is full."""
+        """True once the user was told that the disk is full."""
         self.run = uuid.uuid4().hex
-        """What workers on any machine name the cache of their machine by, where there is no torchrun."""
+        """Name by which workers on any machine find the cache of their machine, if there is no torchrun."""
 
 
 _process = _Process()
@@ -58,8 +58,8 @@ def check(cache: Any, cache_size: Any = None) -> Asked:
         _process.asked = asked
     elif _process.asked != asked:
         raise ConfigError(
-            f"all loaders of a process share one cache, and the first of them has {_process.asked}, got {asked}; give "
-            "them the same; another one needs another process"
+            f"all loaders of a process share one cache, and the first one has {_process.asked}, got {asked}; give all "
+            "loaders the same, or use another process"
         )
     return asked
 
@@ -126,8 +126,8 @@ def _new_records(asked: Asked, run: list[str] | None) -> Records:
     if made is None:
         if run:
             warn_at_users_line(
-                f"{asked}: this rank shares no memory with the others: the one that has made it is not to be seen in "
-                "/proc; each has its own"
+                f"{asked}: this rank cannot share memory with the others, since the rank that created it is not "
+                "visible in /proc; each rank has its own cache"
             )
         made = ranks.make([_process.run], parts, _size(asked, num_ranks), str(asked))
         num_ranks = 1

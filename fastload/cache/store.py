@@ -31,7 +31,7 @@ _Three: Any = ctypes.c_uint64 * 3
 _FileWords: Any = ctypes.c_uint64 * 4
 _DEVICE_AT = ctypes.sizeof(_Three)
 _VALUE = struct.Struct("<QII")
-"""Of a line, what follows its key: place, length and checksum."""
+"""Fields of a line behind its key: offset, length and checksum."""
 
 SETTLED_NS = 2_000_000_000
 """File systems' clocks are coarse: a file that changed less than this ago may change again without another time."""
@@ -40,7 +40,7 @@ _RECORDS_A_LOOK = 64
 LEAST_RESERVE = 256 << 20
 """Bytes of the host's memory, or of a disk, that are left free at least."""
 _TABLE_BYTES = 4 << 30
-"""Of a table: it takes 60 for each key, as it needs them."""
+"""Address space of a table. It uses 60 bytes for each key."""
 
 
 def key_of_file(file: int) -> Key | None:
@@ -114,17 +114,17 @@ def room_on_disk(found: os.statvfs_result) -> tuple[int, int]:
 
 
 class Contents(NamedTuple):
-    """What a store holds."""
+    """Contents of a store."""
 
     entries: int
     entry_bytes: int
-    """Of the records alone."""
+    """Bytes of the records alone."""
     taken_bytes: int
-    """Of the memory or the disk, without the table."""
+    """Bytes taken of the memory or the disk, without the table."""
     is_full: bool
-    """Whether a record has found no room, in it or on the host."""
+    """True once a record did not fit, into the store or on the host."""
     is_short: bool
-    """Whether that was since the host had no memory, or its disk no room."""
+    """True if the host was out of memory, or its disk full."""
 
 
 class Store:

@@ -1,4 +1,4 @@
-"""What the callbacks of ``lightning`` and ``pytorch_lightning`` do: the same, for classes of two packages."""
+"""Hooks shared by the callbacks of ``lightning`` and ``pytorch_lightning``."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ..measurement.numbers import Steps, over_ranks, stall_in_words, stall_of
 
 
 class Stall:
-    """What the steps over a loader lost to data, from now on, for the tracker of a training.
+    """Measures what the steps over a loader lose to data, from now on, for the tracker of a training.
 
     The loader counts its steps itself, by the host's clock; see ``stall`` in ``DataLoader.statistics()``. torch's own
     loader does not: then one line on standard error says so, and there are no numbers.

@@ -194,14 +194,14 @@ class Columns:
                 column.put(start, leaves[path])
         except (RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"resident data must all be of one shape and dtype, and samples {start} to {start + size - 1} are not "
-                f"like the first: {error}"
+                f"resident data must all be of one shape and dtype, and samples {start} to {start + size - 1} differ "
+                f"from the first: {error}"
             ) from error
         return size
 
 
 class Place:
-    """Where a dataset could lie: on a device, but for parts that are kept on the host; see :class:`TensorColumn`."""
+    """A possible location of a dataset: a device, with parts that stay on the host; see :class:`TensorColumn`."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class Place:
 
     @property
     def words(self) -> str:
-        """Where it is, for messages."""
+        """Location, for messages."""
         return "on the host" if self.device.type == "cpu" else f"on {self.device}"
 
     def columns(self, example: Any, length: int) -> Columns:
@@ -315,13 +315,13 @@ def check_alike(one: Any, other: Any, index: int, *, drew: bool) -> None:
     """Raise a ConfigError if a sample that was read twice, with other seeds, is not the same, or drew something."""
     leaves, others = (dict(leaves_of(batch, _is_leaf)) for batch in (one, other))
     if leaves.keys() != others.keys() or not all(_same(leaf, others[path]) for path, leaf in leaves.items()):
-        what = f"sample {index} was another when it was read again"
+        what = f"sample {index} differed when it was read again"
     elif drew:
         what = f"it draws random numbers for sample {index}"
     else:
         return
     raise ConfigError(
-        f"resident data is read once, and the dataset is random: {what}; every epoch would have the same draws. Move "
+        f"resident data is read once, but the dataset is random: {what}; every epoch would repeat its draws. Move "
         "random transforms to batch_transform (see fastload.transforms), which draws anew in each epoch"
     )
 
@@ -359,7 +359,7 @@ def split(batch: Any, sizes: Sequence[int]) -> Iterable[Any]:
 
 
 class ResidentData(NamedTuple):
-    """What a loader keeps of its resident data, and why."""
+    """Resident data of a loader, and why parts are not resident."""
 
     made_from: tuple[Any, ...]
     length: int
@@ -370,7 +370,7 @@ class ResidentData(NamedTuple):
 
 
 def _is_leaf(value: Any) -> bool:
-    """Whether a part of a collated batch is a leaf: a tensor, or the strings of all samples."""
+    """Return whether a part of a collated batch is a leaf: a tensor, or the strings of all samples."""
     if isinstance(value, Tensor):
         return True
     return type(value) in (list, tuple) and bool(value) and all(isinstance(part, (str, bytes)) for part in value)
@@ -400,4 +400,4 @@ def _same(one: Any, other: Any) -> bool:
 
 def _not_kept(path: str, what: str) -> str:
     where = f"{path!r} of a batch" if path else "a batch"
-    return f"resident data is made of dense tensors and strings, and {where} is of type {what}; resident=None loads it"
+    return f"resident data must be dense tensors or strings, but {where} is of type {what}; resident=None loads it"

@@ -89,7 +89,7 @@ class Mover:
         """Behind the last work on the fixed places of an iteration that has ended."""
         self._reads = reads
         self._idle_backlog: Backlog | None = None
-        """Of an iteration that has ended: the next one has the bound together with it."""
+        """Backlog of an iteration that has ended: the next one shares its bound."""
         self._transforms = transform is not None or channels_last or num_buffers > 0
         self._user: weakref.ref[Any] | None = None
         self._checked = not self._kept
@@ -110,8 +110,8 @@ class Mover:
         if self._buffers:
             if self._user is not None and self._user() not in (None, user):
                 raise RuntimeError(
-                    "with fixed_buffers=True one iteration at a time: the one before is not over, and its batches lie "
-                    "where the next ones would; end it first"
+                    "fixed_buffers=True allows one iteration at a time: the previous one has not ended, and the next "
+                    "one would overwrite its batches; end it first"
                 )
             self._user = weakref.ref(user)
         streams = None if self.streams is None else self.streams.begin()
@@ -243,7 +243,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self.streams: Streams | None = None
-        """Of the iteration; None: there are none, or it has ended."""
+        """Streams of the iteration; None: there are none, or it has ended."""
         self.given_to: Any = None
         """The stream that has the batch handed out last; None: the user has asked for another one since."""
         self._events: deque[torch.Event] = deque()

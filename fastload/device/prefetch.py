@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class DeviceAhead:
-    """Has the next batches of another stage on the device before they are asked for: see ``stages.Stage``.
+    """Copies the next batches of another stage to the device ahead of time: see ``stages.Stage``.
 
     ``depth``: batches on the device beyond the one handed out; ``draws_of``: returns the randomness of a batch's
     transform; None: the source sets it. Holds the host's memory of a batch until its copy is done, and no longer.
@@ -269,7 +269,7 @@ class KeepsMover(Protocol):
     """Keeps a mover for the next iteration."""
 
     mover: tuple[tuple[object, ...], Mover] | None
-    """What it was made from, and the mover."""
+    """Arguments that the mover was built from, and the mover."""
 
 
 def mover_of(arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns | None = None) -> Mover:
@@ -291,7 +291,7 @@ def mover_of(arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns |
         mover = Mover(
             device,
             streams,
-            # Columns lie as batches are to lie, where these are made of them.
+            # Resident columns already have the requested memory format.
             keep_on_host=() if there else arguments.keep_on_host,
             channels_last=arguments.channels_last and not there,
             transform=transform,

@@ -11,13 +11,13 @@ State: TypeAlias = Literal["ok", "absent", "costs", "broken"]
 
 
 class Finding(NamedTuple):
-    """What a probe found: a line of the page."""
+    """Result of a probe: a line of the page."""
 
     name: str
     state: State
     words: str
     cost: str = ""
-    """What the user loses by it."""
+    """Cost to the user."""
     remedy: str = ""
     """A command that mends it; empty: there is nothing to do."""
 

@@ -1,4 +1,4 @@
-"""What is installed: whether the packages that are needed can be imported, and whether others have overwritten them."""
+"""Checks that the required packages can be imported, and that no other package has overwritten their files."""
 
 from __future__ import annotations
 

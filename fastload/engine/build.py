@@ -55,7 +55,7 @@ class Pipeline:
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether there is nothing to close, so that it can always go on."""
+        """True if the pipeline owns no workers or device memory, so it never needs closing."""
         return self.last is self.source and not self.source.holds_something and not self.source.is_resident
 
     def close(self, grace: float = GRACE) -> None:

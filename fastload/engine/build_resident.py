@@ -44,7 +44,7 @@ Build: TypeAlias = Callable[[Decisions, Kept, EpochWork], Source]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidentArguments:
-    """What is read once, and where it lies then: arguments of the loader."""
+    """Arguments of the loader for resident data: what is read once, and where it is stored."""
 
     dataset: Any
     resident: str | None
@@ -164,8 +164,8 @@ def _look(dataset: Any, length: int, read: Any) -> list[Any]:
         found = list(batches)
     if any("masked" in batch["masked"] for batch in found):
         raise ConfigError(
-            "resident data cannot have masked values (numpy.ma), of which torch makes NaN or 0.0 by what else is in a "
-            "batch; give numbers, as with .filled(0), or resident=None, which loads them"
+            "resident data cannot have masked values (numpy.ma), which torch collates to NaN or 0.0, depending on the "
+            "rest of the batch; fill them, as with .filled(0), or use resident=None"
         )
     for index, first, again in zip(some, found[::2], found[1::2], strict=True):
         check_alike(first["sample"], again["sample"], index, drew=first["left"] != again["left"])

@@ -1,4 +1,4 @@
-"""What ``fuse=True`` makes of a loader's dataset.
+"""Builds the fused dataset for ``fuse=True``.
 
 Where nothing can be fused, the dataset loads its samples itself, and images are decoded late.
 """

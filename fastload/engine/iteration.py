@@ -1,4 +1,4 @@
-"""What ``iter(loader)`` gives: one epoch over a loader, or with persistent workers one epoch after the other.
+"""Result of ``iter(loader)``: one epoch over a loader, or with persistent workers one epoch after the other.
 
 It has the stages built, and is the only writer of where the epoch is (:class:`~fastload.sampling.epochs.Progress`).
 """
@@ -51,7 +51,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._serve(loader)
         # Before torch draws: if they are refused, the generators are as they were.
         self.is_resident = self._builder.resident() is not None
-        """Whether it has no workers whatever ``num_workers`` says, since its data are resident."""
+        """True if data are resident, so that there are no workers whatever ``num_workers`` says."""
         self._begin_next(loader, is_first=True)
         self._kept.iterators.add(self)
 

@@ -1,4 +1,4 @@
-"""What a loader keeps from one iteration to the next, and what it counts. It is not part of the loader's pickle."""
+"""Mutable state and counters of a loader that outlive an iteration. They are not part of the loader's pickle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Kept:
         self.num_slots = 0
         self.slot_bytes = 0
         self.mover: tuple[tuple[object, ...], Mover] | None = None
-        """What it was made from, and the mover."""
+        """Arguments that the mover was built from, and the mover."""
         self.resident: ResidentData | None = None
         self.cache: Records | None = None
         """Where workers keep records of files; None: nowhere."""

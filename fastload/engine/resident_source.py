@@ -42,14 +42,14 @@ _OURS = "fastload.transforms."
 
 
 class _RowBatch(NamedTuple):
-    """What is to be gathered."""
+    """A batch that is to be gathered."""
 
     rows: Rows
     draws: Draws
 
 
 class _RowBatches(Stage):
-    """What is to be gathered next, as the stage before the device.
+    """The batches to be gathered next, as the stage before the device.
 
     ``away``: batches are made on the host, and go to a device afterwards. ``in_pairs``: a batch of an odd size is the
     last of those that are given at once.
@@ -76,7 +76,7 @@ class _RowBatches(Stage):
         self._indices_read: Any = None
         self._found: list[_RowBatch] = []
         self._num_rows = 0
-        """Of those found."""
+        """Rows of the batches found."""
         self._error: Exception | None = None
         self._ended = False
 

@@ -33,7 +33,7 @@ from .state import place_of, state_of
 
 
 class Replicas:
-    """Where the replicas of an IterableDataset were when the user was given their last batches.
+    """Positions of an IterableDataset's replicas after the last batches that the user got.
 
     Of each this is a snapshot, or nothing, which is the epoch's start; and the number of batches since.
     """
@@ -243,7 +243,7 @@ def _asked(from_sampler: Iterator[Any], epochs: Epochs) -> Iterator[Any]:
 
 
 def _draws_during_pass(batches: Any) -> bool:
-    """Whether index batches are of torch's RandomSampler with a generator of its own.
+    """Return whether index batches come from torch's RandomSampler with a generator of its own.
 
     It draws again at its end, and with replacement every 32 samples. After a ``break`` the generator, and with it the
     next epoch, would depend on how many batches were loaded ahead.

@@ -31,7 +31,7 @@ _ADDED_BY_OTHERS = {"_iterator_finished"}
 """Accelerate's prepared loaders write this into the state that they pass on."""
 
 one_ahead: ContextVar[bool] = ContextVar("one_ahead", default=False)
-"""Whether states that are asked for are to leave out the last batch that was given: some trainers fetch one ahead."""
+"""True while states leave out the last batch that was given: some trainers fetch one ahead."""
 
 
 # -- save -------------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ _IDENTITY = {
     "global_batch_size": "the global batch size",
     "num_workers": "num_workers",
 }
-"""What has to be the same where a state is loaded, in words."""
+"""Entries that must be the same where a state is loaded, in words."""
 
 
 def _identity_of(sampling: Sampling) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
     if state.get("kind") != expected["kind"]:
         raise StateError(
             f"the state is of kind {state.get('kind')!r}, and this loader's is {expected['kind']!r}: the sampler, the "
-            "seed or the kind of dataset is another than when it was saved"
+            "seed or the kind of dataset has changed since it was saved"
         )
     missing, unknown = expected.keys() - state.keys() - {"seeding"}, state.keys() - expected.keys() - _ADDED_BY_OTHERS
     if any(name.startswith(_GENERATOR) for name in unknown):  # a sampler may make its generator when it is first needed
@@ -203,8 +203,8 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
         raise StateError(f"the state is damaged: {'; '.join(wrong)}")
     different = [name for name in _IDENTITY if name in expected and state[name] != expected[name]]
     if "global_batch_size" in expected:
-        # On another number of ranks one of the two sizes is another, and no sample is lost by it. Steps of a global
-        # batch have to stay what they are.
+        # If the world size changed, one of the two sizes must differ; no sample is lost. Steps of a global batch
+        # must stay the same.
         same_step = "global_batch_size" not in different
         has_steps = sampling.known is not None and sampling.known.rows.shard.global_batch_size is not None
         if same_step or ("batch_size" not in different and not has_steps):
@@ -271,7 +271,7 @@ def _check_position(sampling: Sampling, position: int, saved_batch_size: int) ->
 
 
 def _are_replicas(workers: Any, num_workers: int) -> bool:
-    """Whether this is what :meth:`fastload.engine.resuming.Replicas.state` returns."""
+    """Return whether this is a result of :meth:`fastload.engine.resuming.Replicas.state`."""
     if not isinstance(workers, dict) or workers.keys() != {"states", "next", "batches"}:
         return False
     states, following, batches = workers["states"], workers["next"], workers["batches"]

@@ -1,4 +1,4 @@
-"""What a loader decided and did, as plain data."""
+"""Decisions and counters of a loader, as plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .kept import Kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What a loader has done so far, over all its iterations: see ``DataLoader.statistics``."""
+    """Counters of a loader over all its iterations: see ``DataLoader.statistics``."""
 
     batches: int
     """Batches given to the loop; with ``device`` or ``batch_transform`` also those that are ready for it there."""
@@ -65,18 +65,18 @@ class Statistics:
     """Files whose coefficients are in the cache, or of which it is known that they have none; in a folder those of
     earlier runs too."""
     not_kept: dict[str, int]
-    """Of images whose files were read and decoded, though there is a cache: how many, by why it does not have them.
+    """Number of images decoded from files although there is a cache, by the reason why it does not have them.
     Counted in each epoch. Files of other formats than JPEG and PNG are left to their libraries, and not counted."""
     cache_folder: str | None
     """Where the cache is; None: in memory, or there is none."""
     cached_bytes: int
-    """What the cache takes of memory, or of the disk, in bytes."""
+    """Bytes of memory, or of the disk, that the cache takes."""
     cache_is_full: bool
-    """Whether a file has found no room in it, or in the memory that is left."""
+    """True if a file has found no room in it, or in the memory that is left."""
     remote: dict[str, int]
-    """Of Ray's workers, in the current (or last) iteration; empty without them. ``"workers"``: that run now;
-    ``"lost"``: that were lost; ``"tasks"``: that they did; ``"made_again"``: that were made again after a loss;
-    ``"bytes"``: what came through Ray's object store."""
+    """Counters of Ray's workers in the current (or last) iteration; empty without them. ``"workers"``: running now;
+    ``"lost"``: workers lost; ``"tasks"``: tasks done; ``"made_again"``: tasks repeated after a loss; ``"bytes"``:
+    received through Ray's object store."""
     stages_s: dict[str, float]
     """Where the time went, in seconds of all workers together; {} before the first batch. ``"read"``: samples waited
     for files, a server or a lock (among threads also for the GIL); ``"queue"``: for a core that others had;
@@ -84,9 +84,9 @@ class Statistics:
     also ``"transport"``: batches were sent, and put together in ``next()``; ``"wait"``: ``next()`` waited for workers.
     Stages are measured on a task every 20 ms, for less than 1 % of the time, and scaled to the time of all tasks."""
     stall: dict[str, float]
-    """What the loop's steps lost to data, by the host's clock; empty before the second step. ``"data/share"``: share of
-    the step, of which ``"data/startup"`` (the first batch of an epoch), ``"data/workers"`` (waiting for them) and
-    ``"data/here"`` (work in ``next()`` itself) are the parts; ``"data/samples_per_s"``; ``"data/batches_ready"``:
+    """Time that the loop's steps lost to data, by the host's clock; empty before the second step. ``"data/share"``:
+    share of the step, the sum of ``"data/startup"`` (first batch of an epoch), ``"data/workers"`` (waiting for them)
+    and ``"data/here"`` (work in ``next()`` itself); ``"data/samples_per_s"``; ``"data/batches_ready"``:
     complete batches behind the one that was given. Numbers for trackers: ``fastload.callbacks`` logs the same of the
     steps between two logs, over ranks."""
 

@@ -1,4 +1,4 @@
-"""Whether a table is read in ``next()``, though there would be workers: where that is sooner done than to hear of one.
+"""Decides if ``next()`` reads a table itself, since that is faster than receiving a worker's batch.
 
 Imported only where the library of such datasets has been imported.
 """

@@ -1,4 +1,4 @@
-"""Limits of the work that is under way, and the turns of workers."""
+"""Prefetch limits, and round-robin assignment of batches to workers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """How much is under way at once, in which pieces, and how it is given back."""
+    """Limits of the batches under way, how they are cut into tasks, and how they are returned."""
 
     batches: int
     """Most batches that are under way, or wait for ``next()``."""
@@ -15,21 +15,21 @@ class Window:
     chunk_size: int | None
     """Samples of a task; None: chosen by what a sample costs."""
     is_cut: bool
-    """Whether batches are cut into tasks; else each is one."""
+    """True if batches are cut into tasks; else each is one."""
     whole_reason: str | None
     """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
     iterable: bool
-    """Whether each task is a batch of its worker's replica of an IterableDataset."""
+    """True if each task is a batch of its worker's replica of an IterableDataset."""
     auto_collation: bool
-    """Whether an index batch names several samples."""
+    """True if an index batch names several samples."""
     assigned: bool
-    """Whether batch ``i`` goes to worker ``i % num_workers``."""
+    """True if batch ``i`` goes to worker ``i % num_workers``."""
     in_order: bool
     """False: batches are given as they are completed."""
     timeout: float
     """Seconds without a completed batch after which ``next()`` raises; 0: no limit."""
     where: str
-    """How errors of collation in this process say where they were caught, as in "in DataLoader worker process 0"."""
+    """Location that errors of collation in this process name: "in DataLoader worker process 0", as in torch."""
 
 
 class Turns:
@@ -40,7 +40,7 @@ class Turns:
 
     def __init__(self, window: Window, first: int) -> None:
         self.active = [True] * window.num_workers
-        """Whether a worker's replica has more."""
+        """True if a worker's replica has more."""
         self.load = [0] * window.num_workers
         """Batches under way of each."""
         self._window, self._turn = window, first

@@ -1,4 +1,4 @@
-"""Keeps enough work in flight, and gives batches in order.
+"""Keeps the workers busy, and gives batches in order.
 
 Batches come in the order of their index batches or, with ``in_order=False``, as they are completed. A pool of workers
 makes them; see workers/pool.py.
@@ -43,9 +43,9 @@ class Pending:
     """The only worker that may make it; None: any."""
     error: BaseException | None = None
     redo: bool = False
-    """Whether a worker must load it again and collate it, since its samples could not be sent."""
+    """True if a worker must load it again and collate it, since its samples could not be sent."""
     ended: bool = False
-    """Whether the worker's replica had ended, in place of a batch."""
+    """True if the worker's replica had ended, in place of a batch."""
 
 
 class BatchesUnderWay:
@@ -53,11 +53,11 @@ class BatchesUnderWay:
 
     def __init__(self, work: EpochWork) -> None:
         self.number = next(observe.numbers)
-        """Of the iteration, unique within the process; workers skip tasks of lower numbers than the current one."""
+        """Number of the iteration, unique within the process; workers skip tasks of lower numbers."""
         self.work = work
-        """That of an epoch begun ahead of time is replaced by the one that begins it: equal, with a log of failures."""
+        """The epoch; one begun ahead of time is replaced, when it begins, by an equal one with a log of failures."""
         self.has_more = True
-        """Whether there may be more index batches."""
+        """True if there may be more index batches."""
         self._index_batches: Iterator[Any] = work.index_batches
         self._drawn: tuple[Any, Exception | None] | None = None
         """An index batch, or what the sampler raised in its place, that is not issued yet."""

@@ -85,7 +85,7 @@ class FusedDataset:
     """
 
     in_next = False
-    """Whether ``next()`` loads the samples, whatever ``num_workers`` says."""
+    """True if ``next()`` loads the samples, whatever ``num_workers`` says."""
 
     def __init__(self, dataset: Any, seed: int, cache: Records | None = None) -> None:
         self.dataset, self.seed = dataset, seed
@@ -151,7 +151,7 @@ class FusedDataset:
         return Loaded(images, self._source.targets(places), self._pipeline.kind)
 
     def fits(self, layout: Layout) -> bool:
-        """Whether images can be written into rows of this layout."""
+        """Return whether images can be written into rows of this layout."""
         root = layout.root
         if not isinstance(root, Row) or root.kind is not tuple:
             return False

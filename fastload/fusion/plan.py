@@ -25,7 +25,7 @@ _WIDEST = 54
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """What runs where, or why not."""
+    """Which transforms are fused, or why none is."""
 
     dataset: str
     """The dataset's class."""
@@ -36,12 +36,12 @@ class Plan:
 
     @property
     def fused(self) -> bool:
-        """Whether it is fused."""
+        """True if the dataset is fused."""
         return self.found is not None
 
     @property
     def reads_files(self) -> bool:
-        """Whether files are decoded."""
+        """True if files are decoded."""
         return self.found is not None and not isinstance(self.found[1], Arrays)
 
     def lines(self) -> Iterator[tuple[str, str]]:

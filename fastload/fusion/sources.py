@@ -36,14 +36,14 @@ _RELIED_ON = {
 
 
 class Source:
-    """Where images lie, and how they are read. Threads may share it."""
+    """Reads the images of a dataset. Threads may share it."""
 
     channels = 3
     """1 (mode L) or 3 (RGB)."""
     size: Size | None = None
-    """Of all images; None: each has its own."""
+    """Size of all images; None: each has its own."""
     shown = ""
-    """As printed."""
+    """Description for ``explain``."""
 
     def open(self, place: Any, opened: ExitStack) -> Any:
         """Return what :meth:`data` reads, which is asked for from now on; ``opened`` closes it."""

@@ -44,12 +44,12 @@ class NotFused(Exception):
 
 @dataclass
 class Pipeline:
-    """What a dataset's ``transform`` does to its images, as far as it was read."""
+    """Effect of a dataset's ``transform`` on its images, as far as it was read."""
 
     channels: int
     """1 (mode L) or 3 (RGB)."""
     size: Size | None
-    """Of all images after what was read; None: each may have its own."""
+    """Size of all images after these transforms; None: each may have its own."""
     levels: Any
     """An image of the 256 levels in each channel, after what was read."""
     resize: Resize | RandomResizedCrop | None = None
@@ -57,13 +57,13 @@ class Pipeline:
     steps: list[tuple[MovingTransform, str]] = field(default_factory=list)
     """It, crops and flips in order, whose fills are levels of the source, and the names of their random streams."""
     erasing: list[tuple[RandomErasing, str]] = field(default_factory=list)
-    """What comes last, and the names of the streams."""
+    """Erasing, which comes last, with the names of the streams."""
     shown: list[tuple[str, str]] = field(default_factory=list)
     """Each transform as printed, and what it does: it "moves", changes "values", or "erases"."""
 
     @property
     def kind(self) -> Kind:
-        """What an image is after what was read."""
+        """Type of an image after these transforms."""
         if not isinstance(self.levels, Tensor):
             return "PIL"
         return "Image" if isinstance(self.levels, tv_tensors.Image) else "tensor"
@@ -85,7 +85,7 @@ class Pipeline:
             wanted = torch.tensor(value, dtype=levels.dtype).item() if levels.is_floating_point() else value
             known = levels.tolist()
             if wanted not in known:
-                raise NotFused(f"it fills in {value}, which no pixel is there; put it before the conversion")
+                raise NotFused(f"its fill {value} is not a pixel value at this point; put it before the conversion")
             found.append(float(known.index(wanted)))
         return tuple(found)
 
@@ -147,7 +147,7 @@ GEOMETRY: dict[str, Callable[[Any, Pipeline], MovingTransform | RandomErasing]] 
     "RandomVerticalFlip": lambda given, before: transforms.RandomVerticalFlip(given.p),
     "Resize": _resize,
 }
-"""By torchvision's name: what makes the batched transform that does the same to whole images, and draws from keys.
+"""Factories, by torchvision's name, of the batched transform that does the same and draws from keys.
 
 It gets torchvision's object, of v1 or v2, and what was read before it; a :class:`NotFused` says why it can't.
 To fuse one more transform, give it a line here: one that only moves pixels needs a
@@ -205,7 +205,7 @@ def _read(member: Member, before: Pipeline) -> None:
         before.steps.append((step, stream))
     if isinstance(step, Resize | RandomResizedCrop):
         if before.kind != "PIL" or len(before.steps) > 1:
-            raise NotFused("it resizes what is a tensor by then, or was cropped, flipped or resized")
+            raise NotFused("it resizes an image that is a tensor already, or was cropped, flipped or resized")
         before.resize = step
     before.shown.append((repr(transform), "erases" if before.erasing else "moves"))
     own = getattr(step, "size", None)

@@ -82,10 +82,10 @@ INPUTS: Mapping[str, tuple[str | None, int, Callable[[Ticket], Any]]] = {
     "target": (None, 0, lambda batch: np.ascontiguousarray(batch.targets)),
     "uniforms": ("FLOAT", 1, lambda batch: batch.draws.stream("dali uniforms").uniform(count=16).astype(np.float32)),
 }
-"""What ``source`` can give: DALI's dtype, None: that of the targets; dimensions of a sample; what returns a batch's."""
+"""Inputs that ``source`` can give: (DALI's dtype, None: the targets'; dimensions of a sample; getter of a batch)."""
 
 DECLARED: ContextVar[dict[str, Any] | None] = ContextVar("DECLARED", default=None)
-"""What ``source`` has returned, by name, while a pipeline is made."""
+"""Results of ``source``, by name, while a pipeline is built."""
 
 
 def import_dali() -> Any:
@@ -187,7 +187,7 @@ class Pipelines:
     ) -> None:
         self._files, self._factory, self._options, self._streams = files, factory, options, streams
         self._seed = self._largest = 0
-        """Of the pipeline, and its largest batch."""
+        """Seed of the pipeline, and its largest batch."""
         self._current: Running | None = None
         self._read: deque[tuple[Any, list[Tensor]]] = deque()
         """Outputs in DALI's memory that torch's stream may still be reading, and the events behind."""

@@ -1,4 +1,4 @@
-"""What takes the place of the constructor of torch's loader.
+"""Replacement for the constructor of torch's loader.
 
 Imported by ``sitecustomize.py`` as a top-level module, where fastload may not be importable, and by fastload as
 ``fastload.inject.fastload_replacement``. So it imports only the standard library.

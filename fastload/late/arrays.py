@@ -88,7 +88,7 @@ class WholeImage(SampleOverride):
             return False
         is_same = self.agrees(kind, mode)
         if not is_same and thread.scope is not None:
-            thread.scope.count(f"at once, by {self.title} itself: its pixels of {kind} files are others")
+            thread.scope.count(f"at once, by {self.title} itself: it decodes {kind} files to other pixels")
         return is_same
 
     def agrees(self, *case: Any) -> bool:

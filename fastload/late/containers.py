@@ -35,7 +35,7 @@ from .scope import is_tracing, is_watched, thread, tried
 from .transform_lists import CONTAINERS, METHODS, V1, V2, V2_FUNCTIONAL, change_of, items_of
 
 _tables: dict[tuple[Any, ...], Table | None] = {}
-"""By default dtype and signatures of transforms."""
+"""Tables, by default dtype and signatures of transforms."""
 _MOST_TABLES = 64
 
 # All levels in all channels.
@@ -342,7 +342,7 @@ class _Known:
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
-        """Those that were found."""
+        """Transforms that were found."""
         self.in_worker_process = False
         self.roles: dict[type, _Role] = {}
         self._originals = Originals("torch", "torchvision", "timm")

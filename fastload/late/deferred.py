@@ -165,7 +165,7 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
             if name in tensor_filters():
                 geometry = self._geometry.resized(size, name)
             elif name in TENSOR_FILTERS and thread.scope is not None:
-                thread.scope.count(f"resized by torchvision itself: its values of {name.split()[1]} are others here")
+                thread.scope.count(f"resized by torchvision itself: its {name.split()[1]} values differ here")
         if geometry is None:
             return _of_v2("resize", self.materialize(), [size[1], size[0]], _mode_of(name), antialias=True)
         # What torch makes of a part of a channels-last image is contiguous, unless the part's rows follow each other.

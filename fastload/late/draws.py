@@ -117,7 +117,7 @@ _DRAWS: dict[str, Draw] = {
     "RandomHorizontalFlip": _random_flip(Image.Transpose.FLIP_LEFT_RIGHT),
     "RandomVerticalFlip": _random_flip(Image.Transpose.FLIP_TOP_BOTTOM),
 }
-"""By a class's name: how it draws."""
+"""Draw functions, by a class's name."""
 
 
 def classes() -> list[type]:

@@ -88,7 +88,7 @@ class _State:
         self.source = source
         self.geometry = geometry
         self.pixels: Pixels | None = None
-        """In RGB or L, if they were made before."""
+        """Pixels in RGB or L, if they were decoded before."""
         self.sample: object = None
         """The sample that used the image; None: none has."""
         self.access: weakref.ref[_LateAccess] | None = None

@@ -24,7 +24,7 @@ _RESAMPLINGS: dict[Any, Image.Resampling] = {
     for one in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
     for mode in (InterpolationMode(one.name.lower()), one.name.lower(), int(one))
 }
-"""By the forms in which torchvision takes them."""
+"""Values, by the forms in which torchvision takes them."""
 
 
 def _are_ints(*values: Any) -> bool:
@@ -95,7 +95,7 @@ _RECORDS: dict[str, Callable[..., Any]] = {
     "resize": _resize,
     "resized_crop": _resized_crop,
 }
-"""By a function's name: what it does with a lazy tensor; None: the function takes the tensor itself."""
+"""Implementations for lazy tensors, by a function's name; None: the function takes the tensor itself."""
 
 
 def _kernel(function: Any, record: Callable[..., Any] | None) -> Callable[..., Any]:

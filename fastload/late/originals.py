@@ -1,4 +1,4 @@
-"""Overrides that act within samples, and whether users have replaced functions of other packages."""
+"""Overrides that act within samples, and a guard that detects functions patched by users, so that the patch runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KernelOverride(SampleOverride):
 
 
 class Originals:
-    """Functions and methods, written in ``packages``, that may be replaced later.
+    """Detects when functions or methods of ``packages`` are patched.
 
     With ``"fastload"`` among them, what fastload's profiler has put around a function does not count.
     """

@@ -63,7 +63,7 @@ class LateSamples:
         self.sample = object()
         """Identifies the current sample."""
         self.num_bytes = 0
-        """That the current sample's images have read and decoded."""
+        """Bytes that the current sample's images have read and decoded."""
         self._outer: list[LateSamples | None] = []
         self._counts: dict[str, int] = {}
         self._score = 0

@@ -41,7 +41,7 @@ class _Color(NamedTuple):
     known: Known
     version: int
     plain: Override | None = None
-    """That of the same function for tensors of no class, where this is for ``tv_tensors.Image``."""
+    """Override of the same function for plain tensors, if this one is for ``tv_tensors.Image``."""
 
     def changed(self, override: Override, image: Any, *args: Any, **named: Any) -> Any:
         """Let the native library change an image."""

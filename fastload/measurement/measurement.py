@@ -1,4 +1,4 @@
-"""What a loader measures of itself: its loop's steps, and where its workers' time goes.
+"""Measurements of a loader: its loop's steps, and where its workers' time goes.
 
 Times are in nanoseconds, by the host's clock. One task in 20 ms is measured by stage, so that it costs less than 1 %.
 """
@@ -56,11 +56,11 @@ class Measurement:
         self.steps = [0] * 7
         """The fields of :class:`.numbers.Steps`."""
         self.waited_ns = 0
-        """That ``next()`` waited for workers."""
+        """Time that ``next()`` waited for workers."""
         self.worked_ns = 0
-        """That workers spent on tasks; 0 where samples are loaded in ``next()``."""
+        """Time that workers spent on tasks; 0 where samples are loaded in ``next()``."""
         self.stages = [0] * 6
-        """Of the tasks that were measured by stage: the times of :data:`STAGES`."""
+        """Sums of the times of :data:`STAGES`, over tasks that were measured by stage."""
         self.sample_ns: float | None = None
         """Cost of a sample in a worker, mostly of the last ones; None before the first."""
         self._pending: tuple[int, int, int, int | None] = 0, 0, 0, None
@@ -134,7 +134,7 @@ class StageClock:
         self.next_ns = 0
         """The time from which on the next task that begins is measured."""
         self.is_on = False
-        """Whether the current task is measured."""
+        """True if the current task is measured."""
         self._begun = self._collating = self._decoded = self._queued = self._cpu = self._sent = 0
 
     def begin(self, now: int) -> None:

@@ -1,4 +1,4 @@
-"""What a loader measured, as numbers for people and trackers, and in words. Pure."""
+"""Measurements of a loader as numbers for people and trackers, and in words. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Steps(NamedTuple):
     total_ns: int = 0
     """Waits, and the loop after them."""
     startup_ns: int = 0
-    """Of the waits: first batches of an epoch, with the making of the iterator."""
+    """Waits for the first batch of an epoch, with the making of the iterator."""
     workers_ns: int = 0
-    """Of the others: waiting for workers."""
+    """Other waits: for workers."""
     here_ns: int = 0
-    """Of the others: work in the loop's thread."""
+    """Other waits: work in the loop's thread."""
     ready: int = 0
     """Complete batches behind those that were given."""
     ready_steps: int = 0

@@ -21,7 +21,7 @@ _KINDS = ("Pss_Anon:", "Pss_Shmem:")
 
 
 class Rate(NamedTuple):
-    """What some work took."""
+    """Cost of some work."""
 
     number: float
     """How much was done: batches, say."""
@@ -38,7 +38,7 @@ class Rate(NamedTuple):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether other programs left no processor free."""
+        """True if other programs left no processor free."""
         if self.others is None or self.cpu_s is None:
             return False
         all_of_them, number = self.others + self.cpu_s / max(self.seconds, 1e-9), processors()

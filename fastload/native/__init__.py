@@ -147,4 +147,4 @@ class _Functions:
 
 
 library = _Functions()
-"""Has the functions of :data:`SIGNATURES`; a RuntimeError where the library cannot be used."""
+"""Functions of :data:`SIGNATURES`; access raises RuntimeError where the library cannot be used."""

@@ -29,7 +29,7 @@ class Change(enum.IntEnum):
     SATURATION = 2
     """``ImageEnhance.Color``."""
     HUE = 3
-    """To HSV, a number of 256ths further, and back."""
+    """Convert to HSV, shift the hue by 256ths, and convert back."""
 
 
 @compared
@@ -138,7 +138,7 @@ def histogram(pixels: Pixels) -> npt.NDArray[np.int64]:
 
 
 AFFINE_FILTERS = ("nearest", "bilinear", "bicubic")
-"""Of :func:`affine`, by Pillow's names."""
+"""Filters of :func:`affine`, by Pillow's names."""
 
 
 def affine(

@@ -32,11 +32,11 @@ class StepKind(IntEnum):
     SHIFT = 1
     """position + first + the sample's value; outside of [0, second) there is no source."""
     EDGE = 2
-    """As SHIFT, but outside is the nearest pixel of the edge."""
+    """Like SHIFT, but outside is the nearest pixel of the edge."""
     REFLECT = 3
-    """As SHIFT, but outside is mirrored, without repeating the last pixel."""
+    """Like SHIFT, but outside is mirrored, without repeating the last pixel."""
     SYMMETRIC = 4
-    """As SHIFT, but outside is mirrored, with the last pixel repeated."""
+    """Like SHIFT, but outside is mirrored, with the last pixel repeated."""
     FLIP = 5
     """second - 1 - position for samples whose value is not 0, else position."""
     MAP = 6

@@ -160,7 +160,7 @@ class States:
         if kinds != (random.Random, np.random.RandomState, np.random.MT19937):
             raise TypeError(f"generators must be a random.Random and a RandomState of an MT19937, got {kinds}")
         self.lock = self.bits.lock
-        """To be held while states are read or written: NumPy releases the GIL while it draws many numbers."""
+        """Lock for reading and writing states: NumPy releases the GIL while it draws many numbers."""
         python = ctypes.pythonapi
         python.PyInterpreterState_Get.restype = ctypes.c_void_p
         self.places = _States(

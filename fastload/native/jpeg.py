@@ -33,16 +33,16 @@ SAMPLINGS = ("grey", *_FACTORS.values())
 
 
 class Size(NamedTuple):
-    """What the header of a file says."""
+    """The header of a JPEG file."""
 
     width: int
-    """In pixels; 0 where the header was not understood."""
+    """Width in pixels; 0 where the header was not understood."""
     height: int
     components: int
     sampling: str
     """Which colors it keeps, one of :data:`SAMPLINGS`; "" where the header was not understood."""
     is_upright: bool
-    """Whether EXIF data give no orientation, or the upright one; False where that is not clear."""
+    """Return whether EXIF data give no orientation, or the upright one; False where that is not clear."""
     status: Status
     """DONE if :func:`~fastload.native.rows.pixels_of_image` may try the file."""
 
@@ -78,7 +78,7 @@ def header_of_record(data: Data) -> bytes:
 def damaged_record() -> PackError:
     """Return the error for a record that cannot be read."""
     return PackError(
-        "the record of its coefficients is damaged; run the same fastload pack again, which makes anew what is damaged"
+        "the record of its coefficients is damaged; run the same fastload pack again, which repairs it"
     )
 
 
@@ -117,14 +117,14 @@ def jpeg_of_record(data: Data) -> bytes:
 
 
 class Waiting(NamedTuple):
-    """Whether the decoding of a file may be put off, and what is known of its image."""
+    """Result of :func:`can_wait`: if decoding may be deferred, and the image's size."""
 
     status: Status
     """DONE: it may. INCOMPLETE: the file ends before its image does. Others: it is to be decoded at once."""
     end: int
     """How many bytes of the file belong to the image; 0 where it may not be put off."""
     width: int
-    """In pixels."""
+    """Width in pixels."""
     height: int
     components: int
 

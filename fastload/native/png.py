@@ -48,25 +48,25 @@ _MODES = {
 
 
 class Size(NamedTuple):
-    """What the chunks of a file say."""
+    """The chunks of a PNG file."""
 
     width: int
-    """In pixels; 0 where the first chunk was not understood."""
+    """Width in pixels; 0 where the first chunk was not understood."""
     height: int
     mode: str
-    """As Pillow's ``open`` gives it; empty where the first chunk was not understood."""
+    """Mode, as Pillow's ``open`` gives it; empty where the first chunk was not understood."""
     raw_mode: str
-    """As Pillow's ``tile`` gives it."""
+    """Raw mode, as Pillow's ``tile`` gives it."""
     behind: bool
-    """Whether chunks stand behind the image data: Pillow's ``load`` adds what they say to ``info``."""
+    """True if chunks follow the image data: Pillow's ``load`` adds their contents to ``info``."""
     first: int
-    """Where in the file the first chunk of image data begins."""
+    """Offset of the first chunk of image data."""
     last: int
-    """Where the last chunk begins, IEND."""
+    """Offset of the last chunk, IEND."""
     num_coded: int
     """Bytes of all image data."""
     num_bytes: int
-    """Of the image data, inflated."""
+    """Bytes of the image data, inflated."""
     status: Status
     """DONE if :func:`inflate` may try the file; INCOMPLETE if the bytes end before the image's end."""
 

@@ -40,12 +40,12 @@ LAYOUTS = {"RGB": 3, "BGR": 3, "RGBX": 4, "L": 1}
 """Bytes of a pixel. BGR is OpenCV's order; RGBX is RGB with a byte of 255 behind each pixel, as Pillow keeps it; L is
 for grey images."""
 MOST_SIDE = 1 << 15
-"""Of a result."""
+"""Largest side of a result, in pixels."""
 MOST_SOURCE_SIDE = 1 << 24
-"""Of an image in memory."""
+"""Largest side of an image in memory, in pixels."""
 
 DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
-"""What rows can be of."""
+"""Dtypes of rows."""
 
 # struct fastload_request of resample.h.
 _REQUEST = struct.Struct("@Pqqq P ii 4f 4i 2i 4i ii i")
@@ -90,7 +90,7 @@ class Order(enum.IntEnum):
 
 
 class Cut(NamedTuple):
-    """What is made of an image: take a box, resize it, keep a window of that, flip. In this order."""
+    """Operations on an image, in this order: crop a box, resize it, keep a window of that, flip."""
 
     box: Box
     """The part of the image that is taken."""
@@ -101,7 +101,7 @@ class Cut(NamedTuple):
     window: Box
     """The part of the resized box that is kept."""
     flips: tuple[bool, bool]
-    """Whether to flip left to right, and upside down."""
+    """True to flip left to right, and upside down."""
     source: tuple[float, float, float, float] | None = None
     """Pillow's ``resize(box=)``: the part of the box that is resized, x0, y0, x1, y1 from the box's corner; filters
     reach beyond it. None: all of it."""

@@ -34,7 +34,7 @@ class NativeColumn:
         self._found_address = ctypes.addressof(self._found)
         self._room(32)
         self.dtype = torch.int64 if kind else torch.from_numpy(np.empty(0, dtype)).dtype
-        """What integers become, or the dtype of the floats."""
+        """The dtype of the result: int64 for integers, else that of the floats."""
 
     def _room(self, num_rows: int) -> None:
         self._most_rows = num_rows

@@ -22,7 +22,7 @@ from ..native import jpeg
 from ..native.rows import Status, pixels_of_image, whole
 from .description import Description, read_description
 
-_REPAIR = "run the same fastload pack again, which makes anew what is damaged or lost"
+_REPAIR = "run the same fastload pack again, which repairs damaged and lost files"
 
 
 class _Records:
@@ -91,7 +91,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         counts = description.images_per_class or ()
         self.targets = [label for label, count in enumerate(counts) for _ in range(count)]
         self.raw: bool = description.options["raw"]
-        """Whether pixels are stored."""
+        """True if pixels are stored."""
         self._count = len(self.targets)
         self._description = description
         self._folder = os.path.abspath(self.root)
@@ -123,7 +123,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
     @property
     def stored_as(self) -> str:
-        """What is stored, as text."""
+        """The storage format, as text."""
         if self.raw:
             return "images, packed as pixels"
         num_records = self._description.num_records

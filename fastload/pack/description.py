@@ -76,7 +76,7 @@ class Description:
     options: dict[str, Any]
     """The fields of :class:`PackOptions`."""
     source: dict[str, Any]
-    """Of the packed folder: ``images``, ``bytes``, ``digest``."""
+    """Identity of the packed folder: ``images``, ``bytes``, ``digest``."""
     made_by: dict[str, str]
     """Versions of the libraries that encode."""
     classes: list[str]

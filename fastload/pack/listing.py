@@ -25,8 +25,8 @@ class Listing(NamedTuple):
     labels: list[int]
     """The class number of each image."""
     source: dict[str, Any]
-    """What tells the folder from others: the number of ``images``, their ``bytes``, and a ``digest`` of names, labels,
-    sizes and modification times."""
+    """Identity of the folder: the number of ``images``, their ``bytes``, and a ``digest`` of names, labels, sizes and
+    modification times."""
 
 
 def list_images(root: str | os.PathLike[str]) -> Listing:

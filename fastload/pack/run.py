@@ -38,7 +38,7 @@ class Packed(NamedTuple):
     """The result of :func:`pack`."""
 
     description: Description
-    """Of the finished pack."""
+    """Description of the finished pack."""
     num_images: int
     num_before: int
     """How many of them were stored before."""

@@ -28,7 +28,7 @@ from .workers import main_loader
 _WORTH = 1.03
 """A fix is named if a step may become so many times as fast."""
 _AS_GOOD = 1.05
-"""Of numbers of workers the smallest is suggested whose bound is so close to the best one."""
+"""The smallest number of workers whose bound is within this factor of the best one is suggested."""
 _MOST_WORKERS = 16
 """Or twice the cores, if that is more: with so many, workers that only wait are not the limit."""
 _COMPUTING: tuple[Cause, ...] = ("cpu", "oversubscribed", "gil")

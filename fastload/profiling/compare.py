@@ -29,7 +29,7 @@ _SETTINGS = (
 
 @dataclass(slots=True, kw_only=True)
 class Comparison:
-    """What has changed."""
+    """Changes between two recordings."""
 
     before: RankAnalysis
     after: RankAnalysis
@@ -38,7 +38,7 @@ class Comparison:
     is_thin: bool
     """There are too few steps to compare."""
     has_changed: bool
-    """Whether the time of a step differs: the interval of the difference excludes zero, and it is not small."""
+    """True if the time of a step differs: the interval of the difference excludes zero, and it is not small."""
     notes: list[str]
     """Why the two may not be comparable."""
 

@@ -11,7 +11,7 @@ from .trace import Rank
 
 
 class State(NamedTuple):
-    """What an awaited batch was doing."""
+    """State of an awaited batch."""
 
     name: str
     colour: str

@@ -35,9 +35,9 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """What hooks write to; the folder exists, and ``level`` is 1 or 2.
+    """Target of the hooks' records; the folder exists, and ``level`` is 1 or 2.
 
-    Of a ``temporary`` folder nothing is said when it is gone: a worker may live longer than the recording.
+    No warning if a ``temporary`` folder is gone: a worker may live longer than the recording.
     """
 
     def __init__(self, folder: str, level: int = 1, *, temporary: bool = False) -> None:

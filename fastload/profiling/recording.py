@@ -78,7 +78,7 @@ def read_settings(folder: str) -> dict[str, Any]:
 
 @dataclass
 class Process:
-    """What one process has written."""
+    """Records of one process."""
 
     rings: list[RingFile] = field(default_factory=list)
     notes: list[dict[str, Any]] = field(default_factory=list)

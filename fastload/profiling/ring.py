@@ -35,7 +35,7 @@ RECORD_BYTES = RECORD.size
 
 
 class Kind(IntEnum):
-    """What a record means: its ``small`` and its numbers ``a`` to ``e``; times in ns, -1 if unknown.
+    """Kind of a record, with its fields ``small`` and ``a`` to ``e``; times in ns, -1 if unknown.
 
     ``iterator`` is the number of an epoch within its process, ``batch`` that of a batch within the epoch, from 0.
     Samples and what happens within them have no batch: they lie within the WORK record of the same thread, by time.

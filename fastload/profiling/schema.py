@@ -28,7 +28,7 @@ Cause = Literal[
     "launch-starved",
     "gil",
 ]
-"""What limits a run; ``compute``: not the loader."""
+"""Limiting factor of a run; ``compute``: not the loader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Interval:
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What limits a rank."""
+    """Limiting factor of a rank."""
 
     cause: Cause | None
     """None: no verdict, and ``sentence`` says why."""
@@ -79,7 +79,7 @@ class StepLine:
 
 @dataclass(slots=True, kw_only=True)
 class SpanLine:
-    """What a thread did with a batch in one piece, for the timeline."""
+    """An uninterrupted span of a thread's work on a batch, for the timeline."""
 
     track: str
     """``main``, ``pin``, or ``worker 0`` and so on."""
@@ -154,7 +154,7 @@ class RankAnalysis:
 
 @dataclass(slots=True, kw_only=True)
 class StepCosts:
-    """What a mean step of the main rank costs, in ms; see :mod:`~fastload.profiling.bounds`."""
+    """Costs of a mean step of the main rank, in ms; see :mod:`~fastload.profiling.bounds`."""
 
     step_ms: float
     """Making iterators, the wait, and the loop."""
@@ -163,7 +163,7 @@ class StepCosts:
     loop_cpu_ms: float
     """Processor time of the loop's thread in it."""
     batch_ms: float
-    """What workers, or the main process, spend on the batch; without waiting for a core."""
+    """Time that workers, or the main process, spend on the batch, without waiting for a core."""
     batch_cpu_ms: float
     """Processor time in it."""
     start_ms: float
@@ -174,7 +174,7 @@ class StepCosts:
     """Times the ``worker_threads`` of each; 0: the main process loads."""
     cores: int
     takes_turns: bool
-    """Whether the loop loads its batches itself, and nothing of it runs meanwhile."""
+    """True if the loop loads its batches itself, so that nothing overlaps."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,9 +187,9 @@ class Fix:
     least_ms: float
     """A step takes at least so long then; so it is at most ``step_ms / least_ms`` times as fast."""
     limit: str
-    """What that bound is made of, in words."""
+    """Components of that bound, in words."""
     tuned: bool
-    """Whether ``fastload tune`` measures such a change."""
+    """True if ``fastload tune`` measures such a change."""
 
 
 @dataclass(slots=True, kw_only=True)

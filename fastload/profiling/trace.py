@@ -40,7 +40,7 @@ class Sample(Span):
     """A sample of the dataset."""
 
     index: int | None
-    """In the dataset; None if it is not an integer."""
+    """Index in the dataset; None if it is not an integer."""
     weight: int
     """How many samples it is: a dataset may return several at once."""
     stages: list[StageSpan] = field(default_factory=list)
@@ -48,12 +48,12 @@ class Sample(Span):
 
 @dataclass(slots=True)
 class TaskSpan(Span):
-    """What a worker did in one piece: a whole batch, or, in fastload's loaders, some of its samples."""
+    """A task of a worker: a whole batch, or, in fastload's loaders, some of its samples."""
 
     worker: int
     """0 to num_workers - 1; -1: the main process itself."""
     num_samples: int
-    """As many as were requested; 0 if unknown (IterableDataset)."""
+    """Number of samples requested; 0 if unknown (IterableDataset)."""
     dispatched: int | None
     """When it was sent to the worker."""
     arrived: int | None
@@ -106,7 +106,7 @@ class TracedStep:
     iterator: int
     """Number of the epoch, unique among all loaders."""
     wait: Span
-    """In ``next()``, on the host's clock."""
+    """Time in ``next()``, on the host's clock."""
     batch: TracedBatch
     startup: list[Span]
     """Since the previous step: making iterators and starting workers."""
@@ -158,5 +158,5 @@ class Trace:
     warmup: int
     """Number of first steps of each rank on which no verdict is based."""
     hooks_ns: float | None = None
-    """What all hooks took, at least; None if unknown."""
+    """Lower bound of the time of all hooks; None if unknown."""
     recorded: str = ""

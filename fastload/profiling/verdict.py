@@ -53,12 +53,12 @@ _COLLATION = "collation: making a batch from its samples needs more computation 
 
 @dataclass(slots=True, kw_only=True)
 class Facts:
-    """What a verdict is based on, besides the steps."""
+    """Facts that a verdict uses besides the steps."""
 
     clock: Clock
     cores: int
     total_workers: int
-    """Of all ranks on the machine."""
+    """Workers of all ranks on the machine."""
     wanted: float
     """Cores that threads of all ranks wanted, on average: see :func:`~.workers.cores_wanted`."""
     method: str
@@ -78,7 +78,7 @@ class Facts:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there are more busy workers than cores."""
+        """True if there are more busy workers than cores."""
         return self.total_workers > self.cores and self.wanted >= CROWDED * self.cores
 
 

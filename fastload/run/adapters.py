@@ -132,8 +132,8 @@ def _check_device(loader: Any, moved_to: Any, library: str, remedy: str, *, ahea
         )
     if loader.keep_on_host:
         raise ConfigError(
-            f"keep_on_host={loader.keep_on_host!r}, and {library} would move these parts to {str(target)!r} all the "
-            f"same: leave keep_on_host out. {remedy}"
+            f"keep_on_host={loader.keep_on_host!r}, but {library} would move these parts to {str(target)!r} "
+            f"anyway: leave keep_on_host out. {remedy}"
         )
 
 
@@ -264,7 +264,7 @@ class _Restored:
 
 
 def _has_place(loader: Any) -> bool:
-    """Whether a loader of ours is to continue where it was in a trainer: by a seed, a sampler of ours or its class.
+    """Return whether a loader of ours resumes its position in a trainer: by a seed, a sampler of ours or its class.
 
     The class is torchdata's, or the user's, with a state of its own.
     """
@@ -308,7 +308,7 @@ def _restoring(load_states: Callable[[Any], None]) -> Callable[[Any], None]:
             return
         loop._combined_loader_states_to_load = []  # as Lightning does
         if len(loaders) != len(states):
-            reason = f"it has the states of {len(states)} loaders, and {len(loaders)} have one now"
+            reason = f"it has the states of {len(states)} loaders, but {len(loaders)} loaders have a state now"
             if not states:
                 reason = "it was saved with a loader that has no state (torch's, or one without a seed)"
             _warn_of_unrestored(reason, _LEAVE_LIGHTNING)
@@ -366,12 +366,12 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
 
 
 def _begins(last: Progress, number: int) -> bool:
-    """Whether an epoch is this one, from its start: a shorter loader has begun it beside the longest one's last."""
+    """Return whether the last epoch has this number, from its start: shorter loaders begin it ahead of the longest."""
     return last.work.number == number and (last.work.resume is None or last.work.resume.at_start)
 
 
 def _fetches_ahead(loop: Any) -> bool:
-    """Whether Lightning has a batch that it does not train on yet, as it does where it does not know the length."""
+    """Return whether Lightning holds a batch that it has not trained on yet, as it does if the length is unknown."""
     return bool(getattr(loop._data_fetcher, "batches", ()))
 
 

@@ -1,4 +1,4 @@
-"""Where a script's process leaves the result of a verb, for the command that waits for it.
+"""File in which a script's process leaves the result of a verb, for the command that waits for it.
 
 A file that is gone when the command is, however that ends: in memory, and open in the command only, by whose
 descriptor others open it. So processes that inherit no descriptors, such as ranks, can write to it. In a temporary

@@ -42,7 +42,7 @@ class UsageError(Exception):
 
 
 class Target(NamedTuple):
-    """What a verb acts on."""
+    """Object that a verb acts on."""
 
     value: Any
     """A script's loader, or the object that was named."""
@@ -53,12 +53,12 @@ class Target(NamedTuple):
 
 
 class TargetResult(NamedTuple):
-    """What a verb returns for its target."""
+    """Result of a verb for its target."""
 
     status: int
     """The exit status."""
     json: str = ""
-    """What ``--json`` writes; empty: nothing."""
+    """Text for ``--json``; empty: none."""
 
 
 class Verb(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is known of a loader's epochs: their order, their numbers, and how far the last one has come.
+"""Bookkeeping of a loader's epochs: their order, their numbers, and the position in the last one.
 
 Plain data: no thread is started, and no generator is used here.
 """
@@ -50,7 +50,7 @@ class KnownBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """What a loader's order comes from: some of its arguments, and what follows from them."""
+    """Arguments that define a loader's order, and what follows from them."""
 
     dataset: Any
     sampler: Any = None
@@ -103,7 +103,7 @@ class Sampling:
 
     @property
     def unskipped(self) -> tuple[Any, int]:
-        """What is iterated, without Accelerate's ``skip_first_batches`` around it; and how many batches that skips."""
+        """The sampler within Accelerate's ``skip_first_batches``, and the number of batches that it skips."""
         return without_skipping(self.index_sampler)
 
 
@@ -148,7 +148,7 @@ def known_rows(sampler: Any) -> EpochOrder | None:
 
 
 def iterates_as(sampler: Any, kind: type) -> bool:
-    """Whether a sampler is of this kind, and iterated as that, also if it is of a class derived from it."""
+    """Return whether a sampler is of this class or a subclass that does not override its iteration."""
     return isinstance(sampler, kind) and type(sampler).__iter__ is kind.__iter__  # type: ignore[attr-defined]
 
 
@@ -174,7 +174,7 @@ class EpochWork:
     """One epoch of a loader: what is loaded, in which order, and what its randomness comes from."""
 
     number: int
-    """As the user counts."""
+    """Number of the epoch, as the user counts."""
     known: KnownBatches | None = None
     """Its order, or what is left of it; None: the sampler may give anything."""
     index_batches: Iterator[Any] = field(default_factory=lambda: iter(()))
@@ -193,9 +193,9 @@ class EpochWork:
     generators: dict[str, Any] = field(default_factory=dict)
     """States of the generators that make the order, from before the sampler was asked for an iterator."""
     draws_base_seed: bool = False
-    """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
+    """True if the base seed was drawn after that, and before the sampler's first index."""
     paced: bool = False
-    """Whether index batches are drawn as torch draws them: one for each batch that the training loop has received, and
+    """True if index batches are drawn as torch draws them: one for each batch that the training loop has received, and
     none for batches that a stage has taken ahead of it. The loop may use the generators that the sampler draws from,
     and a worker's random stream goes on with each batch that is issued."""
     failures: Any = None
@@ -203,7 +203,7 @@ class EpochWork:
 
     @property
     def identity(self) -> object:
-        """What is compared to know whether an epoch that was begun ahead of time is the one asked for."""
+        """Key that tells if an epoch begun ahead of time is the requested one."""
         return self.number, self.known
 
     @property
@@ -227,7 +227,7 @@ class Progress:
         """Batches given to the user since it began, including those that ended in an error."""
         self.finished = False
         self.draws: Any = None
-        """What the batch transform drew from for the batch that was given last."""
+        """Draws of the batch transform for the batch that was given last."""
         self._taken = self._taken_before = 0
 
     def taken(self, *, one_ahead: bool) -> int:

@@ -1,4 +1,4 @@
-"""Where an epoch begins if a state dict was loaded: plain data."""
+"""Start of an epoch after a state dict was loaded, as plain data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import StateError
 
 @dataclass(slots=True)
 class Resume:
-    """Where the next epoch begins, from a state dict."""
+    """Start of the next epoch, from a state dict."""
 
     epoch: int
     base: int = 0
@@ -23,11 +23,11 @@ class Resume:
     draws_base_seed: bool = False
     generators: dict[str, Any] = field(default_factory=dict)
     workers: dict[str, Any] | None = None
-    """Of an IterableDataset: the state of each replica: see ``Replicas`` in engine/resuming.py."""
+    """State of each replica of an IterableDataset: see ``Replicas`` in engine/resuming.py."""
     begin_anew: Callable[[StateError], None] | None = None
     """Called if the epoch turns out not to fit when it begins, which then begins anew; None: that is an error."""
 
     @property
     def at_start(self) -> bool:
-        """Whether nothing of the epoch was given yet."""
+        """True if nothing of the epoch was given yet."""
         return not (self.base or self.batches)

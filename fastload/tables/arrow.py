@@ -44,7 +44,7 @@ class ArrowColumn:
         self._chunks = column.chunks
         self._kept: dict[int, Any] = {}  # the arrays of the chunks that the native column reads
         self.is_list = str(kind) not in _NUMBERS
-        """Whether each row is a list."""
+        """True if each row is a list."""
         self._size: int | None = 1
         if self.is_list:
             self._size = kind.list_size if pyarrow.types.is_fixed_size_list(kind) else None

@@ -49,7 +49,7 @@ class Loaded:
 
     def __init__(self, columns: dict[str, Values]) -> None:
         self.columns = columns
-        """By their names, in order."""
+        """Columns by name, in order."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -233,7 +233,7 @@ class TableReader:
         return loaded
 
     def _agrees(self, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> bool:
-        """Whether samples are those of `datasets`, of which another version may have other types."""
+        """Return whether samples equal those of `datasets`; another version may give other types."""
         return len(ours) == len(theirs) and all(
             list(one) == list(other) and all(_alike(one[name], other[name]) for name in self._columns)
             for one, other in zip(ours, theirs, strict=True)

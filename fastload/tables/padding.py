@@ -1,4 +1,4 @@
-"""What transformers' collators pad, padded in one step from a table's columns, without a list for each row.
+"""Pads for transformers' collators in one step from a table's columns, without a list for each row.
 
 The collator runs as it is; only its tokenizer's ``pad``, which copies every list twice and converts all numbers one by
 one, is another while it does. Known are two collators, tokenizers that inherit ``pad``, and columns of integers;

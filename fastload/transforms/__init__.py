@@ -68,7 +68,7 @@ _NAMES = {
     "resize": ("RandomResizedCrop", "Resize"),
     "values": ("Normalize", "ToDtype", "ToNormalized"),
 }
-"""What each module provides. To add a transform, name it here and above."""
+"""Names that each module provides. To add a transform, name it here and above."""
 
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""What transforms such as Normalize do with each value, as data: torch, Triton and the native library all follow it."""
+"""Arithmetic of transforms such as Normalize, as data that torch, Triton and the native library follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .tensors import in_parts, narrowed, wide_dtype
 
 
 class Operation(IntEnum):
-    """What is done with a value x; "wide" is float64 where the source or the result is float64, else float32."""
+    """Operation on a value x; "wide" is float64 where the source or the result is float64, else float32."""
 
     COPY = 0
     """Nothing: the bits stay."""
@@ -30,7 +30,7 @@ class Arithmetic(NamedTuple):
 
     operation: Operation
     dtype: torch.dtype
-    """Of the result."""
+    """The dtype of the result."""
     via: torch.dtype | None = None
     """Values are rounded to this dtype first."""
     factors: tuple[float, ...] = (1.0,)

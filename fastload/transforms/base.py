@@ -1,4 +1,4 @@
-"""What a batched transform is: parameters are drawn on the host, and applied wherever the images are.
+"""Base of the batched transforms: parameters are drawn on the host, and applied wherever the images are.
 
 ::
 
@@ -54,10 +54,10 @@ class Transform(nn.Module):
     """
 
     mixes: bool = False
-    """Whether samples are mixed, and their labels with them: then ``forward`` needs (images, labels)."""
+    """True if samples are mixed, and their labels with them: then ``forward`` needs (images, labels)."""
 
     layout: Layout = "NCHW"
-    """Of the images that are given and returned."""
+    """Layout of the images that are given and returned."""
 
     def __init__(self) -> None:
         super().__init__()

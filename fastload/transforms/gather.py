@@ -33,7 +33,7 @@ class MovingTransform(Transform):
     """A transform that only moves pixels, as ``steps`` says."""
 
     only_moves = True
-    """Whether this one does; a subclass may depend on its arguments."""
+    """True if the transform only moves pixels; a subclass may decide by its arguments."""
     map_fill: Fill | None = None
     """The value of pixels without a source; None: there are none."""
 

@@ -115,7 +115,7 @@ class _Sometimes(Transform):
     """
 
     any_channels = True
-    """Whether images may have another number of channels than 1 and 3."""
+    """True if images may have another number of channels than 1 and 3."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from .tensors import in_parts, narrowed, wide_dtype
 
 
 class Mix(Transform):
-    """What MixUp and CutMix share: labels, and pairs.
+    """Common base of MixUp and CutMix: labels, and pairs.
 
     float32 and float64 are mixed as they are, lower dtypes in float32, and so is uint8, which torchvision's MixUp does
     not take; it is rounded to the nearest. Labels are classes, [N], integers, or their probabilities,

@@ -91,7 +91,7 @@ class Resize(_Resizing):
             sides = check_size("size", size)
             self.size = sides if isinstance(size, (list, tuple)) and len(size) == 2 else sides[0]
         if self.size is None and self.max_size is None:
-            raise ConfigError(f"size may be None where max_size says what the longer side is, got {size=}, {max_size=}")
+            raise ConfigError(f"size may be None only if max_size gives the longer side, got {size=}, {max_size=}")
         if self.max_size is not None and (
             isinstance(self.size, tuple) or (self.size is not None and self.max_size <= self.size)
         ):

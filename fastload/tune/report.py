@@ -23,7 +23,7 @@ OTHER_AUGMENTATION = "other augmentation"
 
 @dataclass(slots=True, kw_only=True)
 class TuneReport:
-    """What ``fastload tune`` found."""
+    """Result of ``fastload tune``."""
 
     subject: str
     """The loader, for a person."""

@@ -63,13 +63,13 @@ class Compared:
     """How the batches of a setting compare with the present ones."""
 
     differs: str = ""
-    """Where they are others, for no reason that is known; empty: nowhere."""
+    """Place where batches differ for no known reason; empty: nowhere."""
     augmentation: str = ""
-    """Where they are others because other random numbers are drawn; empty: nowhere."""
+    """Place where batches differ because other random numbers are drawn; empty: nowhere."""
     because: str = ""
     """Why other random numbers are drawn, if any are; empty: the setting draws the same."""
     as_torch: bool = False
-    """Whether torch's loader draws these with such workers, and those of the present setting with the present ones."""
+    """True if the batches are those that torch's loader draws with as many workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Slice:
     others: float | None = None
     """Processors that other programs used meanwhile; None as above."""
     crowded: bool = False
-    """Whether they left none free."""
+    """True if they left none free."""
     memory: int | None = None
     """Bytes that this process and the workers use, beyond what this process used before; None as above."""
     found: Compared = Compared()
@@ -115,7 +115,7 @@ class Trial:
 
     @property
     def eligible(self) -> bool:
-        """Whether it may be recommended: measured, and with the present batches, or torch's for its workers."""
+        """True if it may be recommended: measured, and with the present batches, or torch's for its workers."""
         others = bool(self.found.augmentation) and not self.found.as_torch
         return bool(self.slices) and not (self.found.differs or others or self.failed)
 
@@ -138,7 +138,7 @@ class Measure(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a search found."""
+    """Result of a search."""
 
     present: Trial
     trials: list[Trial]
@@ -158,11 +158,11 @@ class Search:
     """A search for the fastest setting."""
 
     present: Setting
-    """Of the loader."""
+    """Present setting of the loader."""
     runner: Measure
     machine: Machine
     seconds: float
-    """To take, about."""
+    """Approximate time to take."""
     clock: Callable[[], float]
     """Returns seconds."""
     tell: Callable[[Setting, float], object] = lambda setting, part: None
@@ -170,7 +170,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.outcome = Outcome(Trial(self.present), [])
-        """What was found so far."""
+        """Result so far."""
 
     def run(self) -> Outcome:
         """Search.

@@ -16,7 +16,7 @@ from ..options import OPTIONS
 
 WORKER_THREADS = (16, 4, 64)
 SEED = 1
-"""Of the loader that is tried with keys, where it has torch's random streams."""
+"""Seed for a loader with torch's random streams that is tried with keys."""
 PREFETCH = 2
 """torch's default for ``prefetch_factor``."""
 
@@ -93,13 +93,13 @@ def as_options(changes: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the candidates depend on, besides the present setting."""
+    """Facts of the machine that the candidates depend on."""
 
     processors: int
     has_device: bool = False
-    """Whether batches are moved to a device, where data can be resident."""
+    """True if batches are moved to a device, where data can be resident."""
     waits: bool = False
-    """Whether workers wait for storage more than they compute, as measured with the best setting so far."""
+    """True if workers wait for storage more than they compute, as measured with the best setting so far."""
     left_out: frozenset[tuple[str, Any]] = frozenset()
     """Values of arguments that are not tried."""
 

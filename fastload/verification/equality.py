@@ -1,4 +1,4 @@
-"""Whether a loader without a seed gives the batches of torch's class, bit for bit, and how fast both are.
+"""Checks that a loader without a seed gives the batches of torch's class, bit for bit, and times both.
 
 The two classes get the same dataset, arguments and states of the global generators, and are run in turns: torch's class
 for an epoch, then fastload's. If they differ, torch's class is run once more, which tells a dataset that differs from
@@ -35,7 +35,7 @@ from .subject import Edit, Subject
 
 _NUM_EPOCHS = 2
 _LEAST_S = 0.1
-"""What takes less in all is not timed."""
+"""Shorter runs, in seconds, are not timed."""
 _ENOUGH_S = 6.0
 _MOST_ROUNDS = 10
 """Epochs are timed until both classes together have taken so long, or so many of each have been."""
@@ -74,15 +74,15 @@ def _generators(loader: Any) -> list[bytes]:
 
 @dataclass
 class _Epoch:
-    """What one of the classes gave in an epoch."""
+    """Batches that one of the classes gave in an epoch."""
 
     batches: list[BatchHashes] = field(default_factory=list)
     generators: list[bytes] = field(default_factory=list)
     error: BaseException | None = None
     is_cut: bool = False
-    """Whether the time was over before the number of batches."""
+    """True if the time was over before the number of batches."""
     has_ended: bool = False
-    """Whether it came to its end before that."""
+    """True if it came to its end before that."""
 
 
 class Comparison:
@@ -95,12 +95,12 @@ class Comparison:
         self._subject, self._most, self._bar = subject, batches, bar
         self._end = time.monotonic() + time_limit
         self._made: list[_Epoch] = []
-        """Of torch's class."""
+        """Epochs of torch's class."""
         self._count = 0
         """Batches that are equal."""
         self._difference: Difference | None = None
         self._error = ""
-        """What the dataset raises with both classes."""
+        """Error that the dataset raises with both classes."""
 
     def run(self) -> Check:
         """Compare and time. Blocking."""

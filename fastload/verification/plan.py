@@ -16,9 +16,9 @@ from typing import Literal
 
 Method = Literal["inline", "thread", "fork", "spawn", "ray"]
 METHODS: tuple[Method, ...] = ("inline", "thread", "fork", "spawn")
-"""What is checked by default."""
+"""Methods that are checked by default."""
 KNOWN_METHODS: tuple[Method, ...] = (*METHODS, "ray")
-"""What can be checked: Ray's workers too, where it is installed, which takes much longer."""
+"""Methods that can be checked. Ray must be installed, and takes much longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def _workers(num_workers: int, method: Method) -> str:
 
 
 REFERENCE = Setting(num_epochs=2)
-"""What everything else is compared with: no workers, two epochs."""
+"""The run that all others are compared with: no workers, two epochs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a verification found, as data, as JSON and as a table.
+"""Result of a verification, as data, as JSON and as a table.
 
 Pure; rich is imported only for a table.
 """
@@ -37,13 +37,13 @@ class Difference:
     """A sentence."""
     epoch: int
     batch: int
-    """In the epoch, from 0."""
+    """Number of the batch in the epoch, from 0."""
     row: int | None
-    """In the batch of the reference; None where its samples cannot be told apart."""
+    """Row in the batch of the reference; None where its samples cannot be told apart."""
     leaf: str
     """Path in the sample, as in Python; empty for the sample itself."""
     index: str | None = None
-    """In the dataset, as the sampler gave it; None: not known."""
+    """Index in the dataset, as the sampler gave it; None: not known."""
 
     def __str__(self) -> str:
         words = [f"epoch {self.epoch}", f"batch {self.batch}"]
@@ -65,8 +65,8 @@ class Culprit:
     place: str
     """``dataset.transform, stage 2 of 4``, and the like."""
     certain: bool = True
-    """Whether the difference was seen to vanish without this stage and those after it. If not, it may also be a stage
-    before it: without some of the last ones, the others failed."""
+    """True if the difference vanished without this stage and those after it. If not, it may also be a stage before it:
+    without some of the last ones, the others failed."""
 
     def __str__(self) -> str:
         return f"{'first stage that differs' if self.certain else 'where to look'}: {self.stage} ({self.place})"
@@ -91,10 +91,10 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:
-    """What ``fastload.verify`` found."""
+    """Result of ``fastload.verify``."""
 
     subject: str
-    """What was verified, as text."""
+    """The verified loader or dataset, as text."""
     seed: int | None
     """The seed of all runs; None: none was given, so that batches are compared with those of torch's class."""
     batches: int
@@ -102,9 +102,9 @@ class VerifyReport:
     checks: list[Check] = field(default_factory=list)
     """The comparisons; without a seed there is one, with torch's class."""
     notes: list[str] = field(default_factory=list)
-    """What you should know about how it was verified."""
+    """Notes on how it was verified."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Of Python, torch and NumPy."""
+    """Versions of Python, torch and NumPy."""
     seconds: float = 0.0
     """How long it took."""
     interrupted: int = 0

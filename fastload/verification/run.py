@@ -136,7 +136,7 @@ class _Run:
     """Gets the checks and notes."""
     bar: TerminalBar
     _references: dict[tuple[Setting, bool], Record] = field(default_factory=dict)
-    """What several checks compare with, of batches or of samples."""
+    """Reference records that several checks share, of batches or of samples."""
     _analysed: set[tuple[str, Method]] = field(default_factory=set)
     """Names of checks, with the kind of workers, of which the stage was searched."""
     _timed_out: set[Method] = field(default_factory=set)

@@ -81,12 +81,12 @@ class Subject:
 
     name: str
     arguments: dict[str, Any]
-    """Of :class:`fastload.DataLoader`, all but those that a setting chooses. With ``shuffle``, each sample comes once
-    in random order, so that fastload's own order can be used."""
+    """Arguments of :class:`fastload.DataLoader`, all but those that a setting chooses. With ``shuffle``, each sample
+    comes once in random order, so that fastload's own order can be used."""
     given: dict[str, Any]
     """The arguments as they were given, those of torch's class and of fastload's, for a comparison with torch's."""
     seed: int | None
-    """Of the checks of keys; None: every batch shall be torch's."""
+    """Seed for the checks of keys; None: every batch must be torch's."""
     timeout: float
     """Seconds without a batch after which a run counts as failed."""
     notes: list[str] = field(default_factory=list)
@@ -98,10 +98,10 @@ class Subject:
         self.dataset, self.collate_fn = arguments["dataset"], arguments["collate_fn"]
         self.iterable = isinstance(self.dataset, IterableDataset)
         self.auto_collation = arguments["batch_size"] is not None or arguments["batch_sampler"] is not None
-        """Whether the loader makes batches of samples."""
+        """True if the loader makes batches of samples."""
         default = compat.collates_by_default(self.collate_fn or compat.default_collate)
         self.collates_by_default = self.auto_collation and default
-        """Whether batches can be taken apart into samples."""
+        """True if batches can be taken apart into samples."""
         self.sampler = arguments["batch_sampler"] or arguments["sampler"]
         """The user's sampler or batch sampler; None if the order is torch's or fastload's own."""
         self._copies = Copies(self.notes)
@@ -197,7 +197,7 @@ class Subject:
 
     @property
     def ranks_share_this_order(self) -> bool:
-        """Whether the samples of all ranks, joined, are those of the loader in its order."""
+        """True if the samples of all ranks, joined, are those of the loader in its order."""
         return self._known_batches is not None and self._known_batches.rows.shard.num_ranks == 1
 
     @cached_property

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(IntEnum):
-    """What a :class:`Result` says of its item, and what its payload is."""
+    """Outcome of a task, which tells what the payload of its :class:`Result` is."""
 
     ROWS = 0
     """Rows were written; the samples' objects, for layouts with object leaves."""
@@ -53,7 +53,7 @@ class Outcome(IntEnum):
 
 
 class Result(NamedTuple):
-    """What became of a WorkItem."""
+    """Result of a task."""
 
     serial: int
     worker_id: int
@@ -63,7 +63,7 @@ class Result(NamedTuple):
     busy_ns: int
     """Time from taking the item until now, in nanoseconds."""
     replica: Any = None
-    """Of an IterableDataset: the fields of the :class:`~.iterable.Place` of its replica after this batch."""
+    """For an IterableDataset: the fields of the :class:`~.iterable.Place` of its replica after this batch."""
     failures: Sequence[FailedSample] = ()
     """Samples of the item that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
     decoded: dict[str, int] | None = None
@@ -71,7 +71,7 @@ class Result(NamedTuple):
     drawn_from: Sequence[str] = ()
     """Generators that are not seeded for each sample, when they are first seen to be used."""
     stages: tuple[int, ...] | None = None
-    """What :meth:`StageClock.end` returned of the item; None: it was not measured by stage."""
+    """Times of the stages (:meth:`StageClock.end`); None: the task was not measured by stage."""
 
     def pickled(self) -> bytes:
         """Return the fields, pickled."""

@@ -48,7 +48,7 @@ class FusedLoader(SampleLoader):
         """Load samples at once; ``out``: rows for the images, of a layout that fits.
 
         Returns:
-            A :class:`fastload.fusion.dataset.Loaded`; where samples failed, a list: of the others and the substitutes.
+            A :class:`fastload.fusion.dataset.Loaded`; if samples failed, a list of the others and the substitutes.
         """
         ids = itertools.islice(self.ids(indices, position), len(indices))
         try:

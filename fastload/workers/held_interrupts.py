@@ -1,4 +1,4 @@
-"""Interrupts (Ctrl-C) that are raised a little later, where Python would lose them.
+"""Defers interrupts (Ctrl-C) where Python would lose them.
 
 NOTE [Interrupts]
 Python runs its signal handler between any two bytecodes, so an interrupt may be raised inside a hook that runs around a
@@ -18,7 +18,7 @@ _held: HeldInterrupts | None = None
 
 
 class HeldInterrupts:
-    """As a context manager: an interrupt inside is raised at the end.
+    """Context manager that raises an interrupt at its end.
 
     Only in the main thread, where Python runs signal handlers; and only where SIGINT has a handler in Python.
 
@@ -70,7 +70,7 @@ def _interrupt_main_thread() -> None:
 
 
 def let_interrupts_through_in_worker() -> None:
-    """In a worker that was forked inside: SIGINT has its handler again.
+    """Restore SIGINT's handler in a worker that was forked inside.
 
     Raises:
         KeyboardInterrupt: there was one.

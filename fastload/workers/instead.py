@@ -1,4 +1,4 @@
-"""What takes the place of a sample that failed: the sample itself, loaded again, a substitute, or nothing.
+"""Handles a sample that failed: loads it again, takes a substitute, or leaves it out.
 
 Imported only when a sample fails.
 """

@@ -18,18 +18,18 @@ from .samples import Job, SampleLoader
 
 
 class Asked(list[None]):
-    """What a replica is asked for where states are wanted: a batch of so many samples. Else it is a plain list."""
+    """Request for a batch of so many samples with the replica's state; without the state, it is a plain list."""
 
 
 class Place(NamedTuple):
-    """Where a replica is after a batch."""
+    """Position of a replica after a batch."""
 
     since: int
     """Batches since the last snapshot, or since the epoch's start if there was none."""
     snapshot: bytes | None
-    """What ``state_dict`` returned after this batch, pickled; None: it was not taken, or says nothing."""
+    """Result of ``state_dict`` after this batch, pickled; None: it was not taken, or says nothing."""
     ended: bool
-    """Whether the iterator has ended."""
+    """True if the iterator has ended."""
     problem: str | None
     """Why ``state_dict`` gave nothing when it was tried last; None: it did, or there is none."""
 
@@ -54,7 +54,7 @@ class IterableReplica:
         end_of_load(self._dataset)
         self._iterator = self._stream(self._dataset)
         self.ended = False
-        """Whether the iterator has ended."""
+        """True if the iterator has ended."""
         if job.replicas:
             self._resume(*job.replicas[worker_id])
 
@@ -117,7 +117,7 @@ class IterableReplica:
             self._loaded = None
 
     def state(self, *, failed: bool = False) -> tuple[Any, ...]:
-        """Return the fields of the :class:`Place` after the batch that was made last: they are pickled sooner.
+        """Return the fields of the :class:`Place` after the last batch; a plain tuple is pickled faster.
 
         After one that failed a resume makes it again and drops it: what comes next may depend on how it failed.
         """
@@ -164,7 +164,7 @@ class IterableReplica:
         return collate(self._next_samples(index))
 
     def _begins_anew(self, error: Exception) -> bool:
-        """Where a dataset fails at once with what it has loaded: let it begin anew, to read what came before again."""
+        """Restart a dataset that fails at once with the state it has loaded, to read the batches before again."""
         before, self._before_first = self._before_first, None
         if before is None or self._loaded is None or not self._loaded.take_back(wholly=True):
             return False

@@ -1,4 +1,4 @@
-"""What ``load_state_dict`` has changed in a dataset, until the epoch that it was loaded for is over.
+"""Undoes the changes of ``load_state_dict`` to a dataset when the epoch that it was loaded for is over.
 
 Many streams begin each iteration at the place that was loaded, so that every later epoch would be the rest of the
 resumed one. So the attributes that were loaded get their values from before when that epoch is over, but for
@@ -29,11 +29,11 @@ _under_way: weakref.WeakValueDictionary[int, LoadedState] = weakref.WeakValueDic
 
 
 class _Change(NamedTuple):
-    """What was loaded into one place."""
+    """A value that was loaded into one place."""
 
     held: dict[Any, Any] | list[Any]
     key: Any
-    """Of a dict; a list is looked at as a whole."""
+    """Key of a dict; a list is compared as a whole."""
     before: Any
     loaded: Any
 

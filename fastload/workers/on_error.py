@@ -49,16 +49,16 @@ _MESSAGE_LENGTH = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPolicy:
-    """What workers do with a sample that cannot be loaded."""
+    """Policy of workers for a sample that cannot be loaded."""
 
     candidates: Sequence[Any] | npt.NDArray[np.int64] | None
     """The indices that may stand in for it; None: it is left out."""
     seed: int
-    """Of the keys that substitutes are chosen by."""
+    """Seed of the keys that substitutes are chosen by."""
     waits: Sequence[float] = ()
     """Seconds before each further attempt at the sample itself."""
     raises: bool = False
-    """Whether its error is raised when they have failed too."""
+    """True if its error is raised when they have failed too."""
 
     def substitutes(self, index: Any, epoch: int, sample_id: int) -> Iterator[Any]:
         """Yield the indices to be tried in the place of one that failed: at most ``ATTEMPTS``, each another.
@@ -264,11 +264,11 @@ def candidates_of(sampling: Sampling) -> Sequence[Any] | npt.NDArray[np.int64]:
     integers = None if indices is None else _integers(indices)
     if integers is not None:
         return integers
-    what = "its indices are no integers" if kind is SubsetRandomSampler else "which indices it gives is not known"
+    what = "has indices that are no integers" if kind is SubsetRandomSampler else "does not expose them"
     raise ConfigError(
-        "on_error='replace' takes substitutes from the indices that the sampler gives, so that none comes from "
-        f"another split, and of this {kind.__name__} {what}; give it an attribute indices (a list of integers), or "
-        "choose the samples by a torch.utils.data.Subset and leave the order to the loader, or use on_error='skip'"
+        "on_error='replace' must know which indices the sampler can give, so that no substitute comes from another "
+        f"split; {kind.__name__} {what}; give it an attribute indices (a list of integers), or choose the samples by "
+        "a torch.utils.data.Subset and leave the order to the loader, or use on_error='skip'"
     )
 
 

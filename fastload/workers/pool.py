@@ -25,9 +25,9 @@ class WorkerArguments:
     multiprocessing_context: Any
     ray_options: Mapping[str, Any] | None
     assigned: bool
-    """Whether each task names its worker; else any idle one takes it."""
+    """True if each task names its worker; else any idle one takes it."""
     routed: bool
-    """Whether threads draw from generators of their own."""
+    """True if threads draw from generators of their own."""
 
 
 class Pool(Protocol):
@@ -43,7 +43,7 @@ class Pool(Protocol):
     job_pickled: str
     """How the dataset came to the workers."""
     task_cost: float = 1.0
-    """What a task costs beside its samples, in tasks of a process."""
+    """Overhead of a task, relative to one of a worker process."""
 
     @property
     def transport(self) -> str:
@@ -122,7 +122,7 @@ class Transport(Protocol):
         """The worker has its end: let go of our copy."""
 
     def inherited(self) -> list[Any]:
-        """What a worker forked now should close, since it is not its own."""
+        """Return the other ends that a worker forked now should close."""
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
         """Send to one worker, or to the first free one. Never blocks. ``tag`` names the message in ``held_by``."""

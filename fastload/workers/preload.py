@@ -1,4 +1,4 @@
-"""What a fork server imports before it forks: torch, and all that a worker process runs. See spawn_start.py.
+"""Imports of a fork server before it forks: torch, and all that a worker process runs. See spawn_start.py.
 
 Nothing is begun here, for neither a thread nor a device would be in the workers.
 """

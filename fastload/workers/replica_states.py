@@ -19,7 +19,7 @@ from ..errors import one_line
 _SHARE = 0.01
 _FLOOR_NS = 200_000
 _BYTE_NS = 1.0
-"""What a byte costs from worker to user, in nanoseconds."""
+"""Cost of a byte from worker to user, in nanoseconds."""
 _SMALL = 1 << 16
 """Bytes of a state that is taken though nobody has asked for one."""
 
@@ -50,7 +50,7 @@ class Snapshots:
 
     def __init__(self) -> None:
         self.wanted = False
-        """Whether large states are wanted too."""
+        """True if large states are wanted too."""
         self.problem: str | None = None
         """Why there was none when it was tried last; None: there was, or the dataset has none."""
         self._owners: tuple[Any, ...] = ()

@@ -222,7 +222,7 @@ class _OfHidden(Override):
     """A hidden object, or a function that is bound to it."""
 
     def is_original(self, found: Any) -> bool:
-        """Whether it is."""
+        """Return whether it is the original."""
         return _owner_of(found) is _inst or _owner_of(found) is _rand
 
     def stand_in(self, original: Any) -> Any:

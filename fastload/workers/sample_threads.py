@@ -49,7 +49,7 @@ class Task:
         self.busy_ns = 0
         self.decoded: Counter[str] = Counter()
         self.stages: list[tuple[int, ...]] = []
-        """Of samples that were measured by stage."""
+        """Times of samples that were measured by stage."""
         self._samples: list[list[Any]] = [[]] * self.missing
         self._errors: dict[int, Exception] = {}
         self._failures: dict[int, list[FailedSample]] = {}
@@ -96,7 +96,7 @@ class _ThreadFetcher(Fetcher):
 
     @property
     def loads_samples(self) -> bool:
-        """Whether an item is loaded sample by sample, and not recorded as a whole."""
+        """True if an item is loaded sample by sample, and not recorded as a whole."""
         return self._fused is None and self.samples.getitems is None and self.replica is None and self.watch is None
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:

@@ -31,18 +31,18 @@ _NO_CONTEXT = nullcontext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What all workers of a pool have in common: the dataset and how to use it."""
+    """Settings that all workers of a pool share: the dataset and how to use it."""
 
     dataset: Any
     collate_fn: Callable[[Any], Any]
     auto_collation: bool
     drop_last: bool
     iterable: bool
-    """Whether the dataset is an IterableDataset."""
+    """True if the dataset is an IterableDataset."""
     seed: int | None
     """Seed of the samples' keys; None: samples are not seeded one by one."""
     ids_are_indices: bool
-    """Whether a sample's id is its index; else its position in the epoch's global order."""
+    """True if a sample's id is its index; else its position in the epoch's global order."""
     stride: int
     """Distance of the positions of neighbouring samples in the global order."""
     length: int
@@ -56,25 +56,25 @@ class Job:
     fused: Any = None
     """Loads the samples in the dataset's place: a :class:`fastload.fusion.dataset.FusedDataset`, or ``TableRows``."""
     replicas: Sequence[tuple[Any, int]] = ()
-    """Of an IterableDataset: each worker's saved state, and its batches before; empty: all begin at their start."""
+    """For an IterableDataset: each worker's saved state, and its batches before; empty: all begin at their start."""
     late: bool = False
-    """Whether images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
+    """True if images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
     error_policy: ErrorPolicy | None = None
-    """What is done with samples that cannot be loaded; None: their errors are raised."""
+    """Policy for samples that cannot be loaded; None: their errors are raised."""
     worker_threads: int = 1
     """Samples at a time in a worker process."""
     cache: Records | None = None
     """Where records of files are kept from the first epoch on; None: nowhere."""
     names_unseeded: bool = False
-    """Whether generators that samples draw from, and that are not seeded, are named: see keys/own_generators.py."""
+    """True if generators that samples draw from without being seeded are reported: see keys/own_generators.py."""
     streams: bool = False
-    """Whether samples have torch's random streams, so that each is made once, in its turn, also if nobody wants it."""
+    """True if samples have torch's random streams, so that each is made once, in order, even if it is not needed."""
     compared: Mapping[Any, bool] = field(default_factory=dict)
     """The comparisons that its process has made: :data:`fastload.base.overrides.results`."""
     rng_seed: int = 0
     """Seed of the keys of ``fastload.rng()``, also where samples have torch's random streams."""
     rng_stream: tuple[int, int] = (0, 0)
-    """Of an IterableDataset: the epoch that workers begin with, and how many workers lower ranks have."""
+    """For an IterableDataset: the epoch that workers begin with, and the number of workers of lower ranks."""
 
 
 class SampleLoader:
@@ -84,7 +84,7 @@ class SampleLoader:
         self.seed_generators = seeder.seed
         self._seeder = seeder
         self.failures: list[FailedSample] = []
-        """Samples that could not be loaded since the user of this object put an empty list here."""
+        """Samples that failed in the current task; the caller resets it."""
         self.job = job
         self.dataset = job.dataset
         self.getitems = compat.batch_getter(job.dataset)
@@ -182,7 +182,7 @@ class SampleLoader:
 
     @property
     def failed(self) -> Failed:
-        """What is done about samples that failed."""
+        """The handler of samples that failed."""
         from .instead import Failed
 
         return Failed(self)
@@ -195,7 +195,7 @@ class SampleLoader:
         return self.failed.only(self.settled(self.guarded(self.getitems, [index])))
 
     def tolerates(self, error: Exception) -> bool:
-        """Whether an error of the dataset's is not to be raised."""
+        """Return whether the policy tolerates an error of the dataset."""
         return self.job.error_policy is not None and not isinstance(error, StopIteration | DatasetError)
 
     def load_own_batch(self, index: Any, epoch: int, position: int) -> Any:

@@ -36,7 +36,7 @@ from ..errors import WorkerDied, add_note
 from .samples import Job
 
 JOB_OFFSET = 1 << 42
-"""Where it lies, in slot 0."""
+"""Offset of the job in slot 0."""
 _PRELOAD = f"{__package__}.preload"
 GIVEN = "FASTLOAD_FORK_SERVER"
 """Variable of the fork server's environment: what this process has, for preload.py."""

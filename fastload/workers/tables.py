@@ -34,7 +34,7 @@ class TableLoader(SampleLoader):
         return made if isinstance(made, list) else made.samples()
 
     def load_fused(self, indices: Any, epoch: int, position: int) -> Any:
-        """Return a :class:`~fastload.tables.hugging_face.Loaded`, or what the dataset's ``__getitems__`` returns."""
+        """Return a :class:`~fastload.tables.hugging_face.Loaded`, or the result of ``__getitems__``."""
         loaded = self._read(indices)
         return super().load(indices, epoch, position) if loaded is None else loaded
 
@@ -66,10 +66,10 @@ class TableLoader(SampleLoader):
 
 
 class TableRows(NamedTuple):
-    """What loads the samples of a job whose dataset is a table."""
+    """Loads the samples of a job whose dataset is a table."""
 
     in_next: bool
-    """Whether ``next()`` reads them, though there would be workers."""
+    """True if ``next()`` reads them, although there are workers."""
 
     def loader(self, job: Job, seeder: Seeder, watch: Watch | None) -> TableLoader:
         """Return what loads samples for one worker."""

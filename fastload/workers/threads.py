@@ -44,7 +44,7 @@ def start(job: Job, arguments: WorkerArguments, keep: int) -> ThreadPool:
 
 
 class _PoolState:
-    """What the threads of a pool share. It does not know the pool, so that the pool can be collected."""
+    """State that the threads of a pool share. It does not refer to the pool, so that the pool can be collected."""
 
     def __init__(self, num_workers: int, memory: Memory, *, shared: bool) -> None:
         self.tasks: list[queue.SimpleQueue[Item | None]] = [

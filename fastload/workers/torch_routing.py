@@ -50,7 +50,7 @@ class ActiveGenerator(threading.local):
 
 
 active = ActiveGenerator()
-"""Of ``torch.manual_seed`` and related functions."""
+"""Generator of ``torch.manual_seed`` and related functions."""
 
 
 class TorchRouting(TorchFunctionMode):
@@ -256,7 +256,7 @@ class SeedingOverride(Override):
     """``torch.manual_seed`` or a related function: it acts on the generator in :data:`active`, where there is one."""
 
     def is_original(self, found: Any) -> bool:
-        """Whether it is torch's, which makes one of them a context manager."""
+        """Return whether it is torch's own, one of which is a context manager."""
         return is_written_in(found, "torch", "contextlib")
 
     def stand_in(self, original: Any) -> Any:

@@ -168,14 +168,14 @@ class Packets(Transport):
 
 
 def _files_may_be_large() -> bool:
-    """Whether a sparse file may be as large as it likes: the memory file's places lie far apart."""
+    """Return whether a sparse file may be of any size: the memory file's offsets lie far apart."""
     import resource  # Unix only
 
     return resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
 def use_packets() -> bool:
-    """Whether this system has what packets need, and ``FASTLOAD_TRANSPORT`` does not ask for pipes.
+    """Return whether this system supports packets, and ``FASTLOAD_TRANSPORT`` does not ask for pipes.
 
     Raises:
         ValueError: the variable has another value.

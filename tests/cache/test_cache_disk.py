@@ -284,7 +284,7 @@ def test_a_size_beyond_the_room_on_the_disk_is_an_error_but_not_for_those_who_ha
     monkeypatch.setattr(disk, "room_on_disk", lambda _: (100 << 20, 50 << 20))
     check(folder, 50 << 20)
     with pytest.raises(
-        ConfigError, match=r"cache_size is 64.0 MiB, and at cache='.*' 50.0 MiB can be had: 100.0 MiB are"
+        ConfigError, match=r"cache_size is 64.0 MiB, but cache='.*' has room for 50.0 MiB: 100.0 MiB are"
     ):
         check(folder, SIZE)
     opened(folder, SIZE)
@@ -309,7 +309,7 @@ def test_what_is_no_folder_not_there_or_on_a_network_is_an_error(tmp_path, folde
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="is no folder"):
         check(tmp_path / "file", SIZE)
-    with pytest.raises(ConfigError, match=r"cannot be read: No such file or directory; is its disk mounted"):
+    with pytest.raises(ConfigError, match=r"cannot be read: No such file or directory; is the disk mounted"):
         check(tmp_path / "no" / "folder", SIZE)
     for kind in ("nfs4", "cifs", "lustre", "fuse.sshfs", "fuse", "9p"):
         monkeypatch.setattr(file_systems, "kind_of", lambda _, kind=kind: kind)

@@ -266,7 +266,7 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     loader_of(folder, "inline", False, cache="32MiB")
     DataLoader([0], cache=32 << 20)
     with pytest.raises(
-        ConfigError, match="share one cache, and the first of them has cache=33554432, got cache=67108864"
+        ConfigError, match="share one cache, and the first one has cache=33554432, got cache=67108864"
     ):
         DataLoader([0], cache="64MiB")
 
@@ -456,8 +456,8 @@ def test_a_full_disk_is_said_once_and_changes_no_batch(folder, on_disk, monkeypa
         ({"cache": "here"}, r"cache must be a folder with a slash in it, as './here', 'auto', or a size"),
         ({"cache": "5G"}, r"units are [^;]*$"),
         ({"cache": "here", "cache_size": "1MiB"}, r"a folder, which has a slash in it, as .* got cache='here'"),
-        ({"cache": "/proc/none/here", "cache_size": "1MiB"}, r"cannot be read: .*is its disk mounted"),
-        ({"cache": "./here", "cache_size": 1 << 60}, r"can be had"),
+        ({"cache": "/proc/none/here", "cache_size": "1MiB"}, r"cannot be read: .*is the disk mounted"),
+        ({"cache": "./here", "cache_size": 1 << 60}, r"has room for"),
     ],
 )
 def test_a_folder_and_a_size_go_together(arguments, why):

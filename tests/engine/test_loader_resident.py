@@ -239,7 +239,7 @@ DRAWS = [lambda: random.random(), lambda: np.random.rand(), lambda: torch.rand((
 @pytest.mark.parametrize("shows", [True, False])
 def test_a_dataset_that_draws_random_numbers_is_refused(draw, shows, way):
     loader = DataLoader(Noisy(draw, shows), 5, resident="host", **WAYS[way])
-    words = "was another when it was read again" if shows else "draws random numbers for sample 0"
+    words = "differed when it was read again" if shows else "draws random numbers for sample 0"
     with pytest.raises(ConfigError, match=words):
         iter(loader)
     loader.close()
@@ -287,7 +287,7 @@ def test_samples_of_several_shapes_are_refused():
         def __getitem__(self, index: int) -> Any:
             return torch.zeros(2 if index < self.first else 3)
 
-    with pytest.raises(ConfigError, match="one shape and dtype, and samples 1000 to 1019 are not like the first"):
+    with pytest.raises(ConfigError, match="one shape and dtype, and samples 1000 to 1019 differ from the first"):
         iter(DataLoader(Ragged(1000), 5, resident="host"))
     with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as caught:
         iter(DataLoader(Ragged(1010), 5, resident="host"))

@@ -80,7 +80,7 @@ def test_samples_that_are_not_like_the_first_are_refused(other):
 
 
 def test_samples_of_other_things_are_refused_with_their_place():
-    with pytest.raises(ConfigError, match=r"dense tensors and strings, and 'a.1' of a batch is of type object"):
+    with pytest.raises(ConfigError, match=r"dense tensors or strings, but 'a.1' of a batch is of type object"):
         Place(HOST).columns({"a": [torch.zeros(1), object()]}, 3)
     with pytest.raises(ConfigError, match=r"'0' of a batch is of type Tensor, torch.sparse_coo"):
         Place(HOST).columns([torch.zeros(1, 2).to_sparse()], 3)
@@ -141,7 +141,7 @@ def test_samples_that_are_read_again_are_compared_bit_for_bit_but_for_nan():
     sample = {"x": torch.tensor([[1.0, float("nan")]]), "name": ["a"]}
     check_alike(sample, {"x": sample["x"].clone(), "name": ["a"]}, 0, drew=False)
     for other in ({"x": torch.zeros(1, 2), "name": ["a"]}, {**sample, "name": ["b"]}, {"x": sample["x"]}):
-        with pytest.raises(ConfigError, match="sample 3 was another when it was read again"):
+        with pytest.raises(ConfigError, match="sample 3 differed when it was read again"):
             check_alike(sample, other, 3, drew=False)
     with pytest.raises(ConfigError, match="draws random numbers for sample 3"):
         check_alike(sample, sample, 3, drew=True)

@@ -332,7 +332,7 @@ def test_files_with_other_pixels_are_left_to_the_function_and_no_others(name: st
     assert list(loader) == [sample(0)] * 2
     decoded = loader.statistics().decoded
     for function, kind in itself.items():
-        words = f"at once, by {function} itself: its pixels of {kind} files are others"
+        words = f"at once, by {function} itself: it decodes {kind} files to other pixels"
         assert decoded[words] == 2
         assert words in str(loader.explain())
     others = sum(count for words, count in decoded.items() if "itself" not in words)

@@ -416,7 +416,7 @@ def test_where_the_kernel_differs_torchs_operator_resizes(monkeypatch):
     run = v2.Compose([v2.ToImage(), v2.CenterCrop(40), v2.Resize(20), v2.CenterCrop(10)])
     counts: dict[str, int] = {}
     result(run, jpeg(80, 60), late=True, counts=counts)
-    said = "resized by torchvision itself: its values of bilinear are others here"
+    said = "resized by torchvision itself: its bilinear values differ here"
     assert counts == {"late, in part": 1, said: 1}
     assert_equal(run, jpeg(80, 60))
 

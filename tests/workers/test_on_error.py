@@ -497,7 +497,7 @@ class SubclassedSampler(SequentialSampler):
     ids=["unknown", "subclass", "list of batches", "keys"],
 )
 def test_a_sampler_that_does_not_say_what_it_gives_is_refused_with_replace_and_taken_with_skip(options):
-    with pytest.raises(ConfigError, match=r"on_error='replace' takes substitutes .*Subset"):
+    with pytest.raises(ConfigError, match=r"on_error='replace' must know which indices .*Subset"):
         DataLoader(Faulty(), on_error="replace", **options)
     DataLoader(Faulty(), on_error="skip", **options)
 

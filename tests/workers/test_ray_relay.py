@@ -212,7 +212,7 @@ def test_a_lost_task_goes_to_a_worker_that_has_no_other_and_has_answered_since(r
     first.run.next().set_exception(running.errors.ActorUnavailableError("killed"))
     told = running.told()
     assert told.startswith("Ray worker 0 on machine 0 was lost (")
-    assert "1 task(s) of it are made again" in told
+    assert "its 1 task(s) are done again" in told
     answer = second.start.next()
     assert second.run.calls == []
     answer.set_result(Started("machine 1", None))

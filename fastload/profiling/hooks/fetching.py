@@ -37,7 +37,7 @@ class TaskRecorder:
         self._run_queue = RunQueue(session.recorder)
         self._spent_ns = 0
         self._hooks_ns = 0.0
-        """What the tasks took, and recording their samples of it: at least, as the cost comes from a tight loop."""
+        """Time of the tasks, and of recording their samples: a lower bound, as the cost is measured in a tight loop."""
 
     def begin(self) -> None:
         """A task begins; an earlier task that has not ended does not count."""

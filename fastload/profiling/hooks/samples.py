@@ -43,7 +43,7 @@ class Samples:
         self._recorder = recorder
         self._stages = stages
         self._ring: Any = None
-        """Of the running task; None: its samples are not recorded, or there is none."""
+        """Ring of the running task; None: its samples are not recorded, or there is none."""
         self._taken: list[tuple[int, int, int, int]] = []
         """The task's samples; written at its end, since what that needs is no longer in the caches after a sample."""
         self._slowest = [0] * _NUM_SLOWEST

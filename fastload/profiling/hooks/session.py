@@ -1,4 +1,4 @@
-"""What the hooks of a process share: the recorder, the patches, what each thread works on, and the recorded iterators.
+"""State shared by the hooks of a process: recorder, patches, the work of each thread, and recorded iterators.
 
 A dataset, sampler or collate function may use a loader of its own. That loader's work counts as part of the outer work;
 nothing of the inner loader is recorded.
@@ -29,15 +29,15 @@ _PACKAGES = ("torch", "torchvision", "torchdata", "numpy", "PIL", "cv2", "fastlo
 
 
 class ThreadState(threading.local):
-    """What one thread is doing."""
+    """The current work of one thread."""
 
     work: Any = None
     """The outermost iterator, worker or task; None: nothing that is recorded."""
     nested: bool = False
-    """It runs a loader within that work, of which nothing is recorded."""
+    """True while it runs a loader within that work, which is not recorded."""
     pinning: bool = False
     sampler_ns: int = 0
-    """What drawing the last indices took."""
+    """Time to draw the last indices."""
     num_samples: int = 0
     """How many they were; 0 if they are not a list."""
     worker: int = 0
@@ -66,7 +66,7 @@ class Session:
         self._measured = False
 
     def is_recorded(self, loader: DataLoader[Any]) -> bool:
-        """Whether a loader is to be recorded."""
+        """Return whether a loader is recorded."""
         return self._only is None or loader is self._only
 
     def begin_epoch(self, iterator: Any) -> None:

@@ -47,7 +47,7 @@ _INNER = ("RandomApply", "RandomChoice", "RandomOrder", "Sequential")
 
 class _Thread(threading.local):
     ring: Any = None
-    """Where the records of the running sample go; None: there is none."""
+    """Ring for the records of the running sample; None: there is none."""
     inner: Any = None
 
 
@@ -62,7 +62,7 @@ class StageHooks:
         """:mod:`fastload.late.transform_lists`, once a Compose is imported."""
         self._composes: weakref.WeakKeyDictionary[Any, _RecordedCompose] = weakref.WeakKeyDictionary()
         self.modules = dict.fromkeys((*_FUNCTIONS, "torchvision.io.image"), self._patch_functions)
-        """What to call once a module is imported."""
+        """Functions to call once a module is imported."""
         self.modules |= dict.fromkeys(_COMPOSES, self.patch_compose)
         self.modules["albumentations.core.transforms_interface"] = self._patch_albumentations
 
@@ -198,7 +198,7 @@ class _CFunction:
 
 
 class _RecordedCompose:
-    """Has recorded members in place of a container's own; all else is the container's."""
+    """A container whose members are recorded; all else is the container's own."""
 
     def __init__(self, compose: Any, members: list[Any], transforms: list[Any]) -> None:
         self._compose = weakref.proxy(compose)

@@ -190,7 +190,7 @@ class TorchHooks:
 
     @hook
     def _run_worker(self, function: Any, *arguments: Any) -> None:
-        """What a worker process runs. It does not know its parent's epoch number."""
+        """Run a worker process, which does not know its parent's epoch number."""
         places = {name: place for place, name in enumerate(inspect.signature(function).parameters)}
         thread = self._session.thread
         thread.worker = arguments[places["worker_id"]]
@@ -206,7 +206,7 @@ class TorchHooks:
 
 
 def _has_batch(item: Any) -> bool:
-    """Whether what went through one of torch's queues is about a batch: its number, then its indices or data."""
+    """Return whether an item of one of torch's queues is a batch: its number, then its indices or data."""
     return type(item) is tuple and len(item) == 2 and type(item[0]) is int
 
 

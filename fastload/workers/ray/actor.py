@@ -25,7 +25,7 @@ from ..worker_process import encoded, fetcher_of, keep_freed_memory
 
 
 class Started(NamedTuple):
-    """What a worker says when it has started."""
+    """Message of a worker that has started."""
 
     host: str
     failed: bytes | None

@@ -17,7 +17,7 @@ class Options:
     """The argument ``ray_options``, checked."""
 
     actor: Mapping[str, Any]
-    """What Ray gets."""
+    """Options that are passed to Ray."""
     placement_timeout: float
     """Seconds until Ray must have placed and started workers."""
 

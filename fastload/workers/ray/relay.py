@@ -41,7 +41,7 @@ from .options import Options
 
 _TICK_S = 0.25
 _MOST_TASKS = 2
-"""Those that a worker may have at once: the one that it is at, and the next, which hides the way there and back."""
+"""Tasks that a worker may have at once: the current one, and the next, which hides the round trip."""
 _DEADLY = 3
 """Workers that may die one after the other at the same task."""
 _END_S = 5.0
@@ -59,7 +59,7 @@ class Task:
     given_ns: int = 0
     """When its worker got it."""
     deaths: int = 0
-    """Of workers that were at it."""
+    """Number of workers that died at it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,16 +68,16 @@ class Worker:
 
     worker_id: int
     name: str
-    """What it is called, with where it is, or was last."""
+    """Display name, with its current or last machine."""
     handle: Any = None
     is_up: bool = False
-    """Whether it may get tasks that are for any."""
+    """True if it may get tasks that any worker may do."""
     is_asked: bool = False
-    """Whether it was told to start, or to say that it is there, and has not answered."""
+    """True if it was asked to start, or to answer, and has not done so yet."""
     life: int = 0
     """How often it was lost. What an earlier life says is not heard."""
     tasks: dict[int, Task] = field(default_factory=dict)
-    """Those it has, by serial, in the order in which it does them."""
+    """Its tasks by id, in the order in which it does them."""
     arrived_ns: int = 0
     """When its latest result was here."""
 
@@ -97,9 +97,9 @@ class Relay:
         self.iteration = 0
         """The lowest number of an iteration whose tasks are to be done."""
         self.layouts: dict[int, tuple[Layout, bytes]] = {}
-        """By generation, and pickled."""
+        """Layouts by generation, and pickled."""
         self.told: queue.SimpleQueue[Result | str | BaseException] = queue.SimpleQueue()
-        """What the pool is told."""
+        """Messages to the pool."""
         self.workers = [Worker(worker_id, f"Ray worker {worker_id} (not started yet)") for worker_id in range(number)]
         self._counts = {"tasks": 0, "lost": 0, "made_again": 0, "bytes": 0}
         self._cluster, self._ray, self._memory, self._options = cluster, cluster.ray, memory, options
@@ -257,8 +257,8 @@ class Relay:
         first.deaths += at_work
         lost = f"{worker.name} was lost ({reason(error)})"
         end = (
-            f"{lost}, and its batches are bound to it (an IterableDataset, or seeding='torch'), so no other can go on "
-            "exactly. Save state_dict() and resume, or use a map-style dataset with seeding='sample'"
+            f"{lost}, and its batches are bound to it (an IterableDataset, or seeding='torch'), so no other worker can "
+            "continue them exactly. Save state_dict() and resume, or use a map-style dataset with seeding='sample'"
             if self._assigned
             else f"{lost}, as {_DEADLY - 1} others were at {named(first.item)}. These samples may end the process, or "
             "take more memory than there is"
@@ -267,7 +267,7 @@ class Relay:
             raise WorkerDied(end, worker_id=worker.worker_id, samples=samples_of(first.item)) from error
         if not self._counts["lost"]:
             self.told.put(
-                f"{lost}; {len(tasks)} task(s) of it are made again elsewhere, the batches stay the same. "
+                f"{lost}; its {len(tasks)} task(s) are done again elsewhere, with the same batches. "
                 "statistics().remote counts further losses"
             )
         self._counts["lost"] += 1
