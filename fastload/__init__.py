@@ -2,7 +2,7 @@
 
 ::
 
-    sampling ─────WorkItem──> workers ─────> delivery ─> device ─> transforms ─> training loop
+    sampling ─────Task──> workers ─────> delivery ─> device ─> transforms ─> training loop
                                     │ rows into a slot ▲
                                     └─────> slots <────┘
 

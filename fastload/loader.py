@@ -19,7 +19,7 @@ from .base.checks import as_integer, check_epoch
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
-from .engine.kept import Kept
+from .engine.runtime import LoaderRuntime
 from .errors import ConfigError, StateError
 from .inject.fastload_hook import imported
 from .options import OPTIONS, OnError, Options, Resident, Seeding, checked
@@ -180,7 +180,7 @@ class DataLoader(_Base[T]):
         _begin_report()
         adapt_imported()
         vars(self).update(own)  # attributes of the same names
-        self._kept, self._epochs = Kept(), Epochs()
+        self._runtime, self._epochs = LoaderRuntime(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
             vars(self)["check_worker_number_rationality"] = bool
         data: Any = dataset
@@ -216,7 +216,7 @@ class DataLoader(_Base[T]):
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
         # iterator stays, and says that it cannot be pickled, as torch's does.
-        return {**vars(self), "_kept": Kept(), "_epochs": self._epochs.copied()}
+        return {**vars(self), "_runtime": LoaderRuntime(), "_epochs": self._epochs.copied()}
 
     def __copy__(self) -> Self:
         twin = type(self).__new__(type(self))
@@ -262,7 +262,7 @@ class DataLoader(_Base[T]):
     def _facts(self) -> list[tuple[str, str]]:
         from .engine.facts import facts_of
 
-        return facts_of(decisions_of(self), self._kept)
+        return facts_of(decisions_of(self), self._runtime)
 
     def _get_iterator(self) -> Any:
         for observer in tuple(observe.on_iteration):
@@ -271,13 +271,13 @@ class DataLoader(_Base[T]):
             self.check_worker_number_rationality()
         resume = self._epochs.resume
         try:
-            return Iteration(self, self._epochs, self._kept)
+            return Iteration(self, self._epochs, self._runtime)
         except StateError as error:
             if resume is None or resume.begin_anew is None:
                 raise
             resume.begin_anew(error)
         self._epochs.resume = None
-        return Iteration(self, self._epochs, self._kept)
+        return Iteration(self, self._epochs, self._runtime)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, and of samplers that have ``set_epoch``.
@@ -315,14 +315,14 @@ class DataLoader(_Base[T]):
         """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
         from .engine.statistics import statistics_of
 
-        return statistics_of(decisions_of(self), self._kept)
+        return statistics_of(decisions_of(self), self._runtime)
 
     def failed_samples(self) -> list[FailedSample]:
         """Return the last ``max_errors`` samples that could not be loaded, and were left out or replaced.
 
         They belong to batches that the loop received; with ``device`` or ``batch_transform`` also to those ahead.
         """
-        failures = self._kept.counts.failures
+        failures = self._runtime.counts.failures
         return [] if failures is None else list(failures.recent)
 
     def explain(self) -> str:
@@ -340,10 +340,10 @@ class DataLoader(_Base[T]):
 
         Iterations in progress end. The loader can be iterated again.
         """
-        for iterator in list(self._kept.iterators):
+        for iterator in list(self._runtime.iterators):
             iterator._shutdown_workers()
         self._iterator = None
-        self._kept.close()
+        self._runtime.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the iteration begun last: after the batches that the loop received.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 numbers = itertools.count(1)
-"""Numbers of iterations, unique within a process: a WorkItem has one."""
+"""Numbers of iterations, unique within a process: a Task has one."""
 
 TaskId = tuple[int, int, int]
 """A task: the number of the iteration, of the batch within it, and of the task within the batch."""

@@ -124,9 +124,9 @@ class Decisions:
     """The integer that samples are seeded from; None: torch's base seed of the iteration."""
     ids_are_indices: bool
     """True if an index occurs once in an epoch, so that it identifies a sample; else its position does."""
-    whole_reason: str | None
+    collation_reason: str | None
     """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
-    uncut_reason: str | None
+    whole_batch_reason: str | None
     """Why batches are not cut into chunks; None if they are."""
     unfused_reason: str | None
     """Why ``fuse=True`` changes nothing, whatever the dataset."""
@@ -168,7 +168,7 @@ class Decisions:
         asked = self.asked
         size = getattr(asked.batch_sampler, "batch_size", None)
         more = asked.worker_init_fn is not None or asked.on_error != "raise" or asked.fuse is False
-        whole = self.whole_reason is not None or not isinstance(size, int)
+        whole = self.collation_reason is not None or not isinstance(size, int)
         return None if more or whole or not self.num_workers else size
 
     def seed_of_keys(self, base_seed: int | None) -> int:
@@ -240,8 +240,8 @@ def served_as(asked: Spec, **changes: Any) -> Decisions:
         keyed_by=keyed_by,
         sample_seed=seed if asked.iterable or keyed_by is not None else None,
         ids_are_indices=known is not None and known.rows.order.once and seed is not None and keyed_by is not None,
-        whole_reason=whole,
-        uncut_reason=whole or uncut,
+        collation_reason=whole,
+        whole_batch_reason=whole or uncut,
         unfused_reason=unfused,
         assigned=streams,
         seeded=keyed_by is not None and draws,

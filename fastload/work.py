@@ -2,9 +2,9 @@
 
 ::
 
-    index batches ─> WorkItem ─> workers ─> source ─Batch─> [pin] ─Batch─> [device] ─Batch─> Iteration ─> training loop
+    index batches ─> Task ─> workers ─> source ─Batch─> [pin] ─Batch─> [device] ─Batch─> Iteration ─> training loop
 
-A :class:`WorkItem` says everything that a worker has to know, so that any worker can take any of them and a live worker
+A :class:`Task` says everything that a worker has to know, so that any worker can take any of them and a live worker
 never has to be told of a new epoch. A :class:`Batch` carries its own facts through all stages: see stages.py.
 Pure: no threads, no clocks, no memory.
 """
@@ -124,10 +124,10 @@ class Shard:
         return min(self.base + -(-num_rows // share) * unit, self.end)
 
 
-class WorkItem(NamedTuple):
+class Task(NamedTuple):
     """One task: some samples of one batch, or all of them."""
 
-    serial: int
+    task_id: int
     """Number of this task among all that went to the same workers. The first field: see ``first_integers``."""
     iteration: int
     """Number of the iteration (of one pool of workers) it belongs to; older ones are skipped."""
@@ -154,7 +154,7 @@ class WorkItem(NamedTuple):
 class StartEpoch(NamedTuple):
     """Tells a worker to begin another epoch of its replica of an IterableDataset."""
 
-    serial: int
+    task_id: int
     """Number of this message, like a task's."""
     iteration: int
     epoch: int
@@ -163,16 +163,16 @@ class StartEpoch(NamedTuple):
     """Seeds IterDataPipes."""
 
 
-Item = WorkItem | StartEpoch
+AnyTask = Task | StartEpoch
 """A message to a worker."""
 
 
-def task_of(fields: Sequence[Any]) -> Item:
+def task_of(fields: Sequence[Any]) -> AnyTask:
     """Return the task with these fields, in their order, as a worker receives them."""
-    return StartEpoch(*fields) if len(fields) == len(StartEpoch._fields) else WorkItem(*fields)
+    return StartEpoch(*fields) if len(fields) == len(StartEpoch._fields) else Task(*fields)
 
 
-def tasks_of(batch: WorkItem, chunk_size: int | None, stride: int, *, first_alone: bool) -> list[WorkItem]:
+def tasks_of(batch: Task, chunk_size: int | None, stride: int, *, first_alone: bool) -> list[Task]:
     """Cut a batch into tasks.
 
     Args:
@@ -188,7 +188,7 @@ def tasks_of(batch: WorkItem, chunk_size: int | None, stride: int, *, first_alon
         bounds[:1] = [(0, 1), (1, bounds[0][1])]
     return [
         batch._replace(
-            serial=batch.serial + chunk_id,
+            task_id=batch.task_id + chunk_id,
             chunk_id=chunk_id,
             row=start,
             position=batch.position + stride * start,
@@ -231,7 +231,7 @@ class Replica(NamedTuple):
     """Position of a worker's replica of an IterableDataset after a batch."""
 
     worker_id: int
-    place: tuple[Any, ...]  # the fields of a fastload.workers.iterable.Place
+    place: tuple[Any, ...]  # the fields of a fastload.workers.iterable.ReplicaPosition
     num_batches: int  # of the epoch that this worker has made
 
 
@@ -292,7 +292,7 @@ class Counts:
     """A :class:`fastload.workers.on_error.FailureLog`; None as long as no iteration has asked for one."""
     unseeded: dict[str, None] = field(default_factory=dict)
     """Generators that samples were seen to draw from though nothing seeds them."""
-    has_told: bool = False  # whether the user was warned of them
+    has_warned: bool = False  # whether the user was warned of them
 
     def count(self, num_samples: int, reason: str | None) -> None:
         """Count a batch handed out; ``reason`` is why it had no layout."""

@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset, default_collate
 from fastload.buffers.layout import Layout, LayoutMismatch, learn
 from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import SlotPool
-from fastload.work import Item, StartEpoch, WorkItem
+from fastload.work import AnyTask, StartEpoch, Task
 from fastload.workers.fetch import Outcome, Result
 from fastload.workers.pool import Pool
 
@@ -79,13 +79,13 @@ class SampleError(Exception):
 Load = Callable[[Any], Any]
 
 
-def task(serial: int, **fields: Any) -> WorkItem:
+def task(task_id: int, **fields: Any) -> Task:
     """Return a task that is a whole batch of one sample, but for these fields."""
     plain: dict[str, Any] = {
-        "iteration": 0, "epoch": 0, "batch_id": serial, "chunk_id": 0, "row": 0, "num_rows": 1, "slot": 1,
-        "layout": None, "position": 0, "indices": [serial],
+        "iteration": 0, "epoch": 0, "batch_id": task_id, "chunk_id": 0, "row": 0, "num_rows": 1, "slot": 1,
+        "layout": None, "position": 0, "indices": [task_id],
     }  # fmt: skip
-    return WorkItem(**{"serial": serial, **plain, **fields})
+    return Task(**{"task_id": task_id, **plain, **fields})
 
 
 class FakePool:
@@ -137,13 +137,13 @@ class FakePool:
         self.stuck = False
         self.iteration = 0
         self.layouts: dict[int, Layout] = {}
-        self.pending: list[tuple[Item, int | None]] = []
+        self.pending: list[tuple[AnyTask, int | None]] = []
         self.results: deque[Result] = deque()
-        self.submitted: list[WorkItem] = []
+        self.submitted: list[Task] = []
         self.most_in_flight = 0
         self.unpicklable: Callable[[Any], bool] = lambda _: False
         self.unsendable: Callable[[int], bool] = lambda _: False
-        self.broken_in_parent: Callable[[WorkItem], bool] = lambda _: False
+        self.broken_in_parent: Callable[[Task], bool] = lambda _: False
         self.workers = [SimpleNamespace(pid=100 + worker_id) for worker_id in range(num_workers)]
         self.held: dict[int, int] = {}
 
@@ -157,22 +157,22 @@ class FakePool:
         assert generation not in self.layouts
         self.layouts[generation] = layout
 
-    def submit(self, item: Item, worker_id: int | None = None) -> None:
+    def submit(self, item: AnyTask, worker_id: int | None = None) -> None:
         assert worker_id is None or 0 <= worker_id < self.num_workers
-        if isinstance(item, WorkItem):
+        if isinstance(item, Task):
             if self.unpicklable(item.indices):
                 raise TypeError(f"cannot pickle {item.indices!r}")
             assert item.slot in self.slots.book.in_flight
-            pending = [other for other, _ in self.pending if isinstance(other, WorkItem)]
+            pending = [other for other, _ in self.pending if isinstance(other, Task)]
             others = [other for other in pending if other.slot == item.slot]
             assert all((o.iteration, o.batch_id) == (item.iteration, item.batch_id) for o in others)
             self.submitted.append(item)
         self.most_in_flight = max(self.most_in_flight, len(self.slots.book.in_flight))
         self.pending.append((item, worker_id))
 
-    def recall(self) -> list[WorkItem]:
+    def recall(self) -> list[Task]:
         # Those that name no worker, without some that a worker has begun meanwhile.
-        free = [item for item, worker_id in self.pending if worker_id is None and isinstance(item, WorkItem)]
+        free = [item for item, worker_id in self.pending if worker_id is None and isinstance(item, Task)]
         recalled = [item for item in free if self.rng.random() < 0.8]
         self.pending = [(item, worker_id) for item, worker_id in self.pending if item not in recalled]
         self.submitted = [item for item in self.submitted if item not in recalled]
@@ -203,16 +203,16 @@ class FakePool:
         wrapper: ExceptionWrapper = payload
         return wrapper
 
-    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
+    def take_samples(self, payload: Any, item: Task) -> list[Any]:
         if self.broken_in_parent(item):
             raise SampleError("cannot be unpickled here")
         return list(payload)
 
-    def take_whole(self, payload: Any, item: WorkItem) -> Any:
+    def take_whole(self, payload: Any, item: Task) -> Any:
         self.slots.release(item.slot)
         return payload
 
-    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
+    def take_rows(self, payload: Any, item: Task, layout: Layout) -> list[Sequence[Any]]:
         return list(payload)
 
     # What the fake workers do.
@@ -226,14 +226,14 @@ class FakePool:
         places = free + [place for worker_id, place in first_of.items() if worker_id is not None]
         item, worker_id = self.pending.pop(self.rng.choice(places))
         done_by = self.rng.randrange(self.num_workers) if worker_id is None else worker_id
-        self.results.append(Result(item.serial, done_by, *self._done(item, done_by), 1000))
+        self.results.append(Result(item.task_id, done_by, *self._done(item, done_by), 1000))
 
     def do_all(self) -> None:
         """Do all that is there."""
         while self.pending:
             self.do_one()
 
-    def _done(self, item: Item, worker_id: int) -> tuple[int, Any]:
+    def _done(self, item: AnyTask, worker_id: int) -> tuple[int, Any]:
         if isinstance(item, StartEpoch):
             self.given[worker_id] = 0
             return Outcome.SKIPPED, None
@@ -247,7 +247,7 @@ class FakePool:
         except Exception as error:
             return Outcome.ERROR, ExceptionWrapper((type(error), error, error.__traceback__), where="in a fake")
 
-    def _whole(self, item: WorkItem, worker_id: int) -> tuple[int, Any]:
+    def _whole(self, item: Task, worker_id: int) -> tuple[int, Any]:
         if not self.replicas:
             return Outcome.BATCH, default_collate([self.load(index) for index in item.indices])
         if self.given[worker_id] >= self.replicas[worker_id]:
@@ -255,7 +255,7 @@ class FakePool:
         self.given[worker_id] += 1
         return Outcome.BATCH, (worker_id, self.given[worker_id] - 1)
 
-    def _chunk(self, item: WorkItem, samples: list[Any]) -> tuple[int, Any]:
+    def _chunk(self, item: Task, samples: list[Any]) -> tuple[int, Any]:
         assert item.layout is not None
         layout = self.layouts.get(item.layout)
         if layout is None or self.rng.random() < self.raw_share:
@@ -266,14 +266,14 @@ class FakePool:
         except LayoutMismatch:
             return self._as_they_are(item, samples)
 
-    def _as_they_are(self, item: WorkItem, samples: list[Any]) -> tuple[int, Any]:
+    def _as_they_are(self, item: Task, samples: list[Any]) -> tuple[int, Any]:
         if any(map(self.unsendable, item.indices)):
             return Outcome.UNSENDABLE, "TypeError: cannot pickle"
         found = learn(samples[0])
         if len(samples) == item.num_rows and isinstance(found, Layout) and self.rng.random() < self.own_share:
             buffer = self.slots.memory.buffer(item.slot, max(1, found.offsets(item.num_rows)[1]))
             with contextlib.suppress(LayoutMismatch):
-                return Outcome.OWN_ROWS, (found, found.write(samples, np.asarray(buffer), item.num_rows, 0))
+                return Outcome.ROWS_NEW_LAYOUT, (found, found.write(samples, np.asarray(buffer), item.num_rows, 0))
         return Outcome.SAMPLES, samples
 
 

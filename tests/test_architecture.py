@@ -383,7 +383,7 @@ _UNUSED |= {
     "keys.rng",
     "tables",
     "workers.tables",
-    "workers.instead",
+    "workers.substitutes",
     "workers.on_error",
     "workers.routing",
     "workers.threads",

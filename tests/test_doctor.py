@@ -312,7 +312,7 @@ def test_the_page_of_overrides_names_what_threads_and_run_replace_too(entries, c
 
 def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):
     monkeypatch.setenv("FASTLOAD_NATIVE", "sse2")
-    monkeypatch.setattr(native, "why_not", lambda: native._load.__wrapped__()[1])
+    monkeypatch.setattr(native, "unavailable_reason", lambda: native._load.__wrapped__()[1])
     found = one(probes.native_library())
     assert (found.state, found.remedy) == ("broken", "unset FASTLOAD_NATIVE")
     assert "one of plain, avx2, avx512" in found.words
@@ -320,7 +320,7 @@ def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):
 
 def test_a_missing_library_names_what_building_it_wants(monkeypatch):
     monkeypatch.delenv("FASTLOAD_NATIVE", raising=False)
-    monkeypatch.setattr(native, "why_not", lambda: "it was not built")
+    monkeypatch.setattr(native, "unavailable_reason", lambda: "it was not built")
     found = one(probes.native_library())
     assert (found.state, found.words) == ("costs", "it was not built")
     assert found.remedy.endswith(f"--force-reinstall --no-deps --no-cache-dir -e {native.LIBRARY.parents[2]}")

@@ -65,7 +65,7 @@ def test_the_tasks_of_a_batch_are_its_samples_in_order_each_at_its_place(batch, 
     batch = batch._replace(indices=indices, num_rows=len(indices))
     tasks = tasks_of(batch, size, stride, first_alone=first_alone)
     assert [index for one in tasks for index in one.indices] == indices
-    assert [one.serial for one in tasks] == list(range(batch.serial, batch.serial + len(tasks)))
+    assert [one.task_id for one in tasks] == list(range(batch.task_id, batch.task_id + len(tasks)))
     assert [one.chunk_id for one in tasks] == list(range(len(tasks)))
     assert all(one.indices == indices[one.row : one.row + len(one.indices)] for one in tasks)
     assert all(one.position == batch.position + stride * one.row for one in tasks)

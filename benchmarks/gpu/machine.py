@@ -68,7 +68,7 @@ def _print_native() -> None:
         print(f"fastload cannot be imported: {error}")
         return
     print(f"fastload: {fastload.__file__}")
-    print(f"native library: {native.why_not() or 'yes'}")
+    print(f"native library: {native.unavailable_reason() or 'yes'}")
 
 
 def _print_device(torch: object, device: str) -> int:

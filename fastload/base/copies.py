@@ -1,6 +1,6 @@
 """Copies of a user's object that share most of what it holds with it.
 
-* :func:`with_others` copies the objects on the paths to some that were found, and nothing else.
+* :func:`copy_with_replacements` copies the objects on the paths to some that were found, and nothing else.
 * :func:`copied` copies what a rule names, as pickle does.
 """
 
@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .objects import items_of
-from .walking import Found, attributes_of
+from .walking import ReachableObject, attributes_of
 
 _HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__")
 COPIED: Any = object()
 """Result of a rule of :func:`copied` for an object that is to be copied."""
 
 
-def with_others(found: Sequence[Found], others: Mapping[int, object]) -> Any:
+def copy_with_replacements(found: Sequence[ReachableObject], others: Mapping[int, object]) -> Any:
     """Return a copy of the object at which a walk began, with others in the places of those found.
 
     The objects on the paths are copied, one level each; all others are shared. The copies are made without the classes'

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .walking import ATTRIBUTE, CODE, ITEM, Found, Held, attributes_of, walk
+from .walking import ATTRIBUTE, CODE, ITEM, Held, ReachableObject, attributes_of, walk
 
 _MAX_ITEMS = 100
 _MAX_ATTRIBUTES = 1000
@@ -38,7 +38,7 @@ _INSTALLED = f"-packages{os.sep}"
 
 def find(
     root: object, wanted: Callable[[Any], bool], *, inside: bool, is_library: Callable[[Any], bool] | None = None
-) -> list[Found]:
+) -> list[ReachableObject]:
     """Return the objects for which ``wanted`` is true, nearest first, once for each object that holds them.
 
     ``inside``: search inside of the found objects too. ``is_library`` tells of a class or function whether its code is
@@ -50,7 +50,7 @@ def find(
     def held_by(thing: Any) -> Iterator[Held]:
         return (held for held in _held_by(thing, is_known) if not issubclass(type(held[2]), _LEAVES))
 
-    def visit(here: Found) -> bool:
+    def visit(here: ReachableObject) -> bool:
         is_wanted = wanted(here.thing)
         if is_wanted:
             found.append(here)

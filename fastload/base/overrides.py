@@ -22,7 +22,7 @@ To replace one more function, write what takes its place, and an entry. For ``js
     OVERRIDES = (Override("json", "json", "loads", "texts are parsed sooner", _loaded, _is_same),)
 
 Add a new module to :data:`MODULES`, or to :data:`OTHER_MODULES` if it installs its overrides itself. What is to be
-another one only while a sample is made is a :class:`fastload.late.originals.SampleOverride`; a function that fastload
+another one only while a sample is made is a :class:`fastload.late.patch_guard.SampleOverride`; a function that fastload
 does without, and leaves in its place, is a :class:`Bypass`.
 """
 
@@ -218,7 +218,7 @@ class Override:
 
         return run
 
-    def why_not(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Return why the original stays; None where it is replaced, or can be."""
         if self.is_installed:
             return None
@@ -242,8 +242,8 @@ class Override:
         return None
 
     def install(self) -> None:
-        """Replace the name, unless :meth:`why_not` says why not."""
-        if self.is_installed or self.why_not() is not None:
+        """Replace the name, unless :meth:`unavailable_reason` says why not."""
+        if self.is_installed or self.unavailable_reason() is not None:
             return
         with _changing:
             if not self.is_installed:  # by another thread, meanwhile
@@ -358,7 +358,7 @@ def prepare() -> None:
     everywhere = []
     for one in itertools.chain(*map(_of, filter(is_imported, MODULES))):
         cases = list(one.cases(usual=True))
-        if (cases or one.everywhere) and one.why_not() is None:
+        if (cases or one.everywhere) and one.unavailable_reason() is None:
             everywhere += [id(one.original)] if one.everywhere else []
             for case in cases:
                 one.agrees(*case)
@@ -399,7 +399,7 @@ def in_words() -> Iterator[str]:
 def told(library: str, some: Iterable[Override]) -> Iterator[str]:
     """Yield which of some overrides are not installed, and why; all of them are called ``library``."""
     some = list(some)
-    reasons = {one.path: reason for one in some if (reason := one.why_not()) is not None}
+    reasons = {one.path: reason for one in some if (reason := one.unavailable_reason()) is not None}
     for reason in dict.fromkeys(reasons.values()):
         paths = [path for path in reasons if reasons[path] == reason]
         names = library if len(paths) == len(some) else ", ".join(paths)

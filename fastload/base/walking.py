@@ -21,11 +21,11 @@ Held: TypeAlias = tuple[int, Any, Any]
 """``ATTRIBUTE``, ``ITEM`` or ``CODE``; the name in the user's code, or an item's key; and the object that is held."""
 
 
-class Found(NamedTuple):
+class ReachableObject(NamedTuple):
     """An object, and how it is reached."""
 
     thing: Any
-    holder: Found | None = None
+    holder: ReachableObject | None = None
     """None: the walk began here."""
     kind: int = ATTRIBUTE
     key: Any = None
@@ -44,7 +44,7 @@ class Found(NamedTuple):
         return f"{before}[{self.key!r}]" if self.kind == ITEM else f"{before}.{self.key}"
 
 
-def walk(root: object, held_by: Callable[[Any], Iterable[Held]], visit: Callable[[Found], bool]) -> None:
+def walk(root: object, held_by: Callable[[Any], Iterable[Held]], visit: Callable[[ReachableObject], bool]) -> None:
     """Visit an object and all that it holds, nearest first, once for each object that holds them.
 
     Args:
@@ -53,14 +53,14 @@ def walk(root: object, held_by: Callable[[Any], Iterable[Held]], visit: Callable
         visit: returns whether to go on into the object; each is entered once.
     """
 
-    def enters(found: Found) -> bool:
+    def enters(found: ReachableObject) -> bool:
         try:
             return visit(found)
         except Exception:  # of the user's class
             return False
 
     seen: dict[int, object] = {id(root): root}  # kept alive, so that no id is used twice
-    first = Found(root)
+    first = ReachableObject(root)
     waiting = deque([first] if enters(first) else [])
     entered = {id(root)}
     while waiting and len(seen) < _MAX_OBJECTS:
@@ -70,7 +70,7 @@ def walk(root: object, held_by: Callable[[Any], Iterable[Held]], visit: Callable
                 if len(seen) >= _MAX_OBJECTS and id(thing) not in seen:
                     continue
                 seen[id(thing)] = thing
-                there = Found(thing, here, kind, key, here.depth + 1, here.is_shared or kind == CODE)
+                there = ReachableObject(thing, here, kind, key, here.depth + 1, here.is_shared or kind == CODE)
                 if enters(there) and id(thing) not in entered and there.depth < _MAX_STEPS:
                     entered.add(id(thing))
                     waiting.append(there)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..work import WorkItem
+from ..work import Task
 
 Buffer = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -182,14 +182,14 @@ class LayoutBook:
         """Number of the layout learnt last."""
         self.layout: Layout | None = None
         self.layouts: dict[int, Layout] = {}
-        self.given_up: str | None = None
+        self.fallback_reason: str | None = None
         self._recent = 0.0
 
     def learn(self, samples: Sequence[Any]) -> None:
         """Learn from the first samples ever seen."""
         found = learn(samples[0])
         if isinstance(found, str):
-            self.given_up = f"a sample has {found}"
+            self.fallback_reason = f"a sample has {found}"
         else:
             self.adopt(found)
 
@@ -215,7 +215,7 @@ class LayoutBook:
             return  # it was under way when this layout was learnt
         self._recent += 1
         if self._recent > self.MAX_MISFITS:
-            self.given_up = "samples change their shape, type or keys too often"
+            self.fallback_reason = "samples change their shape, type or keys too often"
         elif found is not None:
             self.adopt(found)
 
@@ -368,7 +368,7 @@ def _build(node: Node, tensors: list[torch.Tensor], objects: list[Sequence[Any]]
 
 
 WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
-"""Writes an item's samples: given the rows of each tensor leaf, returns the objects of each object leaf."""
+"""Writes a task's samples: given the rows of each tensor leaf, returns the objects of each object leaf."""
 
 
 class Sink(Protocol):
@@ -377,5 +377,5 @@ class Sink(Protocol):
     def layout(self, generation: int) -> Layout | None:
         """Return the layout of this generation; None if there is none (yet)."""
 
-    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
-        """Let the rows of an item be written in its slot; return what must travel beside them."""
+    def write_rows(self, layout: Layout, task: Task, write: WriteRows) -> Any:
+        """Let the rows of a task be written in its slot; return what must travel beside them."""

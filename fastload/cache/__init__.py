@@ -7,7 +7,7 @@
 
 :mod:`.record_file` has the records, in a memory file or in a folder (:mod:`.disk`); :mod:`.store` finds them by keys.
 :mod:`.kinds` knows the forms of records, those of packs too; :mod:`.records` makes and keeps those of files.
-:mod:`.asked` reads a loader's arguments. :mod:`.shared` has the one cache of a process, and :mod:`.ranks` the memory
+:mod:`.request` reads a loader's arguments. :mod:`.shared` has the one cache of a process, and :mod:`.ranks` the memory
 files that ranks of a machine share. What decodes files asks for them: :mod:`fastload.late.source`,
 :mod:`fastload.late.arrays` and :mod:`fastload.fusion.sources`.
 """

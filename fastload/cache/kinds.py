@@ -98,7 +98,7 @@ class Coefficients(Kind):
 
 
 def _check_library() -> None:
-    reason = native.why_not()
+    reason = native.unavailable_reason()
     if reason is not None:
         raise PackError(
             f"it is packed as coefficients, which only the native library reads, and the library cannot be used: "

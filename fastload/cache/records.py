@@ -63,7 +63,7 @@ def take_not_kept() -> dict[str, int]:
     return {NOT_KEPT + reason: number for reason, number in counts.items()}
 
 
-class Found(NamedTuple):
+class CachedRecord(NamedTuple):
     """A record, and what is known of its file."""
 
     record: memoryview
@@ -83,7 +83,7 @@ class Records:
         self.folder = folder
         self.num_ranks = num_ranks
 
-    def find(self, key: Key) -> Found | bool | None:
+    def find(self, key: Key) -> CachedRecord | bool | None:
         """Return the record of a file; False: it is known to have none; None: it was not kept."""
         entry = self.store.find(key)
         return None if entry is None else _found(entry)
@@ -94,7 +94,7 @@ class Records:
         Args:
             key: of the file, the same before and after it was read.
             data: the file.
-            position: see :class:`Found`; 0: the file was read in another way, and all of it.
+            position: see :class:`CachedRecord`; 0: the file was read in another way, and all of it.
         """
         kind = next((kind for kind in KINDS if kind.takes(data)), None)
         if kind is None or not self.store.has_room(len(data)):  # a record takes more bytes than its file
@@ -123,7 +123,7 @@ class Records:
         except (MemoryError, OSError):  # the sample can do without
             note(NOT_WRITTEN)
             return None
-        if isinstance(found, Found):
+        if isinstance(found, CachedRecord):
             return found.record
         note(NO_RECORD)
         return None
@@ -137,7 +137,7 @@ class Records:
         """Return the record of an open file, which is made and kept if it can be; or else the file."""
         key = key_of_file(file.fileno())
         found = None if key is None else self.find(key)
-        if isinstance(found, Found):
+        if isinstance(found, CachedRecord):
             return found.record
         data = file.readall()
         if key is None or not same(key, key_of_file(file.fileno())):
@@ -149,8 +149,8 @@ class Records:
         return data
 
 
-def _found(entry: memoryview) -> Found | bool:
+def _found(entry: memoryview) -> CachedRecord | bool:
     if not entry:
         return False
     position, width, height, is_grey = _BEHIND.unpack_from(entry, len(entry) - _BEHIND.size)
-    return Found(entry[: -_BEHIND.size], width, height, is_grey, position)
+    return CachedRecord(entry[: -_BEHIND.size], width, height, is_grey, position)

@@ -16,9 +16,9 @@ from ..base.users_line import warn_at_users_line
 from ..errors import ConfigError
 from ..native import jpeg
 from . import disk, ranks
-from .asked import LEAST_BYTES, Asked, read
 from .record_file import RECORDS, RecordFile
 from .records import Records
+from .request import LEAST_BYTES, CacheRequest, read
 from .store import Contents, Store, reserve_of_host
 
 # Of "auto": half of what is free.
@@ -31,7 +31,7 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.records: Records | None = None
-        self.asked: Asked | None = None
+        self.asked: CacheRequest | None = None
         """Request of the first loader."""
         self.has_said = False
         """True once the user was told that the disk is full."""
@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_in_child)
 
 
-def check(cache: Any, cache_size: Any = None) -> Asked:
+def check(cache: Any, cache_size: Any = None) -> CacheRequest:
     """Raise a ConfigError if a loader cannot have this cache; return what it asks for."""
     asked = read(cache, cache_size)
     _check_here(asked)
@@ -64,7 +64,7 @@ def check(cache: Any, cache_size: Any = None) -> Asked:
     return asked
 
 
-def _check_here(asked: Asked) -> None:
+def _check_here(asked: CacheRequest) -> None:
     """Raise a ConfigError if this machine cannot have a cache."""
     if not hasattr(os, "memfd_create"):
         raise ConfigError(f"{asked} needs memory files (memfd_create), which only Linux has; leave it out")
@@ -105,7 +105,7 @@ class Ticket:
         return _records_here, (_process.asked, ranks.words_of_run() or [_process.run])
 
 
-def _records_here(asked: Asked, run: list[str]) -> Records:
+def _records_here(asked: CacheRequest, run: list[str]) -> Records:
     with _process.lock:
         if _process.records is None:
             _check_here(asked)
@@ -114,7 +114,7 @@ def _records_here(asked: Asked, run: list[str]) -> Records:
         return _process.records
 
 
-def _new_records(asked: Asked, run: list[str] | None) -> Records:
+def _new_records(asked: CacheRequest, run: list[str] | None) -> Records:
     """Make or open the cache; ``run``: the words of that whose processes on this machine share it; None: none do."""
     on_disk = None
     if asked.path is not None:
@@ -138,7 +138,7 @@ def _new_records(asked: Asked, run: list[str] | None) -> Records:
         raise ConfigError(f"cache: the system has no memory for it: {error}") from error
 
 
-def _size(asked: Asked, number: int) -> int:
+def _size(asked: CacheRequest, number: int) -> int:
     """Return how many bytes each of so many caches of this machine may take."""
     if asked.size is not None:
         return asked.size

@@ -34,7 +34,7 @@ class Stall:
         while (inner := getattr(loader, "base_dataloader", None)) is not None:
             loader = inner
         if isinstance(loader, DataLoader):
-            self._loader, self._before = loader, Steps(*loader._kept.measured.steps)
+            self._loader, self._before = loader, Steps(*loader._runtime.measured.steps)
             return
         self._loader = None
         if not self._has_told:
@@ -48,7 +48,7 @@ class Stall:
     def skip(self) -> None:
         """Something else than the step happens now, as a validation: the current step does not count."""
         if self._loader is not None:
-            self._loader._kept.measured.skip_step()
+            self._loader._runtime.measured.skip_step()
 
     def numbers(self) -> dict[str, float]:
         """Return the numbers of the steps since the last call: ``data/share`` and others, see the documentation.
@@ -77,7 +77,7 @@ class Stall:
     def _take(self) -> None:
         """Add what was counted since the last time to the window and the whole."""
         if self._loader is not None:
-            now = Steps(*self._loader._kept.measured.steps)
+            now = Steps(*self._loader._runtime.measured.steps)
             passed, self._before = now.since(self._before), now
             self._window, self._whole = self._window.plus(passed), self._whole.plus(passed)
 
@@ -85,7 +85,7 @@ class Stall:
         loader = self._loader
         if loader is None:
             return {}
-        samples = samples_of_step(loader.dataset, loader.batch_size, loader._kept.counts)
+        samples = samples_of_step(loader.dataset, loader.batch_size, loader._runtime.counts)
         return stall_of(steps, num_workers=loader.num_workers, batch_size=samples)
 
 

@@ -200,7 +200,7 @@ class Columns:
         return size
 
 
-class Place:
+class Placement:
     """A possible location of a dataset: a device, with parts that stay on the host; see :class:`TensorColumn`."""
 
     def __init__(
@@ -365,7 +365,7 @@ class ResidentData(NamedTuple):
     length: int
     columns: Columns | None
     """None: they have no room anywhere."""
-    refused: tuple[str, ...]
+    fallback_reasons: tuple[str, ...]
     """Why not in better places."""
 
 

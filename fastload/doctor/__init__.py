@@ -4,6 +4,6 @@
 
     probes.PROBES ─findings─> command (the verdict, what is not well and what mends it; or JSON, and an exit status)
 
-A probe asks the ``why_not()`` of a part of fastload, or looks at what is installed. To add one, write a function that
-yields findings, and add it to ``PROBES``.
+A probe asks the ``unavailable_reason()`` of a part of fastload, or looks at what is installed. To add one, write a
+function that yields findings, and add it to ``PROBES``.
 """

@@ -34,7 +34,7 @@ def _state_of(one: Override) -> tuple[State, str]:
         return "absent", f"{one.library} is not installed"
     except Exception as error:  # such as of a library that is missing
         return "costs", f"{one.library} cannot be imported: {one_line(error)}"
-    reason = one.why_not()
+    reason = one.unavailable_reason()
     if reason is not None:
         return "costs", reason
     cases = list(one.cases(usual=False))

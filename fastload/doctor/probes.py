@@ -18,7 +18,7 @@ from .packages import source
 
 
 def _asked(name: str, reason: str | None, well: str, cost: str = "", remedy: str = "") -> Finding:
-    """Return the finding of a ``why_not()``, which has returned None where all is well."""
+    """Return the finding of a ``unavailable_reason()``, which has returned None where all is well."""
     return Finding(name, "ok", well) if reason is None else Finding(name, "costs", reason, cost, remedy)
 
 
@@ -40,12 +40,12 @@ def pillow() -> Iterator[Finding]:
 def native_library() -> Iterator[Finding]:
     """Ask the C library, and what stands on it: late decoding, the fast way of seeding, functions of other packages."""
     from .. import native
-    from ..keys.seeding import slow_because
+    from ..keys.seeding import slow_seeding_reason
     from ..late import opener
     from ..native import description, inflate
 
     try:
-        reason = native.why_not()
+        reason = native.unavailable_reason()
     except ConfigError as error:
         yield Finding("C library", "broken", one_line(error), remedy="unset FASTLOAD_NATIVE")
         return
@@ -56,13 +56,13 @@ def native_library() -> Iterator[Finding]:
     yield _asked("C library", reason, built, cost, remedy)
     if reason is not None:
         return
-    reason = opener.why_not()
+    reason = opener.unavailable_reason()
     remedy = pip("--upgrade 'pillow>=10.1'") if reason == opener.TOO_OLD else ""
     yield _asked("late decoding", reason, "images are decoded late, to Pillow's pixels", cost, remedy)
     cost, remedy = "PNG files are inflated by Python's zlib, which takes longer", pip("'isal>=1.8'")
-    yield _asked("PNG files", inflate.why_not(), "are inflated by ISA-L", cost, remedy)
+    yield _asked("PNG files", inflate.unavailable_reason(), "are inflated by ISA-L", cost, remedy)
     cost = "with a seed, 7 µs of processor time per sample instead of 1 µs"
-    yield _asked("seeding", slow_because(), "each sample is seeded the fast way, to the same numbers", cost)
+    yield _asked("seeding", slow_seeding_reason(), "each sample is seeded the fast way, to the same numbers", cost)
 
 
 def cuda() -> Iterator[Finding]:

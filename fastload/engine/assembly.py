@@ -13,7 +13,7 @@ from ..base.worker_errors import error_of, wrap_exception
 from ..buffers.layout import FIRST_LAYOUT, Layout, LayoutBook, LayoutMismatch
 from ..buffers.rows import samples_in
 from ..errors import NothingLeft
-from ..work import WorkItem
+from ..work import Task
 from ..workers.fetch import Outcome, Result
 from ..workers.pool import Pool
 
@@ -39,31 +39,31 @@ class Assembly:
         self._publish(book.generation, book.layout)
         return book.generation
 
-    def take(self, result: Result, item: WorkItem) -> Result:
+    def take(self, result: Result, task: Task) -> Result:
         """Read what a result carries; afterwards the payload of rows is their layout and the samples' objects.
 
         Raises:
             Exception: what the user's code raised, for reading a sample may run it.
         """
         if result.outcome == Outcome.ROWS:
-            layout = self._layout_of(item)
-            return result._replace(payload=(layout, self._pool.take_rows(result.payload, item, layout)))
-        if result.outcome == Outcome.OWN_ROWS:
+            layout = self._layout_of(task)
+            return result._replace(payload=(layout, self._pool.take_rows(result.payload, task, layout)))
+        if result.outcome == Outcome.ROWS_NEW_LAYOUT:
             layout, payload = result.payload
             self._learn_from_worker(layout)
-            return result._replace(payload=(layout, self._pool.take_rows(payload, item, layout)))
+            return result._replace(payload=(layout, self._pool.take_rows(payload, task, layout)))
         if result.outcome == Outcome.SAMPLES:
-            result = result._replace(payload=self._pool.take_samples(result.payload, item))
-            return self._placed(result, item)
+            result = result._replace(payload=self._pool.take_samples(result.payload, task))
+            return self._placed(result, task)
         return result
 
-    def _layout_of(self, item: WorkItem) -> Layout:
-        assert item.layout is not None
-        return self._book.layouts[item.layout]
+    def _layout_of(self, task: Task) -> Layout:
+        assert task.layout is not None
+        return self._book.layouts[task.layout]
 
     def _learn_from_worker(self, layout: Layout) -> None:
         book = self._book
-        if book.given_up is not None:
+        if book.fallback_reason is not None:
             return
         if book.layout is not None:
             book.misfit_of(layout)
@@ -71,20 +71,20 @@ class Assembly:
             book.adopt(layout)
             self._publish_first()
 
-    def _placed(self, result: Result, item: WorkItem) -> Result:
+    def _placed(self, result: Result, task: Task) -> Result:
         """Learn from samples that came before any layout was known, and write them where they belong."""
-        if item.layout != FIRST_LAYOUT or len(result.payload) != len(item.indices):  # some were left out
+        if task.layout != FIRST_LAYOUT or len(result.payload) != len(task.indices):  # some were left out
             return result
         book = self._book
-        if book.layout is None and book.given_up is None:
+        if book.layout is None and book.fallback_reason is None:
             book.learn(result.payload)
         self._publish_first()
         if FIRST_LAYOUT not in self._published:
             return result
-        layout = self._layout_of(item)
+        layout = self._layout_of(task)
         try:
-            rows = self._pool.slots.view(item.slot, layout.offsets(item.num_rows)[1])
-            objects = layout.write(result.payload, rows, item.num_rows, item.row)
+            rows = self._pool.slots.view(task.slot, layout.offsets(task.num_rows)[1])
+            objects = layout.write(result.payload, rows, task.num_rows, task.row)
         except LayoutMismatch:
             return result
         return result._replace(outcome=Outcome.ROWS, payload=(layout, objects))
@@ -99,7 +99,7 @@ class Assembly:
             self._pool.publish(generation, layout)
             self._published.add(generation)
 
-    def build(self, slot: int, num_rows: int, parts: Sequence[tuple[WorkItem, Result]]) -> tuple[Any, str | None]:
+    def build(self, slot: int, num_rows: int, results: Sequence[tuple[Task, Result]]) -> tuple[Any, str | None]:
         """Make the batch of chunks, given in order, without an error; its slot is the user's, or free, afterwards.
 
         Returns:
@@ -109,41 +109,43 @@ class Assembly:
             NothingLeft: all samples were left out.
             Exception: what torch's collation raised.
         """
-        item, first = parts[0]
+        task, first = results[0]
         if first.outcome == Outcome.BATCH:
-            reason = self._book.given_up or "a worker collated it: its samples differ, or __getitems__ gave no list"
-            return self._pool.take_whole(first.payload, item), reason
-        own = first.outcome == Outcome.OWN_ROWS
-        if not own and any(one.outcome != Outcome.ROWS for _, one in parts):
-            return self._collated_here(slot, num_rows, parts)
+            reason = (
+                self._book.fallback_reason or "a worker collated it: its samples differ, or __getitems__ gave no list"
+            )
+            return self._pool.take_whole(first.payload, task), reason
+        own = first.outcome == Outcome.ROWS_NEW_LAYOUT
+        if not own and any(one.outcome != Outcome.ROWS for _, one in results):
+            return self._collated_here(slot, num_rows, results)
         layout = first.payload[0]
         memory = self._pool.slots.lend(slot, layout.offsets(num_rows)[1])
-        objects = [_joined(column) for column in zip(*(result.payload[1] for _, result in parts), strict=True)]
+        objects = [_joined(column) for column in zip(*(result.payload[1] for _, result in results), strict=True)]
         if not own:
             self._book.fitted()
         return layout.build(memory, num_rows, objects), None
 
     def _collated_here(
-        self, slot: int, num_rows: int, parts: Sequence[tuple[WorkItem, Result]]
+        self, slot: int, num_rows: int, results: Sequence[tuple[Task, Result]]
     ) -> tuple[Any, str | None]:
         """Collate a batch whose samples did not all fit one layout, or are not all there."""
         samples: list[Any] = []
         try:
-            for item, result in parts:
+            for task, result in results:
                 if result.outcome == Outcome.SAMPLES:
                     samples += result.payload
                 else:
                     layout, objects = result.payload
                     rows = self._pool.slots.view(slot, layout.offsets(num_rows)[1])
-                    samples += samples_in(layout, rows, num_rows, item.row, len(item.indices), objects)
+                    samples += samples_in(layout, rows, num_rows, task.row, len(task.indices), objects)
             if not samples:
                 raise NothingLeft
-            reason = self._book.given_up or "samples of one batch differ, or a new shape"
+            reason = self._book.fallback_reason or "samples of one batch differ, or a new shape"
             if len(samples) != num_rows:
                 reason = "samples were left out"
-            elif self._book.given_up is None:
+            elif self._book.fallback_reason is None:
                 self._book.misfit(samples)
-                reason = self._book.given_up or reason
+                reason = self._book.fallback_reason or reason
             try:
                 return worker_collate(samples), reason
             except Exception as error:

@@ -25,8 +25,8 @@ from ..stages import Source, Stage
 from ..work import GRACE, Shard
 from ..workers.pool import Pool, WorkerArguments
 from ..workers.samples import Job, warm_late_decoding
-from .kept import Kept
-from .window import Window
+from .limits import PrefetchLimits
+from .runtime import LoaderRuntime
 from .worker_source import WorkerSource
 
 if TYPE_CHECKING:
@@ -67,15 +67,15 @@ class Pipeline:
             self.source.close(grace)
 
 
-def _source_of(decisions: Decisions, kept: Kept, work: EpochWork) -> Source:
-    return Builder(decisions, kept).build(work).source
+def _source_of(decisions: Decisions, runtime: LoaderRuntime, work: EpochWork) -> Source:
+    return Builder(decisions, runtime).build(work).source
 
 
 class Builder:
     """Builds the stages that serve a loader."""
 
-    def __init__(self, decisions: Decisions, kept: Kept) -> None:
-        self._decisions, self._asked, self._kept = decisions, decisions.asked, kept
+    def __init__(self, decisions: Decisions, runtime: LoaderRuntime) -> None:
+        self._decisions, self._asked, self._runtime = decisions, decisions.asked, runtime
 
     def build(self, work: EpochWork, ranks: tuple[int, int] = (0, 1), pin_device: str | None = None) -> Pipeline:
         """Open the source, and the stages behind it. Blocks while workers start and resident data are read.
@@ -83,7 +83,7 @@ class Builder:
         ``work``: the first epoch. ``ranks``: the rank of this process, and how many there are. ``pin_device``: torch's
         ``pin_memory_device`` where torch would pin batches.
         """
-        asked, kept = self._asked, self._kept
+        asked, runtime = self._asked, self._runtime
         # A batch transform may begin work ahead of time, and wait for it when the user asks: in place of pinning.
         finish = None
         if hasattr(type(asked.batch_transform), "fastload_finish"):
@@ -105,7 +105,7 @@ class Builder:
         try:
             if asked.has_device_stage:
                 arguments, keys = part(self._decisions, DeviceArguments), self.keys_of(work)(work.shard)
-                return Pipeline(source, build_device.device_ahead(source, arguments, kept, keys), finish)
+                return Pipeline(source, build_device.device_ahead(source, arguments, runtime, keys), finish)
             if finish is not None and source.workers:
                 return Pipeline(source, build_device.pinned_ahead(source, pin_device))
         except BaseException:
@@ -125,7 +125,7 @@ class Builder:
             return None
         from .build_resident import columns_for
 
-        return columns_for(self._decisions, self._kept, _source_of)
+        return columns_for(self._decisions, self._runtime, _source_of)
 
     def _resident_source(self, columns: Columns, work: EpochWork) -> Source:
         from ..device.prefetch import DeviceArguments
@@ -135,7 +135,7 @@ class Builder:
         samplers = (self._asked.sampler, self._asked.batch_sampler)
         ahead = work.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
         arguments = part(self._decisions, DeviceArguments)
-        return ResidentSource(columns, arguments, self._kept, self.keys_of(work), may_look_ahead=ahead)
+        return ResidentSource(columns, arguments, self._runtime, self.keys_of(work), may_look_ahead=ahead)
 
     def keys_of(self, work: EpochWork) -> Callable[[Shard], BatchKeys]:
         """Return a function from an epoch's shard to what names the samples of its batches."""
@@ -150,27 +150,27 @@ class Builder:
 
     def job(self, work: EpochWork, ranks: tuple[int, int] = (0, 1)) -> Job:
         """Return what the workers do."""
-        decisions, asked, kept = self._decisions, self._asked, self._kept
+        decisions, asked, runtime = self._decisions, self._asked, self._runtime
         seed, init_fn = decisions.seed_of_keys(work.base_seed), asked.worker_init_fn
         if compat.is_data_pipe(asked.dataset):
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.init_worker_of_pipe, init_fn, num_ranks, rank)
         fused: FusedDataset | TableRows | None = None
         error_policy: ErrorPolicy | None = None
-        kept.cache = None
+        runtime.cache = None
         if asked.cache is not None:
             from ..cache.shared import records_of
 
-            kept.cache = records_of(asked.cache, asked.cache_size)
+            runtime.cache = records_of(asked.cache, asked.cache_size)
         if asked.fuse is True:
             from .fusing import fused_of
 
-            fused = fused_of(asked.dataset, decisions.unfused_reason, kept, seed)
+            fused = fused_of(asked.dataset, decisions.unfused_reason, runtime, seed)
         if asked.on_error != "raise":
             from ..workers.on_error import FailureLog, error_policy_of
 
             error_policy = error_policy_of(asked.on_error, asked.sampling, seed)
-            kept.counts.failures = kept.counts.failures or FailureLog()
+            runtime.counts.failures = runtime.counts.failures or FailureLog()
         late = asked.fuse is not False and fused is None
         dataset, num_workers = asked.dataset, decisions.num_workers
         if late:
@@ -199,7 +199,7 @@ class Builder:
             late=late,
             replicas=() if replicas is None else list(zip(replicas["states"], replicas["batches"], strict=True)),
             error_policy=error_policy,
-            cache=kept.cache,
+            cache=runtime.cache,
             compared=overrides.results,
             names_unseeded=names_unseeded,
             streams=decisions.assigned,
@@ -209,35 +209,35 @@ class Builder:
 
     def _source(self, job: Job, *, ahead: bool) -> Source:
         if self._asked.brings_source:
-            source: Source = self._asked.dataset.fastload_source(job, self._kept.counts)
+            source: Source = self._asked.dataset.fastload_source(job, self._runtime.counts)
             return source
         in_next = job.fused is not None and job.fused.in_next
         if self._decisions.num_workers and not in_next:
             return self._workers(job)
         from .inline_source import InlineSource
 
-        return InlineSource(job, self._kept, repeats_interrupted=ahead, is_resident=in_next)
+        return InlineSource(job, self._runtime, repeats_interrupted=ahead, is_resident=in_next)
 
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         decisions, num_batches = self._decisions, self._decisions.batches_ahead
         if decisions.seeded:  # here once, for the workers that are forked
-            seeding.slow_because()
+            seeding.slow_seeding_reason()
             import_module("fastload.keys.library_generators")
         workers = module_of(decisions.worker_method)
-        window = part(
+        limits = part(
             decisions,
-            Window,
+            PrefetchLimits,
             batches=num_batches,
             chunk_size=self._asked.chunk_size if isinstance(self._asked.chunk_size, int) else None,
-            is_cut=decisions.uncut_reason is None,
-            where=f"in DataLoader worker {'thread' if decisions.has_threads else 'process'} 0",  # as torch words it
+            is_cut=decisions.whole_batch_reason is None,
+            error_location=f"in DataLoader worker {'thread' if decisions.has_threads else 'process'} 0",
         )
         arguments = part(decisions, WorkerArguments)
         # Slots beside the window: the batch the user has and the one before it.
         pool: Pool = workers.start(job, arguments, num_batches + 2)
-        self._kept.note_pool(pool)
-        return WorkerSource(pool, window, self._kept)
+        self._runtime.note_pool(pool)
+        return WorkerSource(pool, limits, self._runtime)
 
 
 def module_of(worker_method: str) -> Any:

@@ -12,12 +12,12 @@ from ..device.batch_keys import BatchKeys
 from ..device.pinning import PinnedAhead
 from ..device.prefetch import DeviceAhead, DeviceArguments, mover_of
 from ..stages import Stage
-from .kept import Kept
+from .runtime import LoaderRuntime
 
 
-def device_ahead(source: Stage, arguments: DeviceArguments, kept: Kept, keys: BatchKeys) -> DeviceAhead:
+def device_ahead(source: Stage, arguments: DeviceArguments, runtime: LoaderRuntime, keys: BatchKeys) -> DeviceAhead:
     """Return the stage that takes batches to a device, or transforms them; ``keys``: of the first epoch."""
-    return DeviceAhead(source, mover_of(arguments, kept), arguments.prefetch_to_device, keys.draws)
+    return DeviceAhead(source, mover_of(arguments, runtime), arguments.prefetch_to_device, keys.draws)
 
 
 def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:

@@ -23,7 +23,7 @@ from ..base import compat
 from ..base.memory import in_words
 from ..base.nesting import leaves_of
 from ..base.terminal_bar import TerminalBar
-from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
+from ..device.columns import Columns, Placement, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
 from ..errors import ConfigError
@@ -31,7 +31,7 @@ from ..sampling.epochs import EpochWork
 from ..spec import Decisions, part, served_as
 from ..stages import Source
 from ..work import GRACE, Shard
-from .kept import Kept
+from .runtime import LoaderRuntime
 
 # Samples that are read twice, to see whether the dataset is random.
 _READ_TWICE = 16
@@ -39,7 +39,7 @@ _READ_TWICE = 16
 _BATCH_BYTES = 1 << 22
 _BATCH_SAMPLES = 1024
 
-Build: TypeAlias = Callable[[Decisions, Kept, EpochWork], Source]
+Build: TypeAlias = Callable[[Decisions, LoaderRuntime, EpochWork], Source]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ResidentArguments:
     channels_last: bool
 
 
-def columns_for(decisions: Decisions, kept: Kept, build: Build) -> Columns | None:
+def columns_for(decisions: Decisions, runtime: LoaderRuntime, build: Build) -> Columns | None:
     """Return the resident data, read now if they have not been; None if no place has room for them.
 
     ``build`` returns the source of another loader.
@@ -63,23 +63,23 @@ def columns_for(decisions: Decisions, kept: Kept, build: Build) -> Columns | Non
             shapes, or of other things than tensors and strings.
         Exception: what the dataset raises.
     """
-    wanted, known, length = part(decisions, ResidentArguments), kept.resident, len(decisions.asked.dataset)
+    wanted, known, length = part(decisions, ResidentArguments), runtime.resident, len(decisions.asked.dataset)
     made_from = wanted.dataset, wanted.resident, wanted.device, wanted.keep_on_host, wanted.channels_last
     if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
         return known.columns
-    kept.mover = kept.resident = None  # their memory may be what is missing
-    columns, refused = _read_once(wanted, functools.partial(_batches, decisions, kept, build))
-    kept.resident = ResidentData(made_from, length, columns, tuple(refused))
+    runtime.mover = runtime.resident = None  # their memory may be what is missing
+    columns, fallback_reasons = _read_once(wanted, functools.partial(_batches, decisions, runtime, build))
+    runtime.resident = ResidentData(made_from, length, columns, tuple(fallback_reasons))
     return columns
 
 
-def _places(wanted: ResidentArguments, device: torch.device) -> list[Place]:
+def _places(wanted: ResidentArguments, device: torch.device) -> list[Placement]:
     """Return where a loader's data may lie, the best first."""
-    here = Place(device, wanted.keep_on_host, channels_last=wanted.channels_last)
+    here = Placement(device, wanted.keep_on_host, channels_last=wanted.channels_last)
     if device.type == "cpu":
         return [here]
     # From there batches are copied as from anywhere on the host, and laid out then.
-    beside = Place(torch.device("cpu"), pinned=device.type == "cuda")
+    beside = Placement(torch.device("cpu"), pinned=device.type == "cuda")
     return {"device": [here], "host": [beside], "auto": [here, beside]}[wanted.resident or "auto"]
 
 
@@ -95,24 +95,24 @@ def _read_once(wanted: ResidentArguments, read: Any) -> tuple[Columns | None, li
     if device == places[0].device:  # else the device stage checks the batches
         check_kept(example, wanted.keep_on_host)
     sample_bytes = sum(map(bytes_of, looked_at)) // len(looked_at)  # strings are of different lengths
-    refused: list[str] = []
+    fallback_reasons: list[str] = []
     for place in places:
         try:
             if whole:
                 place.check_room(place.bytes_copied(dataset.tensors), length, chosen=chosen)
-                return place.columns_of(dataset.tensors), refused
+                return place.columns_of(dataset.tensors), fallback_reasons
             place.check_room(sample_bytes * length, length, chosen=chosen)
             columns = place.columns(example, length)
         except TooLarge as error:
-            refused.append(str(error))
+            fallback_reasons.append(str(error))
             continue
         percent = -(-length // 100)  # or the bar would stand still
         _fill(dataset, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)), read)
-        return columns, refused
+        return columns, fallback_reasons
     if not chosen:
         others = "resident='auto' takes the first place with room, and none where there is none"
-        raise ConfigError(f"resident={wanted.resident!r}: {'; '.join(refused)}. {others}")
-    return None, refused
+        raise ConfigError(f"resident={wanted.resident!r}: {'; '.join(fallback_reasons)}. {others}")
+    return None, fallback_reasons
 
 
 class _Watched:
@@ -187,7 +187,7 @@ def _fill(dataset: Any, columns: Columns, batch_size: int, read: Any) -> None:
 @contextlib.contextmanager
 def _batches(
     decisions: Decisions,
-    kept: Kept,
+    runtime: LoaderRuntime,
     build: Build,
     dataset: Any,
     sampler: Any,
@@ -224,7 +224,7 @@ def _batches(
         resident=None,
     )
     shard = Shard(length=0) if read.known is None else read.known.rows.shard
-    own = Kept()
+    own = LoaderRuntime()
     try:
         work = EpochWork(number=0, index_batches=iter(batches), epoch=0, shard=shard)
         source = build(read, own, work)
@@ -232,7 +232,7 @@ def _batches(
             source.begin(work)
             yield _results(source)
         finally:
-            kept.counts.count_decoded(own.counts.decoded)
+            runtime.counts.count_decoded(own.counts.decoded)
             source.close(0 if source.broken else GRACE)
     except ConfigError:
         raise

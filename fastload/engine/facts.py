@@ -21,23 +21,23 @@ from ..spec import Decisions, Spec
 from ..transforms import proof
 from . import tables
 from .fusing import plan_of
-from .kept import Kept
+from .runtime import LoaderRuntime
 from .statistics import Statistics, statistics_of
 
 # Failed samples that are listed.
 _LISTED = 5
 
 
-def facts_of(decisions: Decisions, kept: Kept, *, with_plan: bool = True) -> list[tuple[str, str]]:
+def facts_of(decisions: Decisions, runtime: LoaderRuntime, *, with_plan: bool = True) -> list[tuple[str, str]]:
     """Return what was decided: names and words; a name is empty where the words go on.
 
     ``with_plan``: whether the plan of ``fuse=True`` is among them.
     """
-    asked, statistics = decisions.asked, statistics_of(decisions, kept)
+    asked, statistics = decisions.asked, statistics_of(decisions, runtime)
     facts = _Facts(decisions, asked, statistics)
     lines: list[tuple[str, str]] = []
     if asked.resident is not None:
-        lines.append(("resident", _resident(asked.resident, statistics, kept.resident)))
+        lines.append(("resident", _resident(asked.resident, statistics, runtime.resident)))
     if asked.fuse is True and with_plan:
         lines += facts.fusion()
     lines += facts.workers()
@@ -45,10 +45,10 @@ def facts_of(decisions: Decisions, kept: Kept, *, with_plan: bool = True) -> lis
         lines += [("memory", str(found)) for found in copied_lists(asked.dataset)]
     lines.append(("order", facts.order()))
     lines.append(("seeding", facts.seeding()))
-    slow = seeding.slow_because() if decisions.seeded else None
+    slow = seeding.slow_seeding_reason() if decisions.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
-    lines += [("", f"not seeded, though samples draw from it: {name}") for name in list(kept.counts.unseeded)]
+    lines += [("", f"not seeded, though samples draw from it: {name}") for name in list(runtime.counts.unseeded)]
     for number, words in enumerate(facts.images()):
         lines.append(("" if number else "images", words))
     if asked.device is not None:
@@ -59,7 +59,7 @@ def facts_of(decisions: Decisions, kept: Kept, *, with_plan: bool = True) -> lis
     if asked.has_device_stage:
         lines += [("kernel", words) for words in proof.in_words(device_or_cpu(asked.device))]
     if asked.on_error != "raise":
-        lines += _failures(asked.on_error, asked.max_errors, statistics, kept.counts.failures)
+        lines += _failures(asked.on_error, asked.max_errors, statistics, runtime.counts.failures)
     if statistics.batches:
         slots = f"; {statistics.slots} buffers of up to {in_words(statistics.slot_bytes)}" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
@@ -67,7 +67,7 @@ def facts_of(decisions: Decisions, kept: Kept, *, with_plan: bool = True) -> lis
             lines.append(("time", stages_in_words(statistics.stages_s)))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if asked.cache is not None:
-        lines.append(("cache", _cache(asked.cache, asked.cache_size, statistics, kept.cache)))
+        lines.append(("cache", _cache(asked.cache, asked.cache_size, statistics, runtime.cache)))
         if statistics.not_kept:
             lines.append(("", f"of other images files were read: {_most_first(statistics.not_kept)}"))
     if statistics.decoded:
@@ -103,7 +103,7 @@ class _Facts(NamedTuple):
             yield "decoded at once, as fuse=False asks"
             return
         if "PIL.Image" in sys.modules:
-            reason = late_module("opener").why_not()
+            reason = late_module("opener").unavailable_reason()
             files = "JPEG and PNG files that a sample opens through Pillow"
             yield (
                 f"{files} are decoded late, as far as their pixels are used"
@@ -157,8 +157,8 @@ class _Facts(NamedTuple):
             why = why_each_imports_torch()
             if why is not None:
                 yield "", why
-        if decisions.uncut_reason:
-            yield "work unit", f"the whole batch: {decisions.uncut_reason}"
+        if decisions.whole_batch_reason:
+            yield "work unit", f"the whole batch: {decisions.whole_batch_reason}"
         else:
             size = statistics.chunk_size or "a few"
             yield "work unit", f"chunks of {size} samples, taken by whichever worker is free"
@@ -220,7 +220,7 @@ def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: 
 def _resident(asked: str, statistics: Statistics, data: Any) -> str:
     if data is None:
         return f"{asked}: the dataset is read once, when the first iteration begins"
-    why = "".join(f"; {reason}" for reason in data.refused)
+    why = "".join(f"; {reason}" for reason in data.fallback_reasons)
     if data.columns is None:
         return f"no: the dataset is loaded anew in each epoch{why}"
     where = "the host" if statistics.resident == "cpu" else statistics.resident

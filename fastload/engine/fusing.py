@@ -11,7 +11,7 @@ from ..base.users_line import warn_at_users_line
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, Plan
-    from .kept import Kept
+    from .runtime import LoaderRuntime
 
 
 def plan_of(dataset: Any, reason: str | None) -> Plan:
@@ -23,7 +23,7 @@ def plan_of(dataset: Any, reason: str | None) -> Plan:
     return fusion.recognise(dataset)
 
 
-def fused_of(dataset: Any, reason: str | None, kept: Kept, seed: int) -> FusedDataset | None:
+def fused_of(dataset: Any, reason: str | None, runtime: LoaderRuntime, seed: int) -> FusedDataset | None:
     """Return what loads the samples in the dataset's place; None where the dataset loads them itself.
 
     ``reason``: why the loader can have none. ``seed``: of the samples' keys.
@@ -35,9 +35,9 @@ def fused_of(dataset: Any, reason: str | None, kept: Kept, seed: int) -> FusedDa
     if plan.fused:
         from ..fusion import FusedDataset
 
-        return FusedDataset(dataset, seed, cache=kept.cache)
-    if kept.no_fusion_told != plan.reason:
-        kept.no_fusion_told = plan.reason
+        return FusedDataset(dataset, seed, cache=runtime.cache)
+    if runtime.last_fusion_warning != plan.reason:
+        runtime.last_fusion_warning = plan.reason
         warn_at_users_line(
             f"fuse=True changes nothing: {plan.reason}; images are decoded late, as with fuse='auto'; "
             "loader.explain() shows what was recognised"

@@ -19,7 +19,7 @@ from ..stages import Source
 from ..work import Batch, Replica
 from ..workers.fetch import Fetcher
 from ..workers.samples import Job
-from .kept import Kept
+from .runtime import LoaderRuntime
 
 
 class InlineSource(Source):
@@ -30,10 +30,12 @@ class InlineSource(Source):
 
     holds_something = False
 
-    def __init__(self, job: Job, kept: Kept, *, repeats_interrupted: bool = False, is_resident: bool = False) -> None:
+    def __init__(
+        self, job: Job, runtime: LoaderRuntime, *, repeats_interrupted: bool = False, is_resident: bool = False
+    ) -> None:
         self._job = job
         self.is_resident = is_resident
-        self._counts, self._measured = kept.counts, kept.measured
+        self._counts, self._measured = runtime.counts, runtime.measured
         self.skips_interrupted = not repeats_interrupted
         roots = (job.dataset, job.collate_fn) if job.seed is not None else ()
         self._seeder = VisitingSeeder()

@@ -31,9 +31,9 @@ from ..sampling.epochs import (
 from ..spec import decisions_of, part
 from ..stages import Source
 from ..work import GRACE
-from ..workers.held_interrupts import HeldInterrupts
+from ..workers.deferred_sigint import DeferredSigint
 from .build import Builder, Pipeline
-from .kept import Kept
+from .runtime import LoaderRuntime
 
 
 class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
@@ -42,22 +42,22 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     It does not keep the loader.
     """
 
-    def __init__(self, loader: compat.TorchDataLoader[Any], epochs: Epochs, kept: Kept) -> None:
+    def __init__(self, loader: compat.TorchDataLoader[Any], epochs: Epochs, runtime: LoaderRuntime) -> None:
         self._pipeline: Pipeline | None = None
         self._base_seed: int | None = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
-        self._epochs, self._kept = epochs, kept
+        self._epochs, self._runtime = epochs, runtime
         self._serve(loader)
         # Before torch draws: if they are refused, the generators are as they were.
         self.is_resident = self._builder.resident() is not None
         """True if data are resident, so that there are no workers whatever ``num_workers`` says."""
         self._begin_next(loader, is_first=True)
-        self._kept.iterators.add(self)
+        self._runtime.iterators.add(self)
 
     def _serve(self, loader: compat.TorchDataLoader[Any]) -> None:
         decisions = decisions_of(loader)
-        self._asked, self._builder = decisions.asked, Builder(decisions, self._kept)
+        self._asked, self._builder = decisions.asked, Builder(decisions, self._runtime)
         self._sampling = part(decisions, Sampling)
 
     def _reset(self, loader: compat.TorchDataLoader[Any], first_iter: bool = False) -> None:
@@ -135,7 +135,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         indices = work.index_batches
         if source.is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
-        failures = None if self._asked.on_error == "raise" else self._kept.counts.failures
+        failures = None if self._asked.on_error == "raise" else self._runtime.counts.failures
         if failures is not None:
             failures = failures.begin(work.number, self._asked.max_errors)
         work = replace(work, index_batches=indices, shared_seed=self._shared_seed, failures=failures)
@@ -147,7 +147,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             if not self._asked.this_rank_only:
                 resuming.compare(sampling, progress)  # while the workers load
         self._progress = self._epochs.last = progress
-        self._kept.measured.epoch_begins(time.perf_counter_ns() - since)
+        self._runtime.measured.epoch_begins(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, source.iteration, since)
 
@@ -176,9 +176,9 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             return data
 
     def _next_data(self) -> Any:
-        measured, counts = self._kept.measured, self._kept.counts
+        measured, counts = self._runtime.measured, self._runtime.counts
         measured.next_begins()
-        if counts.unseeded and not counts.has_told:
+        if counts.unseeded and not counts.has_warned:
             from ..keys.own_generators import tell_of
 
             tell_of(counts)  # before a batch is taken: where warnings are errors, none is lost
@@ -207,7 +207,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             source.received()
         except StopIteration:
             progress.finished = True
-            self._kept.measured.epoch_ends()
+            self._runtime.measured.epoch_ends()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
             raise
@@ -253,7 +253,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         # Bound here, since this module's names may be gone by then.
         pipeline = getattr(self, "_pipeline", None)
         if pipeline is not None and pipeline.source.holds_something and not exits():
-            with HeldInterrupts(finalizing=True):
+            with DeferredSigint(finalizing=True):
                 self._shutdown_workers()
 
 

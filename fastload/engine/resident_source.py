@@ -32,7 +32,7 @@ from ..stages import Source, Stage
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
 from ..work import GRACE, Batch, Shard
-from .kept import Kept
+from .runtime import LoaderRuntime
 
 # Bytes that are transformed at once, or made of them: on the CPU so many that its caches are of use.
 _AT_ONCE_ON_HOST = 1 << 20
@@ -162,16 +162,16 @@ class ResidentSource(Source):
         self,
         columns: Columns,
         arguments: DeviceArguments,
-        kept: Kept,
+        runtime: LoaderRuntime,
         keys_of: Callable[[Shard], BatchKeys],
         *,
         may_look_ahead: bool,
     ) -> None:
         self._columns = columns
         self._arguments = arguments
-        self._counts = kept.counts
+        self._counts = runtime.counts
         self._keys_of = keys_of
-        self._mover = mover_of(arguments, kept, columns=columns)
+        self._mover = mover_of(arguments, runtime, columns=columns)
         self._bytes_at_once = _bytes_at_once(arguments, self._mover.device) if may_look_ahead else 0
         self._stage: DeviceAhead | None = None
         keep_in_children(self)

@@ -28,7 +28,7 @@ from ..sampling.sampler_generators import generator_states, generators_at, set_o
 from ..sampling.samplers import EpochSampler
 from ..stages import Source
 from ..work import Replica
-from ..workers.iterable import Asked, Place
+from ..workers.iterable import ReplicaPosition, StateRequest
 from .state import place_of, state_of
 
 
@@ -40,7 +40,7 @@ class Replicas:
 
     def __init__(self, num_workers: int, begun: dict[str, Any] | None) -> None:
         self._snapshots: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
-        self._places: list[Place | None] = [None] * num_workers
+        self._places: list[ReplicaPosition | None] = [None] * num_workers
         self._next: int = begun["next"] if begun is not None else 0
         self._batches: list[int] = list(begun["batches"]) if begun is not None else [0] * num_workers
         self._before = self._now()
@@ -48,14 +48,14 @@ class Replicas:
     def note(self, replica: Replica) -> None:
         """A batch of a worker was given to the user."""
         self._before = self._now()
-        worker_id, place = replica.worker_id, Place(*replica.place)
+        worker_id, place = replica.worker_id, ReplicaPosition(*replica.place)
         self._places[worker_id] = place
         if place.snapshot is not None:
             self._snapshots[worker_id] = place
         self._next = (worker_id + 1) % len(self._places)
         self._batches[worker_id] = replica.num_batches
 
-    def _now(self) -> tuple[list[Any], list[Place | None], int, list[int]]:
+    def _now(self) -> tuple[list[Any], list[ReplicaPosition | None], int, list[int]]:
         return list(self._snapshots), list(self._places), self._next, list(self._batches)
 
     def state(self, *, one_ahead: bool) -> dict[str, Any] | None:
@@ -73,10 +73,10 @@ class Replicas:
         return {"states": states, "next": following, "batches": batches}
 
 
-def _state_of_replica(snapshot: Any, place: Place | None) -> dict[str, Any] | None:
+def _state_of_replica(snapshot: Any, place: ReplicaPosition | None) -> dict[str, Any] | None:
     """Return the state of one replica, which is at ``place``; None: the epoch's start, and its batches since then."""
     try:
-        if isinstance(snapshot, Place):
+        if isinstance(snapshot, ReplicaPosition):
             assert snapshot.snapshot is not None
             snapshot = {"state": pickle.loads(snapshot.snapshot), "ended": snapshot.ended}
         problem = None if place is None else place.problem
@@ -239,7 +239,7 @@ def compare(sampling: Sampling, progress: Progress) -> None:
 def _asked(from_sampler: Iterator[Any], epochs: Epochs) -> Iterator[Any]:
     """Yield what replicas are asked for: one batch after the other, and from some time on states too."""
     for index in from_sampler:
-        yield Asked([None] * len(index) if isinstance(index, list) else [None]) if epochs.wants_states else index
+        yield StateRequest([None] * len(index) if isinstance(index, list) else [None]) if epochs.wants_states else index
 
 
 def _draws_during_pass(batches: Any) -> bool:

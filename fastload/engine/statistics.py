@@ -10,7 +10,7 @@ from ..cache.records import NOT_KEPT
 from ..measurement.numbers import Steps, stages_s, stall_of
 from ..spec import Decisions
 from ..work import Counts
-from .kept import Kept
+from .runtime import LoaderRuntime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,27 +91,27 @@ class Statistics:
     steps between two logs, over ranks."""
 
 
-def statistics_of(decisions: Decisions, kept: Kept) -> Statistics:
+def statistics_of(decisions: Decisions, runtime: LoaderRuntime) -> Statistics:
     """Return the statistics of a ``fastload.DataLoader``, given its decisions and what it keeps."""
-    for iterator in list(kept.iterators):
+    for iterator in list(runtime.iterators):
         iterator.note_workers()
-    counts, measured = kept.counts, kept.measured
-    cached = None if kept.cache is None else kept.cache.store.contents()
+    counts, measured = runtime.counts, runtime.measured
+    cached = None if runtime.cache is None else runtime.cache.store.contents()
     samples = samples_of_step(decisions.asked.dataset, decisions.asked.batch_size, counts)
-    columns = None if kept.resident is None else kept.resident.columns
+    columns = None if runtime.resident is None else runtime.resident.columns
     return Statistics(
         batches=counts.batches,
         samples=counts.samples,
         num_workers=decisions.num_workers,
         worker_method=decisions.worker_method if decisions.num_workers else "inline",
-        start_method=kept.start_method,
-        transport=kept.transport,
-        dataset_pickled=kept.job_pickled,
+        start_method=runtime.start_method,
+        transport=runtime.transport,
+        dataset_pickled=runtime.job_pickled,
         chunk_size=counts.chunk_size,
         slots_in_flight=decisions.batches_ahead,
         max_in_flight=counts.max_in_flight,
-        slots=kept.num_slots,
-        slot_bytes=kept.slot_bytes,
+        slots=runtime.num_slots,
+        slot_bytes=runtime.slot_bytes,
         batches_without_layout=counts.without_layout,
         without_layout_reason=dict(counts.reasons),
         sample_ms=None if measured.sample_ns is None else measured.sample_ns / 1e6,
@@ -123,10 +123,10 @@ def statistics_of(decisions: Decisions, kept: Kept) -> Statistics:
         not_kept={
             name.removeprefix(NOT_KEPT): number for name, number in counts.decoded.items() if name.startswith(NOT_KEPT)
         },
-        cache_folder=None if kept.cache is None else kept.cache.folder,
+        cache_folder=None if runtime.cache is None else runtime.cache.folder,
         cached_bytes=0 if cached is None else cached.taken_bytes,
         cache_is_full=cached is not None and cached.is_full,
-        remote=dict(kept.remote),
+        remote=dict(runtime.remote),
         stages_s=stages_s(measured),
         stall=stall_of(Steps(*measured.steps), num_workers=decisions.num_workers, batch_size=samples),
     )

@@ -21,12 +21,12 @@ from ..base.worker_errors import error_of, wrap_exception
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..sampling.epochs import EpochWork
 from ..stages import Source
-from ..work import GRACE, Batch, Item, Replica, StartEpoch, WorkItem, choose_chunk_size, tasks_of
+from ..work import GRACE, AnyTask, Batch, Replica, StartEpoch, Task, choose_chunk_size, tasks_of
 from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool
 from .assembly import Assembly
-from .kept import Kept
-from .window import Turns, Window
+from .limits import PrefetchLimits, RoundRobin
+from .runtime import LoaderRuntime
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Pending:
     """Tasks without a result."""
     slot: int | None = None
     """None: the sampler has raised an error, or the slot was given back."""
-    parts: list[tuple[WorkItem, Result] | None] = field(default_factory=list)
+    results: list[tuple[Task, Result] | None] = field(default_factory=list)
     worker_id: int | None = None
     """The only worker that may make it; None: any."""
     error: BaseException | None = None
@@ -154,22 +154,22 @@ class WorkerSource(Source):
     _epoch: BatchesUnderWay
     """Set by :meth:`begin`."""
 
-    def __init__(self, pool: Pool, window: Window, kept: Kept) -> None:
+    def __init__(self, pool: Pool, limits: PrefetchLimits, runtime: LoaderRuntime) -> None:
         self.pool = pool
         self.workers, self.pid = pool.workers, pool.pid
-        self._window = window
-        self._kept = kept
-        self._book, self._counts, self._measured = kept.book, kept.counts, kept.measured
-        self._assembly = Assembly(pool, kept.book, window.where)
-        self._serial = 0
-        self._items: dict[int, Item] = {}
+        self._limits = limits
+        self._runtime = runtime
+        self._book, self._counts, self._measured = runtime.book, runtime.counts, runtime.measured
+        self._assembly = Assembly(pool, runtime.book, limits.error_location)
+        self._next_task_id = 0
+        self._tasks: dict[int, AnyTask] = {}
         self._stale: dict[int, int] = {}
         """Slots of dropped batches, with the results that are still to come for them."""
         self._begun = False
         self._following: BatchesUnderWay | None = None
         """The epoch after it, once its work is submitted ahead of time."""
         self._upcoming: EpochWork | None = None
-        self._turns: Turns | None = None
+        self._round_robin: RoundRobin | None = None
         self._num_ahead = 0
         """Batches of a paced epoch that were given, and that the training loop has not received."""
         self._replica_batches: list[int] = []
@@ -187,7 +187,7 @@ class WorkerSource(Source):
             self._refill()
             return
         if begun:
-            if self._turns is not None:
+            if self._round_robin is not None:
                 self._refill()  # torch's workers make what was drawn, which moves their random streams on
             self._drop(self._epoch)
         if following is not None:
@@ -196,13 +196,13 @@ class WorkerSource(Source):
         self._num_ahead = 0
         self._begun = True
         self.pool.begin(epoch.number)
-        replicas = work.replicas or {"batches": [0] * self._window.num_workers, "next": 0}
+        replicas = work.replicas or {"batches": [0] * self._limits.num_workers, "next": 0}
         self._replica_batches = list(replicas["batches"])
-        if self._window.assigned:
-            self._turns = Turns(self._window, replicas["next"])
-        if begun and self._window.iterable:
-            for worker_id in range(self._window.num_workers):
-                self._submit(StartEpoch(self._serial, epoch.number, work.epoch, work.shared_seed), worker_id)
+        if self._limits.assigned:
+            self._round_robin = RoundRobin(self._limits, replicas["next"])
+        if begun and self._limits.iterable:
+            for worker_id in range(self._limits.num_workers):
+                self._submit(StartEpoch(self._next_task_id, epoch.number, work.epoch, work.shared_seed), worker_id)
         self._refill()
 
     @property
@@ -240,14 +240,14 @@ class WorkerSource(Source):
 
     def _give(self, batch_id: int) -> Batch | None:
         """Return a complete batch, whose slot is the user's, or free, afterwards; None if nothing is left of it."""
-        epoch, turns = self._epoch, self._turns
+        epoch, round_robin = self._epoch, self._round_robin
         pending = epoch.take(batch_id)
-        if pending.worker_id is not None and turns is not None:
+        if pending.worker_id is not None and round_robin is not None:
             if pending.ended:
-                turns.active[pending.worker_id] = False
+                round_robin.active[pending.worker_id] = False
                 epoch.lose(pending.worker_id)
                 return None
-            turns.load[pending.worker_id] -= 1
+            round_robin.load[pending.worker_id] -= 1
         paced = epoch.work.paced
         try:
             batch = self._finish(pending, epoch)
@@ -271,15 +271,15 @@ class WorkerSource(Source):
 
     def _go_on(self) -> None:
         """Submit work once a batch was given, so that its slot does not count as in flight."""
-        window = self._window
+        limits = self._limits
         # One batch less is enough for all workers.
-        if window.batches < window.num_workers + 2 or not self.pool.slots.has_enough(window.batches):
+        if limits.batches < limits.num_workers + 2 or not self.pool.slots.has_enough(limits.batches):
             self._refill()
         elif self._epoch.work.paced:
             self._epoch.draw()
 
     def _wait_ready(self) -> int | None:
-        patience = self._window.timeout or self._patience
+        patience = self._limits.timeout or self._patience
         deadline = None if patience is None else time.monotonic() + patience
         while self._epoch.batches:
             done = self._num_complete()
@@ -296,7 +296,7 @@ class WorkerSource(Source):
                     from ..workers.stuck import overdue
 
                     deadline = self._patience = None
-                    overdue(self.pool, self._items, self._window.timeout)
+                    overdue(self.pool, self._tasks, self._limits.timeout)
         return None
 
     def _under_way(self) -> list[Pending]:
@@ -311,7 +311,7 @@ class WorkerSource(Source):
         return self._epoch.num_complete + (0 if self._following is None else self._following.num_complete)
 
     def _ready(self) -> int | None:
-        return self._epoch.next_complete(in_order=self._window.in_order)
+        return self._epoch.next_complete(in_order=self._limits.in_order)
 
     def _move_to_warm_slots(self) -> None:
         """Let batches that nobody has begun have the slots that the user has given back, in place of new ones.
@@ -321,29 +321,29 @@ class WorkerSource(Source):
         """
         if not self.pool.slots.has_better():
             return
-        for item in self._recalled():
-            self._items[item.serial] = item
+        for task in self._recalled():
+            self._tasks[task.task_id] = task
             try:
-                self.pool.submit(item)
+                self.pool.submit(task)
             except Exception as error:  # no memory for a long list of indices
-                wrapper = wrap_exception(error, self._window.where)
-                self._take(Result(item.serial, -1, Outcome.ERROR, wrapper, 0))
+                wrapper = wrap_exception(error, self._limits.error_location)
+                self._take(Result(task.task_id, -1, Outcome.ERROR, wrapper, 0))
 
-    def _recalled(self) -> list[WorkItem]:
+    def _recalled(self) -> list[Task]:
         """Take back the tasks that nobody has begun, and return them; whole batches of them have better slots then."""
-        book, items = self.pool.slots.book, self.pool.recall()
-        recalled = Counter(item.slot for item in items)
+        book, tasks = self.pool.slots.book, self.pool.recall()
+        recalled = Counter(task.slot for task in tasks)
         moving = [
             (batch, batch.slot)
             for batch in self._under_way()
-            if batch.slot is not None and recalled[batch.slot] == len(batch.parts)
+            if batch.slot is not None and recalled[batch.slot] == len(batch.results)
         ]
         for _, slot in moving:
             book.undo(slot)
         moved = {}
         for batch, slot in moving:
             batch.slot = moved[slot] = book.acquire()
-        return [item._replace(slot=moved.get(item.slot, item.slot)) for item in items]
+        return [task._replace(slot=moved.get(task.slot, task.slot)) for task in tasks]
 
     def _refill(self) -> None:
         """Submit work until the window is full."""
@@ -351,16 +351,16 @@ class WorkerSource(Source):
         if not self._epoch.has_more:
             epoch = self._following
         while epoch is not None and epoch.has_more:
-            if self._num_under_way() >= self._window.batches:
+            if self._num_under_way() >= self._limits.batches:
                 break
             worker_id = None
-            if self._turns is not None and (worker_id := self._turns.next()) is None:
+            if self._round_robin is not None and (worker_id := self._round_robin.next()) is None:
                 return
             num_rows = 0
             since = 0 if observe.listener is None else time.perf_counter_ns()
             try:
                 indices = epoch.next_indices()
-                if not self._window.auto_collation:
+                if not self._limits.auto_collation:
                     num_rows = 1
                 elif hasattr(indices, "__len__"):
                     num_rows = len(indices)
@@ -385,20 +385,20 @@ class WorkerSource(Source):
 
     def _next_batch(
         self, epoch: BatchesUnderWay, indices: Any, num_rows: int, worker_id: int | None
-    ) -> tuple[Pending, list[WorkItem]]:
+    ) -> tuple[Pending, list[Task]]:
         """Return the batch of these indices, which has a slot from now on, and its tasks."""
-        window, work = self._window, epoch.work
-        collated = window.whole_reason is not None or self._book.given_up is not None
+        limits, work = self._limits, epoch.work
+        collated = limits.collation_reason is not None or self._book.fallback_reason is not None
         if type(indices) is list:
             indices = indices[:]  # the sampler may use the list again
-        elif type(indices) is not tuple and num_rows and window.is_cut and not collated:
+        elif type(indices) is not tuple and num_rows and limits.is_cut and not collated:
             indices = list(indices)
             num_rows = len(indices)  # whatever it said of itself
         layout = chunk_size = None
         if num_rows and not collated:
             layout, chunk_size = self._assembly.layout(), self._chunk_size(epoch, num_rows)
-        whole = WorkItem(
-            serial=self._serial,
+        whole = Task(
+            task_id=self._next_task_id,
             iteration=epoch.number,
             epoch=work.epoch,
             batch_id=epoch.num_issued,
@@ -411,44 +411,46 @@ class WorkerSource(Source):
             indices=indices,
         )
         # The first sample teaches the layout: have it soon, for all that is made after it.
-        teaches = self._book.layout is None and whole.batch_id < window.num_workers
+        teaches = self._book.layout is None and whole.batch_id < limits.num_workers
         tasks = tasks_of(whole, chunk_size, work.shard.stride, first_alone=teaches)
-        parts: list[tuple[WorkItem, Result] | None] = [None] * len(tasks)
-        return Pending(num_rows=num_rows, missing=len(tasks), slot=whole.slot, parts=parts, worker_id=worker_id), tasks
+        results: list[tuple[Task, Result] | None] = [None] * len(tasks)
+        return Pending(
+            num_rows=num_rows, missing=len(tasks), slot=whole.slot, results=results, worker_id=worker_id
+        ), tasks
 
     def _chunk_size(self, epoch: BatchesUnderWay, num_rows: int) -> int:
         """Return how many samples the tasks of the next batch have."""
-        window, size = self._window, num_rows
-        if window.is_cut:
+        limits, size = self._limits, num_rows
+        if limits.is_cut:
             awaited = epoch.num_issued == 0 and epoch is self._epoch
             sample_ns = self._measured.sample_ns and self._measured.sample_ns / self.pool.task_cost
-            size = window.chunk_size or choose_chunk_size(num_rows, window.num_workers, sample_ns, awaited=awaited)
+            size = limits.chunk_size or choose_chunk_size(num_rows, limits.num_workers, sample_ns, awaited=awaited)
         self._counts.chunk_size = min(size, num_rows)
         return size
 
-    def _issue(self, epoch: BatchesUnderWay, batch: Pending, tasks: list[WorkItem], since: int) -> None:
+    def _issue(self, epoch: BatchesUnderWay, batch: Pending, tasks: list[Task], since: int) -> None:
         """Send the tasks of a batch; ``since``: when the sampler was asked for it; 0: nobody listens."""
         batch_id, worker_id = epoch.num_issued, batch.worker_id
         epoch.issue(batch)
-        if worker_id is not None and self._turns is not None:
-            self._turns.load[worker_id] += 1
+        if worker_id is not None and self._round_robin is not None:
+            self._round_robin.load[worker_id] += 1
         sampler_ns = time.perf_counter_ns() - since if since else 0
         for task in tasks:
             try:
                 self._submit(task, worker_id)
             except Exception as error:  # indices that cannot be pickled
                 batch.error = batch.error or error
-                self._part_done(epoch, batch_id, batch)
+                self._task_done(epoch, batch_id, batch)
                 continue
             if observe.listener is not None and since:
                 place, worker = (task.iteration, batch_id, task.chunk_id), -1 if worker_id is None else worker_id
                 observe.listener.dispatched(place, task.indices, worker, since, sampler_ns)
                 since, sampler_ns = time.perf_counter_ns(), 0
 
-    def _submit(self, item: Item, worker_id: int | None) -> None:
-        self._serial += 1
-        self.pool.submit(item, worker_id)
-        self._items[item.serial] = item
+    def _submit(self, task: AnyTask, worker_id: int | None) -> None:
+        self._next_task_id += 1
+        self.pool.submit(task, worker_id)
+        self._tasks[task.task_id] = task
 
     def _receive(self) -> None:
         """Take all results that are there."""
@@ -459,12 +461,12 @@ class WorkerSource(Source):
             self.broken = True
             raise
 
-    def _epoch_of(self, item: WorkItem) -> BatchesUnderWay | None:
-        """Return the epoch that an item belongs to; None if it was dropped."""
-        if item.iteration == self._epoch.number:
+    def _epoch_of(self, task: Task) -> BatchesUnderWay | None:
+        """Return the epoch that a task belongs to; None if it was dropped."""
+        if task.iteration == self._epoch.number:
             return self._epoch
         following = self._following
-        return following if following is not None and following.number == item.iteration else None
+        return following if following is not None and following.number == task.iteration else None
 
     def _take(self, result: Result) -> None:
         if result.outcome == Outcome.FAILED_START:
@@ -475,46 +477,46 @@ class WorkerSource(Source):
             self._counts.count_decoded(result.decoded)
         if result.drawn_from:
             self._counts.unseeded.update(dict.fromkeys(result.drawn_from))
-        item = self._items.pop(result.serial)
-        if isinstance(item, StartEpoch):
+        task = self._tasks.pop(result.task_id)
+        if isinstance(task, StartEpoch):
             return
-        epoch = self._epoch_of(item)
+        epoch = self._epoch_of(task)
         if epoch is None:
-            self._stale_done(item)
+            self._stale_done(task)
             return
         if observe.listener is not None:
-            observe.listener.arrived((item.iteration, item.batch_id, item.chunk_id))
-        batch = epoch.batches.get(item.batch_id)
+            observe.listener.arrived((task.iteration, task.batch_id, task.chunk_id))
+        batch = epoch.batches.get(task.batch_id)
         if batch is None:  # dropped with its worker's replica
-            self.pool.slots.release(item.slot)
+            self.pool.slots.release(task.slot)
             return
         if result.outcome == Outcome.EXHAUSTED:
             # Noted when it is this batch's turn, as by torch: until then its worker has turns.
             batch.ended, batch.missing, batch.slot = True, 0, None
-            self.pool.slots.release(item.slot)
-            epoch.complete(item.batch_id)
+            self.pool.slots.release(task.slot)
+            epoch.complete(task.batch_id)
             return
-        if item.layout is not None and result.outcome != Outcome.ERROR:
-            self._measured.add_samples(result.busy_ns, len(item.indices))
+        if task.layout is not None and result.outcome != Outcome.ERROR:
+            self._measured.add_samples(result.busy_ns, len(task.indices))
         if result.outcome == Outcome.UNSENDABLE:
-            self._book.given_up = result.payload
+            self._book.fallback_reason = result.payload
             batch.redo = True
         try:
-            result = self._assembly.take(result, item)
+            result = self._assembly.take(result, task)
         except Exception as error:  # reading a sample runs the user's code
             batch.error = batch.error or error
-        batch.parts[item.chunk_id] = (item, result)
-        self._part_done(epoch, item.batch_id, batch)
+        batch.results[task.chunk_id] = (task, result)
+        self._task_done(epoch, task.batch_id, batch)
 
-    def _part_done(self, epoch: BatchesUnderWay, batch_id: int, batch: Pending) -> None:
+    def _task_done(self, epoch: BatchesUnderWay, batch_id: int, batch: Pending) -> None:
         batch.missing -= 1
         if batch.missing:
             return
         if batch.redo and batch.error is None:
-            items = [part[0] for part in batch.parts if part is not None]
-            indices = [index for item in items for index in item.indices]
-            whole = items[0]._replace(serial=self._serial, layout=None, indices=indices)
-            batch.redo, batch.missing, batch.parts = False, 1, [None]
+            tasks = [pair[0] for pair in batch.results if pair is not None]
+            indices = [index for task in tasks for index in task.indices]
+            whole = tasks[0]._replace(task_id=self._next_task_id, layout=None, indices=indices)
+            batch.redo, batch.missing, batch.results = False, 1, [None]
             try:
                 self._submit(whole, batch.worker_id)
                 return
@@ -530,13 +532,13 @@ class WorkerSource(Source):
             elif batch.slot is not None:
                 self.pool.slots.release(batch.slot)
 
-    def _stale_done(self, item: WorkItem) -> None:
-        missing = self._stale.get(item.slot, 1) - 1
+    def _stale_done(self, task: Task) -> None:
+        missing = self._stale.get(task.slot, 1) - 1
         if missing:
-            self._stale[item.slot] = missing
+            self._stale[task.slot] = missing
         else:
-            self._stale.pop(item.slot, None)
-            self.pool.slots.release(item.slot)
+            self._stale.pop(task.slot, None)
+            self.pool.slots.release(task.slot)
 
     def _finish(self, pending: Pending, epoch: BatchesUnderWay) -> Batch:
         """Turn a complete batch into what the user gets.
@@ -544,23 +546,23 @@ class WorkerSource(Source):
         Raises:
             NothingLeft: all its samples failed and are left out.
         """
-        slot, iterable = pending.slot, self._window.iterable
-        parts = [part for part in pending.parts if part is not None]
+        slot, iterable = pending.slot, self._limits.iterable
+        results = [pair for pair in pending.results if pair is not None]
         if pending.error is not None or slot is None:
             if slot is not None:
                 self.pool.slots.release(slot)
             return Batch(error=pending.error)
-        first, result = parts[0]
+        first, result = results[0]
         made, replica = 0, None
         if iterable:
             made = self._replica_batches[result.worker_id] = self._replica_batches[result.worker_id] + 1
             if result.replica is not None:
                 replica = Replica(result.worker_id, result.replica, made)
-        for _, one in parts:
+        for _, one in results:
             if one.outcome == Outcome.ERROR:
                 self.pool.slots.release(slot)
                 return Batch(error=error_of(self.pool.take_error(one.payload)), replica=replica)
-        failures = [replace(failure, row=item.row + failure.row) for item, one in parts for failure in one.failures]
+        failures = [replace(failure, row=task.row + failure.row) for task, one in results for failure in one.failures]
         left_out = [failure.row for failure in failures if failure.substitute is None]
         if failures and epoch.work.failures is not None:
             try:
@@ -569,26 +571,26 @@ class WorkerSource(Source):
                 self.pool.slots.release(slot)
                 return Batch(error=error)
         try:
-            data, reason = self._assembly.build(slot, pending.num_rows, parts)
+            data, reason = self._assembly.build(slot, pending.num_rows, results)
         except NothingLeft:
             raise
         except Exception as error:  # of collation
             return Batch(error=error)
         batch = Batch(data=data, epoch=first.epoch, position=first.position, left_out=left_out, replica=replica)
         if iterable:
-            batch.position = (made - 1) * self._window.num_workers + result.worker_id
-        elif len(parts) == 1:
+            batch.position = (made - 1) * self._limits.num_workers + result.worker_id
+        elif len(results) == 1:
             batch.indices = first.indices
         else:
-            batch.indices = [index for item, _ in parts for index in item.indices]
+            batch.indices = [index for task, _ in results for index in task.indices]
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
         self._counts.count(
-            1 if iterable else pending.num_rows - len(left_out), reason and (self._window.whole_reason or reason)
+            1 if iterable else pending.num_rows - len(left_out), reason and (self._limits.collation_reason or reason)
         )
         return batch
 
     def note(self) -> None:
-        self._kept.note_pool(self.pool)
+        self._runtime.note_pool(self.pool)
 
     def close(self, grace: float = GRACE) -> None:
         self.note()

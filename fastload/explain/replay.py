@@ -86,7 +86,7 @@ def replay(
     # One sample, on the CPU, of the order of all ranks.
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
     singly = replace(asked, device=None, auto_collation=True, worker_init_fn=None, drop_last=False)
-    builder = Builder(replace(decisions, num_workers=0, asked=singly), loader._kept)
+    builder = Builder(replace(decisions, num_workers=0, asked=singly), loader._runtime)
     whole = EpochWork(number=epoch, known=known, index_batches=iter(()), shard=shard, epoch=epoch)
     job = builder.job(whole)
     libraries = LibraryGenerators(asked.dataset, then=seeding.GlobalSeeder())

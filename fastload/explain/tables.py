@@ -54,7 +54,7 @@ def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (
 def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
     decisions = decisions_of(loader)
-    words = labelled(facts_of(decisions, loader._kept, with_plan=False))
+    words = labelled(facts_of(decisions, loader._runtime, with_plan=False))
     plan = plan_of(loader.dataset, decisions.unfused_reason)
     if loader.fuse is True:
         heading = "fused, as fuse=True asks" if plan.fused else "what fuse=True does"

@@ -41,7 +41,7 @@ from ..workers.on_error import name_sample
 from ..workers.samples import Job
 from .plan import recognise
 from .sources import Arrays
-from .transforms import Kind, Size
+from .transforms import ImageKind, Size
 
 # Files that are opened, and so asked for, before the first of them is read.
 _FILES = 16
@@ -50,13 +50,13 @@ _LOW = (1 << 64) - 1
 _CPU = torch.device("cpu")
 
 
-class Loaded(NamedTuple):
+class FusedSamples(NamedTuple):
     """A chunk of samples."""
 
     images: Tensor
     """[N, C, H, W]."""
     targets: list[Any]
-    kind: Kind
+    kind: ImageKind
 
     def samples(self) -> list[tuple[Any, Any]]:
         """Return the samples as the dataset gives them: pairs of image and target."""
@@ -70,7 +70,7 @@ class Loaded(NamedTuple):
         # A tuple, as default_collate makes a column of samples: it gives strings back as they are.
         return [self.images, default_collate(tuple(self.targets))]  # type: ignore[arg-type]  # it says list
 
-    def copied(self) -> Loaded:
+    def copied(self) -> FusedSamples:
         """Return the same with images in memory of their own."""
         return self._replace(images=self.images.clone())
 
@@ -125,7 +125,9 @@ class FusedDataset:
         by_library = self._uses_native and self._table.dtype in arrays.DTYPES and len(fills) <= 1
         self._by_block = isinstance(source, Arrays) and pipeline.resize is None and by_library
 
-    def load(self, indices: Sequence[Any], ids: Iterable[int], epoch: int, *, out: Tensor | None = None) -> Loaded:
+    def load(
+        self, indices: Sequence[Any], ids: Iterable[int], epoch: int, *, out: Tensor | None = None
+    ) -> FusedSamples:
         """Load a chunk of samples.
 
         Args:
@@ -137,7 +139,7 @@ class FusedDataset:
         dtype, shape = self._yields
         images = torch.empty((len(indices), *shape), dtype=dtype, device="cpu") if out is None else out
         if not len(indices):
-            return Loaded(images, [], self._pipeline.kind)
+            return FusedSamples(images, [], self._pipeline.kind)
         places = indices
         for chosen in self._chosen:
             places = [chosen[index] for index in places]
@@ -148,7 +150,7 @@ class FusedDataset:
             self._write_rows(places, indices, draws, images)
         for step, name in self._pipeline.erasing:
             step.erase(images, step.draw(draws.stream(name), BatchShape(*images.shape)))
-        return Loaded(images, self._source.targets(places), self._pipeline.kind)
+        return FusedSamples(images, self._source.targets(places), self._pipeline.kind)
 
     def fits(self, layout: Layout) -> bool:
         """Return whether images can be written into rows of this layout."""

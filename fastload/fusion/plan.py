@@ -14,8 +14,8 @@ from torch.utils.data import IterableDataset
 
 from ..base.overrides import is_written_in
 from ..cache.records import Records
-from ..late.image import ORIGINALS
-from ..late.originals import Originals
+from ..late.image import PATCH_GUARD
+from ..late.patch_guard import PatchGuard
 from .sources import Arrays, Source, source_of
 from .transforms import NotFused, Pipeline, read_transform
 
@@ -91,9 +91,9 @@ _PACKAGES = ("torch", "torchvision", "PIL", "typing", "fastload")
 
 
 @functools.cache
-def _functions() -> Originals:
+def _functions() -> PatchGuard:
     """Return the functions of torchvision that fused steps stand in for."""
-    originals = Originals(*_PACKAGES)
+    originals = PatchGuard(*_PACKAGES)
     for name in [
         name for name in sys.modules if name.startswith(("torchvision.transforms.", "torchvision.datasets.folder"))
     ]:
@@ -105,7 +105,7 @@ def _functions() -> Originals:
 
 def _replaced() -> str | None:
     """Return what makes torchvision or Pillow do something else than they say; None if nothing does."""
-    name = _functions().replaced() or ORIGINALS.replaced()
+    name = _functions().replaced() or PATCH_GUARD.replaced()
     if name is not None:
         return f"{name} was replaced"
     opener = Image.OPEN.get("JPEG")

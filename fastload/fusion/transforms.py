@@ -28,7 +28,7 @@ from ..transforms.erasing import RandomErasing
 from ..transforms.gather import MovingTransform
 from ..transforms.resize import RandomResizedCrop, Resize
 
-Kind: TypeAlias = Literal["PIL", "tensor", "Image"]
+ImageKind: TypeAlias = Literal["PIL", "tensor", "Image"]
 """A Pillow image; a plain tensor; a ``tv_tensors.Image``."""
 
 Size: TypeAlias = tuple[int, int]
@@ -62,7 +62,7 @@ class Pipeline:
     """Each transform as printed, and what it does: it "moves", changes "values", or "erases"."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ImageKind:
         """Type of an image after these transforms."""
         if not isinstance(self.levels, Tensor):
             return "PIL"

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from ..base.copies import with_others
+from ..base.copies import copy_with_replacements
 from ..base.objects import find
-from ..base.walking import Found
+from ..base.walking import ReachableObject
 from .collator_generators import keeps_generator
 
 _LIBRARIES = ("albumentations", "monai", "transformers")
@@ -57,7 +57,7 @@ def is_transform(thing: Any) -> bool:
     return _is_albumentations(thing) or _is_randomizable(thing)
 
 
-def _find(roots: tuple[object, ...], wanted: Callable[[Any], bool], *, inside: bool) -> list[Found]:
+def _find(roots: tuple[object, ...], wanted: Callable[[Any], bool], *, inside: bool) -> list[ReachableObject]:
     return [] if sys.modules.keys().isdisjoint(_LIBRARIES) else find(list(roots), wanted, inside=inside)
 
 
@@ -136,7 +136,7 @@ def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
         for one in found
         if is_transform(one.thing) and not isinstance(one.thing, Dataset)
     }
-    return tuple(with_others(found, others))
+    return tuple(copy_with_replacements(found, others))
 
 
 def warn_of_what_threads_share(*roots: object) -> None:

@@ -150,7 +150,7 @@ def _goes_on(before: Any, after: Any) -> bool:
 
 def tell_of(counts: Counts) -> None:
     """Warn of the generators that workers have named, once for a loader; ``explain()`` names later ones too."""
-    counts.has_told = True
+    counts.has_warned = True
     warn_at_users_line(
         f"samples draw from {', '.join(list(counts.unseeded))}, which fastload does not seed for each sample: what "
         f"they get depends on which worker loads them, and when; {REMEDY}"

@@ -66,7 +66,7 @@ def preserved_global_generators() -> Iterator[None]:
     """Restore the states of the three global CPU generators at the end.
 
     For code that seeds them in the user's own process. Cost: 3 µs; 60 µs if
-    :func:`.seeding.slow_because` returns a reason.
+    :func:`.seeding.slow_seeding_reason` returns a reason.
     """
     saved = _SavedStates()
     try:

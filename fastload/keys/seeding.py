@@ -176,7 +176,7 @@ def global_states() -> generators.States | None:
     if _known_states is None or _known_states.bits is not numpy_generator._bit_generator:
         kinds = type(random_generator), type(numpy_generator), type(numpy_generator._bit_generator)
         usual = kinds == (random.Random, np.random.RandomState, np.random.MT19937)  # not replaced by others
-        usable = usual and slow_because() is None
+        usable = usual and slow_seeding_reason() is None
         _known_states = generators.States(random_generator, numpy_generator, _torch) if usable else None
     return _known_states
 
@@ -215,9 +215,9 @@ OVERRIDES = (
 )
 
 
-def slow_because() -> str | None:
+def slow_seeding_reason() -> str | None:
     """Return why the generators' own functions must seed each sample; None if states can be installed."""
-    reason = generators.why_not()
+    reason = generators.unavailable_reason()
     if reason is None and not OVERRIDES[0].agrees():
         reason = "this Python, NumPy or torch seeds its generators differently than the native library"
     return reason

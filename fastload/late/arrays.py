@@ -27,13 +27,13 @@ from torch import Tensor
 
 from ..base import overrides
 from ..cache import records
-from ..cache.records import CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
+from ..cache.records import CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, CachedRecord, Records, note
 from ..cache.store import Key, key_of_bytes, key_of_file, same
 from ..measurement.measurement import add_decoding
 from ..native import LEVELS, jpeg, png, processor_level
-from ..native import why_not as why_no_library
+from ..native import unavailable_reason as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, pixels_of_image, row_of_image, whole
-from .originals import SampleOverride
+from .patch_guard import SampleOverride
 from .scope import is_watched, thread
 
 JPEG, PNG = "JPEG", "PNG"
@@ -46,7 +46,7 @@ Decode = Callable[..., Any]
 """Takes a :data:`Takes` and what the function takes whose place it has. Returns the image, or None: call that one."""
 
 
-def why_not(library: str | None = None) -> str | None:
+def unavailable_reason(library: str | None = None) -> str | None:
     """Return why the native library does not decode whole images in place of a library, or of any."""
     reason = why_no_library()
     if reason is None and processor_level() == LEVELS[0]:
@@ -68,7 +68,7 @@ class WholeImage(SampleOverride):
 
     def __init__(self, library: str, owner: str, name: str, title: str, decode: Decode, kinds: tuple[str, ...]) -> None:
         purpose = "JPEG and PNG files are decoded by the native library, to the same pixels"
-        needs = functools.partial(why_not, library)
+        needs = functools.partial(unavailable_reason, library)
         super().__init__(library, owner, name, purpose, WholeImage._decoded, _makes_the_same, needs=needs)
         self.everywhere = library == "cv2"  # modules may have imported the function by its name
         self.title, self.decode, self.kinds = title, decode, kinds
@@ -168,7 +168,7 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
             cache = _cache() if flags in _KNOWN[JPEG] else None
             key = None if cache is None else key_of_file(file.fileno())
             kept = None if cache is None or key is None else cache.find(key)
-            if isinstance(kept, Found):
+            if isinstance(kept, CachedRecord):
                 return _array(takes, kept.record, flags, JPEG)
             form = _form(os.pread(file.fileno(), _HEAD, 0))
             data = file.readall() if form is not None and flags in _KNOWN[form] else b""
@@ -287,7 +287,7 @@ def _note(reason: str) -> None:
         note(reason)
 
 
-def _kept(file: bytes | memoryview, size: jpeg.Size, key: Key | None) -> bytes | memoryview:
+def _kept(file: bytes | memoryview, size: jpeg.JpegHeader, key: Key | None) -> bytes | memoryview:
     """Return the record of a JPEG file in the sample's cache, which keeps it if it can; else the file.
 
     ``key``: of the file; None: it is not to be kept, or is a record already.
@@ -300,14 +300,14 @@ def _kept(file: bytes | memoryview, size: jpeg.Size, key: Key | None) -> bytes |
         return cache.keep(key, file, 0) or file
     if kept is False:
         note(NO_RECORD)
-    return kept.record if isinstance(kept, Found) else file
+    return kept.record if isinstance(kept, CachedRecord) else file
 
 
 def _made(decode: Callable[[Any], Any], data: bytes | memoryview) -> Any:
     return decode(data) if isinstance(data, bytes) else records.decoded(decode, data)
 
 
-def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.Size | None:
+def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.JpegHeader | None:
     """Return the size of the image of a JPEG file, or of a record; None if another decoder is to make it."""
     size = jpeg.read_size(data)
     if size.status is not Status.DONE or max(size.height, size.width) > MOST_SIDE:
@@ -318,7 +318,7 @@ def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.Size |
 def in_words() -> Iterator[str]:
     """Yield what worker processes decode in place of others, in words for ``explain()``."""
     libraries = [one for one in dict.fromkeys(one.library for one in OVERRIDES) if overrides.is_imported(one)]
-    known = [library for library in libraries if overrides.ON and why_not(library) is None]
+    known = [library for library in libraries if overrides.ON and unavailable_reason(library) is None]
     if known:
         files = f"JPEG and PNG files that worker processes read by {', '.join(known)}"
         yield f"{files} are decoded by the native library, where its pixels are the same"

@@ -20,7 +20,7 @@ from ..native.adjust import Change, adjust, greys, pillow_agrees, sharpen
 from ..native.rows import Cut, Pixels
 from .geometry import Geometry
 from .image import changed, is_late, made_late, materialize, state_of
-from .originals import KernelOverride, SampleOverride
+from .patch_guard import KernelOverride, SampleOverride
 from .scope import LateSamples
 from .source import FileSource
 

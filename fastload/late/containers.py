@@ -30,9 +30,9 @@ from ..native.rows import DTYPES
 from . import draws
 from .deferred import DeferredTensor, Table, can_defer, materialized
 from .image import is_late
-from .originals import Originals, SampleOverride
-from .scope import is_tracing, is_watched, thread, tried
-from .transform_lists import CONTAINERS, METHODS, V1, V2, V2_FUNCTIONAL, change_of, items_of
+from .patch_guard import PatchGuard, SampleOverride
+from .scope import is_tracing, is_watched, run_outside_sample, thread
+from .transform_lists import CONTAINERS, METHODS, V1, V2, V2_FUNCTIONAL, instance_override, items_of
 
 _tables: dict[tuple[Any, ...], Table | None] = {}
 """Tables, by default dtype and signatures of transforms."""
@@ -107,7 +107,7 @@ def _run(transforms: Sequence[Any], inputs: tuple[Any, ...], is_tree: bool) -> A
     for transform in transforms:
         outputs = None
         role = _known.roles.get(type(transform))
-        if role is not None and change_of(transform) is None:
+        if role is not None and instance_override(transform) is None:
             is_intact = _known.is_intact() if is_intact is None else is_intact
             outputs = _recorded(role, transform, inputs, is_tree) if is_intact else None
         if outputs is not None:
@@ -236,7 +236,7 @@ def _table_of(transform: Any, before: Table | None = None) -> Table | None:
         if len(_tables) >= _MOST_TABLES:
             _tables.clear()
         # Where a transform fails, the user's own call raises the same, at its place.
-        table = _tables[key] = tried(lambda: _made_table(transform, before, signatures))
+        table = _tables[key] = run_outside_sample(lambda: _made_table(transform, before, signatures))
         return table
 
 
@@ -345,13 +345,15 @@ class _Known:
         """Transforms that were found."""
         self.in_worker_process = False
         self.roles: dict[type, _Role] = {}
-        self._originals = Originals("torch", "torchvision", "timm")
+        self._patch_guard = PatchGuard("torch", "torchvision", "timm")
 
     def find(self, modules: Sequence[str]) -> None:
         """Find the transforms and functions of these modules."""
         for module in modules:
             functions = _FUNCTIONS.get(module, ())
-            self._originals.add(sys.modules[module], [name for name in functions if hasattr(sys.modules[module], name)])
+            self._patch_guard.add(
+                sys.modules[module], [name for name in functions if hasattr(sys.modules[module], name)]
+            )
         for module in modules:
             for name, arguments in _CLASSES.get(module, {}).items():
                 is_to_image = (module, name) == (V2, "ToImage")
@@ -365,7 +367,7 @@ class _Known:
         for kind in draws.classes():
             self._add(kind, draws=True)
         # Where a function is a user's, version 2's kernels may call it.
-        if V2 in modules and self._originals.replaced() is None:
+        if V2 in modules and self._patch_guard.replaced() is None:
             from . import kernels  # noqa: F401  # registers them for torchvision's functions
 
             for name in _GEOMETRIC:
@@ -375,7 +377,7 @@ class _Known:
     def _add(self, kind: Any, **facts: Any) -> None:
         if isinstance(kind, type):  # else a user's, or another version's
             # Its code calls no other methods. Other threads may be looking it up: first what is asked about it.
-            self._originals.add(kind, [name for name in METHODS if hasattr(kind, name)])
+            self._patch_guard.add(kind, [name for name in METHODS if hasattr(kind, name)])
             self.roles[kind] = self.roles.get(kind, _Role())._replace(**facts)
 
     def is_intact(self) -> bool:
@@ -385,7 +387,7 @@ class _Known:
         """
         hooks = nn.modules.module
         has_hooks = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-        return not has_hooks and not is_watched() and self._originals.replaced() is None
+        return not has_hooks and not is_watched() and self._patch_guard.replaced() is None
 
 
 _known = _Known()

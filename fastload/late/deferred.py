@@ -22,7 +22,7 @@ from torchvision import tv_tensors
 from ..native.rows import MOST_SIDE, TENSOR_FILTERS, Cut, row_of_image
 from .geometry import Geometry
 from .image import state_of
-from .scope import is_watched, thread, tried
+from .scope import is_watched, run_outside_sample, thread
 from .source import FileSource
 from .transform_lists import V2_FUNCTIONAL
 
@@ -250,7 +250,7 @@ def tensor_filters() -> frozenset[str]:
     Compared once, in about 2 ms: of noise, made smaller and larger, in one direction and in both; the order in memory
     as well. Version 2 must be imported.
     """
-    return frozenset(name for name in TENSOR_FILTERS if tried(lambda name=name: _is_torchs(name)))  # type: ignore[misc]
+    return frozenset(name for name in TENSOR_FILTERS if run_outside_sample(lambda name=name: _is_torchs(name)))  # type: ignore[misc]
 
 
 def _is_torchs(name: str) -> bool:

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ..base import overrides
 from ..base.overrides import Override
-from .originals import SampleOverride
-from .scope import is_watched, tried
+from .patch_guard import SampleOverride
+from .scope import is_watched, run_outside_sample
 from .transform_lists import V2, V2_FUNCTIONAL
 
 Draw = Callable[[dict[str, Any], Any], Any]
@@ -133,7 +133,7 @@ def draw_of(kind: type) -> Draw | None:
     if key not in overrides.results and not _is_plain(torch.empty(1)):
         return None
     draw = _DRAWS[kind.__name__]
-    return draw if overrides.agreed(key, lambda: tried(lambda: _makes_the_same(kind, draw))) else None
+    return draw if overrides.agreed(key, lambda: run_outside_sample(lambda: _makes_the_same(kind, draw))) else None
 
 
 def _makes_the_same(kind: Any, draw: Draw) -> bool:

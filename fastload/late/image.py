@@ -24,9 +24,9 @@ from ..cache.records import OTHER_FORMAT
 from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees, pillow_mixes_alike
 from ..native.rows import LAYOUTS, Pixels
 from .geometry import Geometry
-from .originals import Originals
+from .patch_guard import PatchGuard
 from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
-from .scope import LateSamples, thread, tried
+from .scope import LateSamples, run_outside_sample, thread
 from .source import FileSource, read_jpeg, read_png
 
 
@@ -70,13 +70,13 @@ _real_attributes: Any = property(lambda image: _attributes(materialize(image)), 
 TO_RGB = ("RGBA", "LA")
 """Modes of PNG files of which ``convert("RGB")`` alone is recorded."""
 
-ORIGINALS = Originals("PIL", "fastload")
+PATCH_GUARD = PatchGuard("PIL", "fastload")
 """Pillow's methods that lazy images override, and those that these call."""
 for _kind in (Image.Image, JpegImagePlugin.JpegImageFile, PngImagePlugin.PngImageFile):
-    ORIGINALS.add(_kind, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
-    ORIGINALS.add(_kind, ("histogram", "point", "tobytes", "transform", "transpose"))
+    PATCH_GUARD.add(_kind, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
+    PATCH_GUARD.add(_kind, ("histogram", "point", "tobytes", "transform", "transpose"))
     if _kind is not Image.Image:
-        ORIGINALS.add(_kind, ("load_end", "load_prepare", "load_read"))
+        PATCH_GUARD.add(_kind, ("load_end", "load_prepare", "load_read"))
 
 
 class _State:
@@ -101,7 +101,7 @@ class _State:
 def state_of(image: Any, method: str) -> _State | None:
     """Return the state if the image may stay lazy; None if ``method`` of Pillow's materializes it."""
     scope = thread.scope
-    if scope is None or ORIGINALS.is_replaced(Image.Image, method):
+    if scope is None or PATCH_GUARD.is_patched(Image.Image, method):
         return None
     if image._mode in TO_RGB:
         if method != "convert":
@@ -157,13 +157,13 @@ def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], 
 @functools.cache
 def _colors_agree() -> bool:
     """Return whether the native library changes colors as Pillow does; False if comparing fails."""
-    return bool(tried(pillow_agrees))
+    return bool(run_outside_sample(pillow_agrees))
 
 
 @functools.cache
 def _mixes_alike(interpolation: str) -> bool:
     """Return whether the native library makes affine transforms as Pillow does, where that depends on the filter."""
-    return interpolation == "nearest" or bool(tried(lambda: pillow_mixes_alike(interpolation)))
+    return interpolation == "nearest" or bool(run_outside_sample(lambda: pillow_mixes_alike(interpolation)))
 
 
 def _info_of(image: Any) -> dict[Any, Any]:
@@ -404,7 +404,7 @@ def _load(image: Any, read: Callable[[Any, LateSamples], FileSource | str], **do
     """Load an opened image. ``done``: attributes that say so, beside those of all files."""
     scope = thread.scope
     is_unread = is_late(image) and "_late" not in _attributes(image)
-    if not is_unread or scope is None or ORIGINALS.is_replaced(type(image)._plain, "load"):
+    if not is_unread or scope is None or PATCH_GUARD.is_patched(type(image)._plain, "load"):
         return _Lazy.load(image)
     try:
         source = "much in one sample" if scope.is_full else read(image, scope)

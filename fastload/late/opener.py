@@ -15,24 +15,24 @@ from ..cache.kinds import Data, Size
 from ..cache.records import NO_RECORD, OTHER_FORMAT
 from ..native import jpeg, png
 from .geometry import Geometry
-from .image import CORE, OPENED, ORIGINALS, TO_RGB, made_late, make_late
-from .originals import SampleOverride
+from .image import CORE, OPENED, PATCH_GUARD, TO_RGB, made_late, make_late
+from .patch_guard import SampleOverride
 from .scope import thread
 from .source import FileSource
 
 LEAST_VALUES = 10_000
 """Smallest PNG, in values, worth deferring; Pillow decodes smaller ones faster."""
 TOO_OLD = "Pillow is older than 10.1"
-"""A reason of :func:`why_not`."""
+"""A reason of :func:`unavailable_reason`."""
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Return why late decoding is off in this process; None where it is on."""
     if not overrides.ON:
         return f"{overrides.VARIABLE}=0"
     if "_mode" not in vars(Image.Image()):
         return TOO_OLD
-    if ORIGINALS.replaced() is not None:
+    if PATCH_GUARD.replaced() is not None:
         return "methods of Pillow's images were replaced"
     return jpeg.why_not_as_pillow()
 
@@ -69,7 +69,7 @@ class _Opener(SampleOverride):
 def _opened(image: Any) -> Any:
     """Make an image late that was opened in a sample, if that pays; return it."""
     scope = thread.scope
-    if scope is None or type(image) not in OPENED or ORIGINALS.replaced() is not None:
+    if scope is None or type(image) not in OPENED or PATCH_GUARD.replaced() is not None:
         return image
     if getattr(image, CORE) is not None or not image.tile or image.tile[0][0] in Image.DECODERS:
         return image  # another opener has loaded it, or another decoder is to do it
@@ -103,7 +103,7 @@ def prepare() -> bool:
     registered = [one for one in OVERRIDES if one.is_installed]
     if overrides.ON and registered and all(one.is_there() for one in registered):
         return True
-    if why_not() is not None:
+    if unavailable_reason() is not None:
         return False
     for one in OVERRIDES:
         one.install()
@@ -112,7 +112,7 @@ def prepare() -> bool:
 
 def image_of_record(data: Data, size: Size, info: dict[Any, Any]) -> Any:
     """Return the image of a pack's record in RGB, not decoded yet; None where images are not late."""
-    if thread.scope is None or thread.scope.is_full or why_not() is not None:
+    if thread.scope is None or thread.scope.is_full or unavailable_reason() is not None:
         return None
     source = FileSource(data, size.width, size.height, size.is_grey, is_packed=True)
     return made_late(source, Geometry.whole(size.width, size.height), "RGB", info)

@@ -75,7 +75,7 @@ class LateSamples:
 
         ``for_processes``: whether workers are processes, where functions are replaced.
         """
-        if "PIL.Image" in sys.modules and late_module("opener").why_not() is None and for_processes:
+        if "PIL.Image" in sys.modules and late_module("opener").unavailable_reason() is None and for_processes:
             for one in late_module("opener").OVERRIDES:
                 one.agrees()
             if overrides.is_imported("torchvision.transforms"):
@@ -226,7 +226,7 @@ def is_watched() -> bool:
     return bool(num_modes or torch._C._len_torch_dispatch_stack() or is_tracing())
 
 
-def tried(make: Callable[[], Made]) -> Made | None:
+def run_outside_sample(make: Callable[[], Made]) -> Made | None:
     """Return what a function makes as outside of a sample; None if it fails, and fails again.
 
     Raises:

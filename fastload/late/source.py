@@ -16,7 +16,7 @@ from PIL import JpegImagePlugin, PngImagePlugin
 from torch import Tensor
 
 from ..cache import records
-from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
+from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, CachedRecord, Records, note
 from ..cache.store import Key, is_in_file, is_known, key_of, same
 from ..measurement.measurement import add_decoding
 from ..native import jpeg, png
@@ -36,7 +36,7 @@ def read_jpeg(image: Any, scope: LateSamples) -> FileSource | str:
         return _left(scope, OTHER_WAY, "draft mode, or a changed tile")
     if image.fp is None:
         return _left(scope, OTHER_WAY, "closed")
-    kept, key, why_not = _find_kept(image, scope)
+    kept, key, not_kept_reason = _find_kept(image, scope)
     if kept is not None:
         return kept
     try:
@@ -52,7 +52,7 @@ def read_jpeg(image: Any, scope: LateSamples) -> FileSource | str:
     if key is not None and scope.cache is not None:
         found.keep(scope.cache, key, image.fp)
     else:
-        scope.note_not_kept(why_not)
+        scope.note_not_kept(not_kept_reason)
     return found
 
 
@@ -67,7 +67,7 @@ def _find_kept(image: Any, scope: LateSamples) -> tuple[FileSource | None, Key |
     if kept is None:
         return None, key, ""
     known = (*image.size, image.mode == "L")
-    if not isinstance(kept, Found):
+    if not isinstance(kept, CachedRecord):
         return None, None, NO_RECORD
     if not kept.position or (kept.width, kept.height, kept.is_grey) != known:
         return None, None, OTHER_WAY

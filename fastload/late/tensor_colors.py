@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from ..base.overrides import Override
-from ..native import distort, why_not
+from ..native import distort, unavailable_reason
 from ..native.adjust import map_levels
-from .originals import KernelOverride, SampleOverride
+from .patch_guard import KernelOverride, SampleOverride
 from .scope import is_watched
 
 Kernel = Callable[..., Any]
@@ -179,7 +179,12 @@ def _overrides() -> Iterator[Override]:
     for name, known in KNOWN.items():
 
         def of(one: _Color) -> dict[str, Any]:
-            return {"purpose": purpose, "make": one.changed, "self_test": one.makes_the_same, "needs": why_not}
+            return {
+                "purpose": purpose,
+                "make": one.changed,
+                "self_test": one.makes_the_same,
+                "needs": unavailable_reason,
+            }
 
         if 1 in known.versions:
             yield SampleOverride(_V1, _V1, name, **of(_Color(known, 1)))

@@ -6,7 +6,8 @@ user's is called, and torchvision is not imported: an object of its classes exis
 * :func:`items_of`: the list that a container holds, as it is now.
 * :func:`recognise`: a pipeline's transforms in order, containers opened, each as a :class:`Member`: its name, the
   transform, the version of torchvision that it is of, and the reason why it may do something else than its class.
-* :func:`change_of`: that reason, as far as the object itself shows it: cheap enough to be asked for each sample.
+* :func:`instance_override`: that reason, as far as the object itself shows it: cheap enough to be asked for each
+  sample.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def recognise(transform: Any) -> list[Member]:
     """Return the transforms that a transform (None: none) is made of; a container that was changed is one itself."""
     if transform is None:
         return []
-    change = change_of(transform) or _replaced_method(transform)
+    change = instance_override(transform) or _replaced_method(transform)
     items = items_of(transform) if change is None and is_container(type(transform)) else None
     if not isinstance(items, (Sequence, nn.Sequential, nn.ModuleList)):
         return [Member(name_of(transform), transform, version_of(type(transform)), change)]
@@ -66,7 +67,7 @@ def items_of(container: Any) -> Any:
     return container if isinstance(container, nn.Sequential) else getattr(container, "transforms", None)
 
 
-def change_of(transform: Any) -> str | None:
+def instance_override(transform: Any) -> str | None:
     """Return what makes a transform differ from others of its class: its own hooks, methods or types; None: nothing."""
     own = getattr(transform, "__dict__", {})
     if own.get("_forward_hooks") or own.get("_forward_pre_hooks"):

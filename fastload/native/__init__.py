@@ -3,8 +3,8 @@
 It is the file beside this module, which ``setup.py`` builds where there is a compiler. Its functions are called through
 ctypes, which releases the GIL during the call.
 
-The library is optional. Where it is missing, or ``FASTLOAD_NATIVE=0`` switches it off, :func:`why_not` says why, and
-what would have used it takes another way; nothing here decides which. ``FASTLOAD_NATIVE`` may also name one of
+The library is optional. Where it is missing, or ``FASTLOAD_NATIVE=0`` switches it off, :func:`unavailable_reason` says
+why, and what would have used it takes another way; nothing here decides which. ``FASTLOAD_NATIVE`` may also name one of
 ``LEVELS``, the newest instructions to use: all compute the same bits. It is a plain shared library, so one build serves
 every Python. Built in a checkout by ``python setup.py build_ext --inplace``.
 
@@ -94,7 +94,7 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     return loaded, None
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Return why the library cannot be used; None where it can.
 
     Raises:
@@ -105,7 +105,7 @@ def why_not() -> str | None:
 
 def available() -> bool:
     """Return whether the library can be used."""
-    return why_not() is None
+    return unavailable_reason() is None
 
 
 def processor_level() -> str:
@@ -124,7 +124,7 @@ def description() -> str:
     behind it where that is set.
     """
     try:
-        reason = why_not()
+        reason = unavailable_reason()
     except ConfigError as error:
         reason = str(error)
     if reason is not None:

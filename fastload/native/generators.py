@@ -60,7 +60,7 @@ class _Run(ctypes.Structure):
 
 
 @functools.cache
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Return why states cannot be copied into place; None if they can, as far as reading them shows."""
     found = _offsets()
     return found if isinstance(found, str) else None
@@ -76,7 +76,7 @@ def _offsets() -> tuple[int, int, int] | str:
     if not overrides.ON:
         return f"{overrides.VARIABLE}=0"
     if not native.available():
-        return f"the native library cannot be used: {native.why_not()}"
+        return f"the native library cannot be used: {native.unavailable_reason()}"
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return "this Python has no GIL, or is not CPython"
     if sys.byteorder != "little":
@@ -147,7 +147,8 @@ def _at(address: int, num_bytes: int) -> bytes:
 class States:
     """The memory of the states of exactly a ``random.Random``, a ``RandomState`` of an ``MT19937``, a CPU generator.
 
-    For one thread at a time. The caller keeps the generators alive. A RuntimeError where :func:`why_not` has a reason.
+    For one thread at a time. The caller keeps the generators alive. A RuntimeError where :func:`unavailable_reason` has
+    a reason.
     """
 
     def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: Any) -> None:

@@ -15,7 +15,7 @@ except ImportError:  # on processors and Pythons that it has no wheels for
 _ERRORS: tuple[type[Exception], ...] = (zlib.error,) if igzip_lib is None else (zlib.error, igzip_lib.error)
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Return why files are inflated by Python's zlib; None where they are not."""
     return None if igzip_lib is not None else "the package isal is not installed"
 

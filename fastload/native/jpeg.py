@@ -1,8 +1,8 @@
 """JPEG files: their headers, and records of their coefficients; :mod:`fastload.native.rows` decodes both.
 
 What is decoded equals Pillow's bit for bit; or a status says why the file is left to Pillow: CMYK, 12 bits, damage and
-the like. Orientation in EXIF data is told (:attr:`Size.is_upright`), and not applied, as Pillow does not. Profiles are
-not read, but a file that Pillow does not open for their sake is left to it: one whose profile, or
+the like. Orientation in EXIF data is told (:attr:`JpegHeader.is_upright`), and not applied, as Pillow does not.
+Profiles are not read, but a file that Pillow does not open for their sake is left to it: one whose profile, or
 Photoshop's resources, end within their first bytes.
 
 A record of a file (:func:`record_of_jpeg`) is taken wherever a file is. It holds the file's header and coefficients,
@@ -32,7 +32,7 @@ SAMPLINGS = ("grey", *_FACTORS.values())
 """Kinds of files that are decoded in different ways: how many samples of color there are for those of brightness."""
 
 
-class Size(NamedTuple):
+class JpegHeader(NamedTuple):
     """The header of a JPEG file."""
 
     width: int
@@ -47,7 +47,7 @@ class Size(NamedTuple):
     """DONE if :func:`~fastload.native.rows.pixels_of_image` may try the file."""
 
 
-def read_size(data: Data) -> Size:
+def read_size(data: Data) -> JpegHeader:
     """Return the size of a JPEG file's image, and whether it can be decoded here; in 2 µs.
 
     ``data``: the file, or as much of its beginning as goes up to the first scan.
@@ -56,7 +56,7 @@ def read_size(data: Data) -> Size:
     status = on_file(native.library.jpeg_size, data, found, with_scratch=False)
     width, height, components, factors, is_upright = found
     sampling = "grey" if components == 1 else _FACTORS.get(factors, "")
-    return Size(width, height, components, sampling, bool(is_upright), Status(status))
+    return JpegHeader(width, height, components, sampling, bool(is_upright), Status(status))
 
 
 _RECORD = b"FLC1"
@@ -77,9 +77,7 @@ def header_of_record(data: Data) -> bytes:
 
 def damaged_record() -> PackError:
     """Return the error for a record that cannot be read."""
-    return PackError(
-        "the record of its coefficients is damaged; run the same fastload pack again, which repairs it"
-    )
+    return PackError("the record of its coefficients is damaged; run the same fastload pack again, which repairs it")
 
 
 def _write(write: Any, data: Data, capacity: int) -> bytes | Status:
@@ -168,7 +166,7 @@ def why_not_as_pillow() -> str | None:
     """Return why the library cannot be used in Pillow's place; None where it can."""
     import PIL
 
-    reason = native.why_not()
+    reason = native.unavailable_reason()
     if reason is not None:
         return reason
     # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.

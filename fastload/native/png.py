@@ -47,7 +47,7 @@ _MODES = {
 }
 
 
-class Size(NamedTuple):
+class PngHeader(NamedTuple):
     """The chunks of a PNG file."""
 
     width: int
@@ -74,16 +74,16 @@ class Size(NamedTuple):
 _KIND_BYTES = 2048  # FASTLOAD_PNG_BYTES of png.c
 
 
-def read_size(data: Data) -> Size:
+def read_size(data: Data) -> PngHeader:
     """Return the size and mode of a PNG file's image, and whether it can be decoded here: all chunks are looked at."""
     found = (ctypes.c_int64 * 9)()
     status = on_file(native.library.png_size, data, found, with_scratch=False)
     width, height, bits, color, behind, first, last, num_coded, num_bytes = found
     mode, raw_mode = _MODES[bits, color] if bits else ("", "")
-    return Size(width, height, mode, raw_mode, bool(behind), first, last, num_coded, num_bytes, Status(status))
+    return PngHeader(width, height, mode, raw_mode, bool(behind), first, last, num_coded, num_bytes, Status(status))
 
 
-def _rows_of(data: Data, size: Size) -> bytes | None:
+def _rows_of(data: Data, size: PngHeader) -> bytes | None:
     """Return the inflated image data of a file whose chunks are as they must be; None where they are damaged."""
     view, at, left, parts = memoryview(data), size.first, size.num_coded, []
     while left:
@@ -94,7 +94,7 @@ def _rows_of(data: Data, size: Size) -> bytes | None:
     return inflated(parts[0] if len(parts) == 1 else b"".join(parts), size.num_bytes)
 
 
-def inflate(data: Data, size: Size) -> Inflated | Status:
+def inflate(data: Data, size: PngHeader) -> Inflated | Status:
     """Inflate and check all image data of a file; or return why it was not done: then another decoder is to do it.
 
     ``size``: what :func:`read_size` returns of it.
@@ -114,7 +114,7 @@ WHOLE_LAYOUTS = {"L": 1, "RGB": 3, "BGR": 3, "RGBA": 4, "BGRA": 4}
 
 
 def whole_image(
-    data: Data, size: Size, layout: str, weights: tuple[float, float], new: Callable[[tuple[int, int, int]], Made]
+    data: Data, size: PngHeader, layout: str, weights: tuple[float, float], new: Callable[[tuple[int, int, int]], Made]
 ) -> Made | Status:
     """Return a file's image as libpng makes it where it has nothing to warn of; or why another decoder is to do it.
 

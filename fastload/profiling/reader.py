@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import TraceError
 from .recording import Process, RecordIndex, complete_since, processes, read_settings, taking_turns
-from .ring import Kind, Record, RingFile
+from .ring import Record, RecordKind, RingFile
 from .trace import CARRYING, Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from .workers import union
 
@@ -39,7 +39,7 @@ def read_trace(folder: str) -> Trace:
 def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
     written = processes(folder)
     workers = {pid for process in written for note in process.notes_of("workers") for pid in note["processes"]}
-    waited = [process for process in written if any(Kind.WAIT in ring.kinds for ring in process.rings)]
+    waited = [process for process in written if any(RecordKind.WAIT in ring.kinds for ring in process.rings)]
     mains = [process for process in waited if process.pid not in workers]
     if not mains:
         raise TraceError(_nothing(folder, settings))
@@ -96,27 +96,27 @@ class _RankReader:
                 "a thread of the script fetches the batches: the report is about that thread, what happens to the "
                 "batches afterwards is not recorded, and bounds are for that thread only"
             )
-        ignored = [ring for ring in main.rings if Kind.WAIT in ring.kinds and ring not in self._waiting]
+        ignored = [ring for ring in main.rings if RecordKind.WAIT in ring.kinds and ring not in self._waiting]
         self._records = RecordIndex(
             record
             for ring in main.rings
             for record in ring
-            if ring not in ignored or record.kind not in (Kind.WAIT, Kind.LOOP, Kind.EPOCH)
+            if ring not in ignored or record.kind not in (RecordKind.WAIT, RecordKind.LOOP, RecordKind.EPOCH)
         ).of
         self._epochs = list(main.notes_of("workers"))
-        self._loader_of = {record.a: record.b for record in self._records[Kind.EPOCH]}
+        self._loader_of = {record.a: record.b for record in self._records[RecordKind.EPOCH]}
         self._loader_of |= {note["iterator"]: note["loader"] for note in self._epochs if "loader" in note}
         pids = sorted({pid for note in self._epochs for pid in note["processes"]})
         self._workers = [others[pid] for pid in pids if pid in others]
         self._until = next((int(note["at"]) for note in main.notes_of("ended")), inf)
         self._since = complete_since(ring for process in (main, *self._workers) for ring in process.rings)
         self._batches: dict[tuple[int, int], TracedBatch] = {}
-        self._dispatched = {(record.a, record.b, record.d): record for record in self._records[Kind.DISPATCH]}
+        self._dispatched = {(record.a, record.b, record.d): record for record in self._records[RecordKind.DISPATCH]}
         self._arrived = self._arrivals()
 
     def rank(self) -> Rank:
         """Return the rank."""
-        for record in self._records[Kind.DISPATCH]:
+        for record in self._records[RecordKind.DISPATCH]:
             batch = self._batch(record.a, record.b)
             begun = record.begun if batch.drawn is None else min(batch.drawn.begun, record.begun)
             batch.drawn = Span(begun, record.ended)
@@ -127,14 +127,14 @@ class _RankReader:
                 self._add_tasks(worker, ring, iterators)
         for ring in self._main.rings:
             self._add_tasks(self._main, ring, [])
-        for record in self._records[Kind.CARRIED]:
+        for record in self._records[RecordKind.CARRIED]:
             place = record.a, record.b, record.e
             sent = self._dispatched.get(place)
             task = _carried_task(record)
             task.dispatched = None if sent is None else min(sent.ended, record.begun)
             task.arrived = self._arrived.get(place)
             self._batch(record.a, record.b).tasks.append(task)
-        for record in self._records[Kind.PIN]:
+        for record in self._records[RecordKind.PIN]:
             self._batch(record.a, record.b).pinned = Span(record.begun, record.ended)
         steps = self._steps()
         self._check_workers(steps)
@@ -147,7 +147,7 @@ class _RankReader:
             loaders={note["number"]: note for note in self._main.notes_of("loader")},
             steps=steps,
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
-            probe_ns=[record.ended - record.begun - record.a for record in self._records[Kind.PROBE]],
+            probe_ns=[record.ended - record.begun - record.a for record in self._records[RecordKind.PROBE]],
             files={note["index"]: note["path"] for note in files},
         )
 
@@ -178,7 +178,7 @@ class _RankReader:
     def _arrivals(self) -> dict[_Place, int]:
         """Return when the results of tasks were read: by the pinning thread first, then by the main thread."""
         arrived: dict[_Place, int] = {}
-        for record in self._records[Kind.ARRIVE]:
+        for record in self._records[RecordKind.ARRIVE]:
             place = record.a, record.b, record.c
             sent = self._dispatched.get(place)
             if sent is None or sent.begun <= record.ended:  # otherwise it is left from an epoch that was broken off
@@ -190,7 +190,7 @@ class _RankReader:
         names = {note["number"]: note["text"] for note in worker.notes_of("name")}
         # A worker may live longer than the recording.
         records = RecordIndex(record for record in ring if record.ended <= self._until)
-        for record in records.of[Kind.WORK]:
+        for record in records.of[RecordKind.WORK]:
             where: tuple[int, int] | None = record.a, record.b
             if record.a < 0 and worker is not self._main:
                 where = self._sent(record, iterators)
@@ -202,7 +202,7 @@ class _RankReader:
             sent = self._dispatched.get(place)
             task = _task(record, records, names)
             task.num_samples = 0 if sent is None else sent.e
-            if worker is self._main and Kind.WAIT in ring.kinds:  # made by the main thread itself
+            if worker is self._main and RecordKind.WAIT in ring.kinds:  # made by the main thread itself
                 task.worker, task.arrived = -1, record.ended
             else:
                 # A worker may begin before the main thread continues.
@@ -222,19 +222,19 @@ class _RankReader:
 
     def _awaited(self, work: Record) -> tuple[int, int] | None:
         """Return the iterator and batch of the wait in the same thread that contains a task."""
-        waits = self._records[Kind.WAIT]
+        waits = self._records[RecordKind.WAIT]
         place = bisect_right(waits, work.begun, key=lambda record: record.begun) - 1
         if place < 0 or waits[place].ended < work.ended or not waits[place].small:  # the end of an epoch has no batch
             return None
         return waits[place].a, waits[place].b
 
     def _steps(self) -> list[TracedStep]:
-        upcoming = deque(self._records[Kind.EPOCH])
+        upcoming = deque(self._records[RecordKind.EPOCH])
         made: dict[int, int] = {}
         epochs: dict[int, int] = {}
         steps: list[TracedStep] = []
         after = 0
-        for wait in self._records[Kind.WAIT]:
+        for wait in self._records[RecordKind.WAIT]:
             begun: list[Span] = []
             while upcoming and upcoming[0].begun <= wait.begun:
                 record = upcoming.popleft()
@@ -275,14 +275,14 @@ class _RankReader:
 
     def _add_measures(self, steps: list[TracedStep]) -> None:
         """Add to steps what was measured of the loop, the device, and copies to it."""
-        loops = {record.begun: record for record in self._records[Kind.LOOP]}
-        devices = {(record.a, record.b): record for record in self._records[Kind.DEVICE]}
+        loops = {record.begun: record for record in self._records[RecordKind.LOOP]}
+        devices = {(record.a, record.b): record for record in self._records[RecordKind.DEVICE]}
         for step in steps:
             if (record := loops.get(step.wait.ended)) is not None:
                 step.loop_cpu_ns, step.loop_runnable_ns = _known(record.a), _known(record.b)
             if (record := devices.get((step.iterator, step.batch.number))) is not None:
                 step.device_idle_ns = _known(record.c)
-        for record in self._records[Kind.COPY]:
+        for record in self._records[RecordKind.COPY]:
             place = bisect_right(steps, record.begun, key=lambda step: step.wait.begun) - 1
             if place >= 0 and record.small != 3:
                 steps[place].copy_ns += record.ended - record.begun
@@ -311,8 +311,8 @@ def _carried_task(record: Record) -> TaskSpan:
 
 def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> TaskSpan:
     begun, ended = record.begun, record.ended
-    collations = records.within(Kind.COLLATE, begun, ended)
-    stages = records.within(Kind.STAGE, begun, ended)
+    collations = records.within(RecordKind.COLLATE, begun, ended)
+    stages = records.within(RecordKind.STAGE, begun, ended)
     return TaskSpan(
         begun=begun,
         ended=ended,
@@ -336,6 +336,6 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
                     if found.begun <= stage.begun and stage.ended <= found.ended
                 ],
             )
-            for found in records.within(Kind.SAMPLE, begun, ended)
+            for found in records.within(RecordKind.SAMPLE, begun, ended)
         ],
     )

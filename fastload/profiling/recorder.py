@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from .ring import HEADER_BYTES, RECORD_BYTES, Kind, Ring
+from .ring import HEADER_BYTES, RECORD_BYTES, RecordKind, Ring
 
 CAPACITY = 1 << 18
 """Records that a thread keeps: 16 MiB, of which only what is written takes space."""
@@ -169,6 +169,6 @@ def hook_ns(level: int) -> float:
         for _ in range(_TURNS):
             cpu = _cpu() if level == 2 else 0
             begun = _now()
-            ring.write(Kind.STAGE, 0, 0, begun, _now(), _cpu() - cpu if level == 2 else 0)
+            ring.write(RecordKind.STAGE, 0, 0, begun, _now(), _cpu() - cpu if level == 2 else 0)
         best = min(best, (_now() - before) / _TURNS)
     return best

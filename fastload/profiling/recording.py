@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import ConfigError, TraceError
 from ..inject import put_first
-from .ring import Kind, Record, RingFile
+from .ring import Record, RecordKind, RingFile
 
 SETTINGS_FILE = "recording.json"
 """Written before the script starts: the command, and what was asked for."""
@@ -159,8 +159,8 @@ def taking_turns(rings: Iterable[RingFile]) -> tuple[list[RingFile], int]:
     """Return the rings of threads that asked for batches one after the other, and how many others did meanwhile."""
     asked: list[tuple[int, int, int, RingFile]] = []
     for ring in rings:
-        if Kind.WAIT in ring.kinds:
-            waits = [record for record in ring if record.kind == Kind.WAIT]
+        if RecordKind.WAIT in ring.kinds:
+            waits = [record for record in ring if record.kind == RecordKind.WAIT]
             asked.append((len(waits), min(one.begun for one in waits), max(one.ended for one in waits), ring))
     kept: list[tuple[int, int, int, RingFile]] = []
     for one in sorted(asked, key=lambda one: -one[0]):
@@ -171,5 +171,5 @@ def taking_turns(rings: Iterable[RingFile]) -> tuple[list[RingFile], int]:
 
 def complete_since(rings: Iterable[RingFile]) -> int:
     """Return the time from which no record of a wait or a task was overwritten; 0: none was at all."""
-    cut = [ring for ring in rings if ring.num_lost and ring.kinds & {Kind.WAIT, Kind.WORK}]
+    cut = [ring for ring in rings if ring.num_lost and ring.kinds & {RecordKind.WAIT, RecordKind.WORK}]
     return max((next(iter(ring)).begun for ring in cut), default=0)

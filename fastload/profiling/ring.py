@@ -30,11 +30,11 @@ HEADER = struct.Struct("<8sIIqqq")
 """Magic, version, bytes of a record, capacity, count, 1 if it is the process's main thread."""
 COUNT_OFFSET = 24
 RECORD = struct.Struct("<HHIqqqqqqq")
-"""Kind, name, small, begun, ended, then five numbers; see :class:`Kind`."""
+"""Kind, name, small, begun, ended, then five numbers; see :class:`RecordKind`."""
 RECORD_BYTES = RECORD.size
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """Kind of a record, with its fields ``small`` and ``a`` to ``e``; times in ns, -1 if unknown.
 
     ``iterator`` is the number of an epoch within its process, ``batch`` that of a batch within the epoch, from 0.
@@ -124,7 +124,7 @@ class Ring:
         self._path = path
 
     def write(self, kind: int, name: int, small: int, begun: int, ended: int, *numbers: int) -> None:
-        """Write a record; see :class:`Kind`. Times in ns. At most five numbers; the others are 0."""
+        """Write a record; see :class:`RecordKind`. Times in ns. At most five numbers; the others are 0."""
         count = self.count
         if count == self._room and count < self._capacity:
             try:

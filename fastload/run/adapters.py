@@ -58,7 +58,7 @@ def adapt(library: ModuleType, ours: Any) -> None:
     global _ours
     _ours = ours
     entries = [one for one in OVERRIDES if one.library == library.__name__]
-    reasons = [reason for one in entries if (reason := one.why_not()) is not None]
+    reasons = [reason for one in entries if (reason := one.unavailable_reason()) is not None]
     if not reasons:
         install_all(entries)
         return
@@ -170,7 +170,9 @@ def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
         source = _taken_apart.get()
         if isinstance(source, _ours):
             rebuilt = _ours(*args, **{**kwargs, **own_arguments(source)})
-            rebuilt._kept.measured = source._kept.measured  # a callback counts on, in the rest of a resumed epoch too
+            rebuilt._runtime.measured = (
+                source._runtime.measured
+            )  # a callback counts on, in the rest of a resumed epoch too
             return rebuilt
         return torch_loader(*args, **kwargs)
 

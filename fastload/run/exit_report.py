@@ -49,7 +49,7 @@ class ExitReport:
     def iterating(self, loader: Any) -> None:
         """Note what the report needs of a loader."""
         workers = f"{_number(loader.num_workers, 'worker')} ({loader.worker_method})"
-        counts, measured = loader._kept.counts, loader._kept.measured
+        counts, measured = loader._runtime.counts, loader._runtime.measured
         about = type(loader).__name__, workers if loader.num_workers else "no workers"
         self._noted[id(counts)] = (*about, counts, measured)
 

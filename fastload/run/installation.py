@@ -143,7 +143,7 @@ def initialize(
     ours = isinstance(loader, DataLoader)
     if _active:
         _adapt_libraries()  # under `fastload run` nothing else has
-    if not _active or (ours and "_kept" in vars(loader)):
+    if not _active or (ours and "_runtime" in vars(loader)):
         torch_init(loader, *args, **kwargs)
         return
     stateful = _stateful_class()

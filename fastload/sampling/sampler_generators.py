@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
-from ..base.walking import ATTRIBUTE, Found, Held, attributes_of, walk
+from ..base.walking import ATTRIBUTE, Held, ReachableObject, attributes_of, walk
 from ..errors import StateError
 from .epochs import Sampling, iterates_as
 from .samplers import EpochBatchSampler, EpochSampler
@@ -134,9 +134,9 @@ def _attributes(sampling: Sampling) -> list[tuple[str, Any]]:
 
     Containers and other objects are entered. Of a dataset, only samplers are.
     """
-    found: list[Found] = []
+    found: list[ReachableObject] = []
 
-    def enters(one: Found) -> bool:
+    def enters(one: ReachableObject) -> bool:
         found.append(one)
         if one.holder is not None and isinstance(one.holder.thing, Dataset) and not isinstance(one.thing, Sampler):
             return False
@@ -148,7 +148,7 @@ def _attributes(sampling: Sampling) -> list[tuple[str, Any]]:
     return [(_path_of(one), one.thing) for one in found if one.depth > 1]
 
 
-def _path_of(found: Found) -> str:
+def _path_of(found: ReachableObject) -> str:
     if found.holder is None or found.depth == 1:
         return f"sampler{found.key}"
     return f"{_path_of(found.holder)}.{found.key}"

@@ -16,7 +16,7 @@ from ..base.overrides import Bypass
 
 _MODULE = "datasets.arrow_dataset"
 _PURPOSE = "batches are read from Arrow's memory"
-OVERRIDES = (Bypass(_MODULE, f"{_MODULE}:Dataset", "__getitems__", _PURPOSE, needs=native.why_not),)
+OVERRIDES = (Bypass(_MODULE, f"{_MODULE}:Dataset", "__getitems__", _PURPOSE, needs=native.unavailable_reason),)
 
 
 def is_table(dataset: Any) -> bool:
@@ -24,7 +24,7 @@ def is_table(dataset: Any) -> bool:
     while type(dataset) is Subset:
         dataset = dataset.dataset
     module = sys.modules.get(_MODULE)
-    return module is not None and type(dataset) is module.Dataset and OVERRIDES[0].why_not() is None
+    return module is not None and type(dataset) is module.Dataset and OVERRIDES[0].unavailable_reason() is None
 
 
 def as_it_is_now(table: Any) -> Any:

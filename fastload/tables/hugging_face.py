@@ -44,7 +44,7 @@ _SOON_READ = 1 << 17
 Values: TypeAlias = "list[Any] | Numbers"
 
 
-class Loaded:
+class TableBatch:
     """A batch that was read: its columns in order, of numbers or, as `datasets` gave them, of anything."""
 
     def __init__(self, columns: dict[str, Values]) -> None:
@@ -197,7 +197,7 @@ class TableReader:
         self._kind = ""
         self._tried = False
 
-    def read(self, indices: Any) -> Loaded | None:
+    def read(self, indices: Any) -> TableBatch | None:
         """Return a batch; None: `datasets` has to load it."""
         if type(indices) is not list or not indices:
             return None
@@ -224,7 +224,7 @@ class TableReader:
             others = self._others[indices].items()
             columns |= {name: [values[row] for row in range(len(rows))] for name, values in others}
         columns |= made
-        loaded = Loaded(columns)
+        loaded = TableBatch(columns)
         if not self._tried:
             self._tried = True
             if not self._agrees(loaded.samples(), self._dataset.__getitems__(indices)):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..base.overrides import Bypass
-from .hugging_face import Loaded
+from .hugging_face import TableBatch
 
 _MODULE = "transformers.data.data_collator"
 _COLLATORS = ("DataCollatorWithPadding", "DataCollatorForLanguageModeling")
@@ -31,7 +31,7 @@ OVERRIDES = (
 class Features(list[Any]):
     """The samples of a batch, which are made when somebody wants to see one."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: TableBatch) -> None:
         super().__init__()
         self.loaded = loaded
         self._filled = False
@@ -114,7 +114,7 @@ def _state(tokenizer: Any) -> tuple[Any, ...]:
 
 def _inherits_pad(tokenizer: Any) -> bool:
     base = getattr(sys.modules.get(_TOKENIZERS), "PreTrainedTokenizerBase", None)
-    if base is None or not isinstance(tokenizer, base) or OVERRIDES[0].why_not() is not None:
+    if base is None or not isinstance(tokenizer, base) or OVERRIDES[0].unavailable_reason() is not None:
         return False
     held = vars(tokenizer)
     # A pad that is there may be the one that another thread has put there.
@@ -125,7 +125,7 @@ def _inherits_pad(tokenizer: Any) -> bool:
 
 def _padded(
     tokenizer: Any,
-    loaded: Loaded,
+    loaded: TableBatch,
     *,
     padding: Any = True,
     max_length: int | None = None,

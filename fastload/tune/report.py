@@ -15,7 +15,7 @@ from typing import Any
 from ..base.console import plain_table, section
 from ..measurement.numbers import stages_in_words
 from ..profiling.schema import Interval
-from .search import Outcome, Trial
+from .search import SearchResult, Trial
 from .settings import as_call, as_options, workers_in_words
 
 OTHER_AUGMENTATION = "other augmentation"
@@ -27,7 +27,7 @@ class TuneReport:
 
     subject: str
     """The loader, for a person."""
-    outcome: Outcome
+    outcome: SearchResult
     unit: str
     """``samples``, or ``batches``."""
     processors: int

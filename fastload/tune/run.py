@@ -15,7 +15,7 @@ from ..loader import DataLoader
 from .report import TuneReport
 from .runner import Runner, left_out, setting_of
 from .search import Search
-from .settings import Machine, Setting
+from .settings import Machine, TuneSetting
 
 # Fractions of the time: a slice, each side of the long comparison, and reading a dataset once.
 _SLICE = 1 / 60
@@ -48,7 +48,7 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
         with TerminalBar() as bar:
             bar.begin(100)
 
-            def tell(setting: Setting, part: float) -> None:
+            def tell(setting: TuneSetting, part: float) -> None:
                 raise_if_interrupted()
                 bar.reach(100 * part)
                 bar.describe(setting.in_words(present))

@@ -33,7 +33,7 @@ from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import Copies, arguments_of, build
 from ..verification.record import first_difference, undisturbed
 from .search import Compared, Slice
-from .settings import SEED, WORKER_THREADS, Setting
+from .settings import SEED, WORKER_THREADS, TuneSetting
 from .survival import how_it_died
 
 _SEED = 0
@@ -70,9 +70,9 @@ def sized(name: str, dataset: Any) -> str:
         return name
 
 
-def setting_of(loader: DataLoader[Any]) -> Setting:
+def setting_of(loader: DataLoader[Any]) -> TuneSetting:
     """Return the present setting of a loader."""
-    return Setting(**{one.name: getattr(loader, one.name) for one in fields(Setting)})
+    return TuneSetting(**{one.name: getattr(loader, one.name) for one in fields(TuneSetting)})
 
 
 def left_out(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
@@ -125,10 +125,10 @@ class Runner:
         self._reference: list[BatchHashes] = []
         self._keyed: dict[int | None, list[BatchHashes]] = {}
         """Seed of the keys -> batches of the present setting with such keys."""
-        self._kept: dict[Setting, DataLoader[Any]] = {}
+        self._kept: dict[TuneSetting, DataLoader[Any]] = {}
         self._has_filled = self._present.cache is not None
         self._has_kept = True
-        self._survived: set[Setting] = set()
+        self._survived: set[TuneSetting] = set()
         self._had_cache = shared.is_asked_for()
         self.notes: list[str] = []
         self._copies = Copies(self.notes, _COPY_S)
@@ -142,7 +142,7 @@ class Runner:
         if not self._had_cache:
             shared.forget()
 
-    def measure(self, setting: Setting) -> Slice:
+    def measure(self, setting: TuneSetting) -> Slice:
         """Measure a slice. The batches of all others are compared with those of the first one.
 
         A cache is filled before: what counts is how fast later epochs are.
@@ -182,7 +182,7 @@ class Runner:
             found=self._compare(setting, hashes),
         )
 
-    def check(self, setting: Setting) -> Compared:
+    def check(self, setting: TuneSetting) -> Compared:
         """Compare the batches of about ``check_s`` seconds."""
         if len(self._reference) < _CHECKED:
             with self._running(self._present) as twin:
@@ -197,14 +197,14 @@ class Runner:
                 return Compared(differs=difference)
         return found
 
-    def _check_read(self, setting: Setting) -> None:
+    def _check_read(self, setting: TuneSetting) -> None:
         if setting.resident is None or setting in self._kept or not self._rate:
             return
         seconds = len(self._arguments["dataset"]) / self._rate
         if seconds > self._read_s:
             raise ConfigError(f"not tried, since reading the whole dataset once would take about {seconds:,.0f} s")
 
-    def _fill_before(self, setting: Setting) -> None:
+    def _fill_before(self, setting: TuneSetting) -> None:
         """Keep files in the cache of a setting, once."""
         if setting.cache is None or self._has_filled:
             if setting.cache is not None and not self._has_kept:
@@ -229,7 +229,7 @@ class Runner:
                 f"{in_words(taken)} {words}, and {in_words(shared.size_of_auto() + contents.taken_bytes)} can be had"
             )
 
-    def _survive(self, setting: Setting) -> None:
+    def _survive(self, setting: TuneSetting) -> None:
         """Try a setting whose workers are threads in a child first, once: what ends it would end this process too.
 
         Raises:
@@ -250,7 +250,7 @@ class Runner:
     # -- what is run --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _running(self, setting: Setting, **changes: Any) -> Iterator[DataLoader[Any]]:
+    def _running(self, setting: TuneSetting, **changes: Any) -> Iterator[DataLoader[Any]]:
         """Yield a copy of the loader with a setting, at its first epoch; stop its workers at the end."""
         with undisturbed():
             twin = self._kept.get(setting)
@@ -279,7 +279,7 @@ class Runner:
                 break
         return hashes
 
-    def _first(self, setting: Setting, number: int, **changes: Any) -> list[BatchHashes]:
+    def _first(self, setting: TuneSetting, number: int, **changes: Any) -> list[BatchHashes]:
         """Hash the first batches of a setting, up to a number, within some seconds."""
         with self._running(setting, **changes) as twin:
             return self._hashed(iter(twin), number, 2 * self._check_s)
@@ -299,7 +299,7 @@ class Runner:
         difference = first_difference([reference[:number]], [hashes[:number]])
         return "" if difference is None else str(difference)
 
-    def _compare(self, setting: Setting, hashes: list[BatchHashes]) -> Compared:
+    def _compare(self, setting: TuneSetting, hashes: list[BatchHashes]) -> Compared:
         """Compare batches with the first ones of the present setting; those are measured first."""
         difference = self._difference(self._reference, hashes)
         now, then = (served_as(self._spec, **asdict(one)) for one in (self._present, setting))

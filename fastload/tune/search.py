@@ -18,7 +18,7 @@ from typing import Protocol
 
 from ..errors import in_a_line
 from ..profiling.schema import Interval
-from .settings import STAGES, Machine, Setting, candidates
+from .settings import STAGES, Machine, TuneSetting, candidates
 
 # The fraction of the time by which each stage ends.
 _ENDS = (0.28, 0.38, 0.46, 0.54, 0.64, 0.70)
@@ -98,7 +98,7 @@ class Slice:
 class Trial:
     """A setting and its measurements."""
 
-    setting: Setting
+    setting: TuneSetting
     slices: list[Slice] = field(default_factory=list)
     found: Compared = Compared()
     """How its batches compare; a difference that was found once stays."""
@@ -129,15 +129,15 @@ class Trial:
 class Measure(Protocol):
     """Measures settings."""
 
-    def measure(self, setting: Setting) -> Slice:
+    def measure(self, setting: TuneSetting) -> Slice:
         """Run a loader with a setting for a slice of time. Raises what the loader raises."""
 
-    def check(self, setting: Setting) -> Compared:
+    def check(self, setting: TuneSetting) -> Compared:
         """Compare more of its batches with the present ones."""
 
 
 @dataclass(slots=True)
-class Outcome:
+class SearchResult:
     """Result of a search."""
 
     present: Trial
@@ -157,7 +157,7 @@ class Outcome:
 class Search:
     """A search for the fastest setting."""
 
-    present: Setting
+    present: TuneSetting
     """Present setting of the loader."""
     runner: Measure
     machine: Machine
@@ -165,14 +165,14 @@ class Search:
     """Approximate time to take."""
     clock: Callable[[], float]
     """Returns seconds."""
-    tell: Callable[[Setting, float], object] = lambda setting, part: None
+    tell: Callable[[TuneSetting, float], object] = lambda setting, part: None
     """Called with the setting that is measured next, and the fraction of the time that has passed."""
 
     def __post_init__(self) -> None:
-        self.outcome = Outcome(Trial(self.present), [])
+        self.outcome = SearchResult(Trial(self.present), [])
         """Result so far."""
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchResult:
         """Search.
 
         Raises:
@@ -181,7 +181,7 @@ class Search:
         self._begun = self.clock()
         outcome, first = self.outcome, self.outcome.present
         self._known = {self.present: first}
-        self._took: dict[Setting, float] = {}  # seconds of the last slice, with its start
+        self._took: dict[TuneSetting, float] = {}  # seconds of the last slice, with its start
         self._first = self.runner.measure(self.present)  # warms up: imports, the cache of files
         chain = [first]  # each faster than the one before
         for stage, end in zip(STAGES, _ENDS, strict=True):

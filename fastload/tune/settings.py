@@ -22,7 +22,7 @@ PREFETCH = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class TuneSetting:
     """Arguments of a loader that are tried."""
 
     num_workers: int
@@ -35,7 +35,7 @@ class Setting:
     cache: Any = None
     seed: int | None = None
 
-    def having(self, **changes: Any) -> Setting:
+    def having(self, **changes: Any) -> TuneSetting:
         """Return the setting with other arguments; ``prefetch_factor`` is None exactly without workers.
 
         ``worker_threads`` is 1 where processes cannot have several.
@@ -47,7 +47,7 @@ class Setting:
             return dataclasses.replace(changed, prefetch_factor=None)
         return changed if changed.prefetch_factor else dataclasses.replace(changed, prefetch_factor=PREFETCH)
 
-    def changes(self, present: Setting) -> dict[str, Any]:
+    def changes(self, present: TuneSetting) -> dict[str, Any]:
         """Return the arguments that differ from the present ones, in the order of the fields."""
         before, after = dataclasses.asdict(present), dataclasses.asdict(self)
         changed = {name: value for name, value in after.items() if value != before[name]}
@@ -55,7 +55,7 @@ class Setting:
             changed.pop("prefetch_factor", None)  # the default, with workers
         return changed
 
-    def in_words(self, present: Setting) -> str:
+    def in_words(self, present: TuneSetting) -> str:
         """Return the workers, and the other arguments that differ from the present setting."""
         words = [workers_in_words(self)]
         words += [
@@ -66,7 +66,7 @@ class Setting:
         return ", ".join(words)
 
 
-def workers_in_words(setting: Setting) -> str:
+def workers_in_words(setting: TuneSetting) -> str:
     """Return number and kind of the workers."""
     return WORKER_KINDS[setting.worker_method].counted(setting.num_workers) if setting.num_workers else "inline"
 
@@ -104,28 +104,28 @@ class Machine:
     """Values of arguments that are not tried."""
 
 
-Stage = Callable[[Setting, Machine], list[Setting]]
+Stage = Callable[[TuneSetting, Machine], list[TuneSetting]]
 
 
-def _making(best: Setting, machine: Machine) -> list[Setting]:
+def _making(best: TuneSetting, machine: Machine) -> list[TuneSetting]:
     """How samples are loaded: the largest gains, so they come first."""
     made = [best.having(fuse=level) for level in ("auto", True)]
     made.append(best.having(resident="device" if machine.has_device else "host"))
     return made
 
 
-def _keeping(best: Setting, machine: Machine) -> list[Setting]:
+def _keeping(best: TuneSetting, machine: Machine) -> list[TuneSetting]:
     """Coefficients of files, which later epochs find: what it gains there is measured."""
     return [best.having(cache="auto")] if best.cache is None and best.fuse is not False else []
 
 
-def _kind(best: Setting, machine: Machine) -> list[Setting]:
+def _kind(best: TuneSetting, machine: Machine) -> list[TuneSetting]:
     """Processes or threads; always workers: without them nothing is loaded during the training step."""
     number = best.num_workers or machine.processors
     return [best.having(num_workers=number, worker_method=method) for method in ("multiprocessing", "thread")]
 
 
-def _number(best: Setting, machine: Machine) -> list[Setting]:
+def _number(best: TuneSetting, machine: Machine) -> list[TuneSetting]:
     """How many workers."""
     if not best.num_workers:
         return []
@@ -133,7 +133,7 @@ def _number(best: Setting, machine: Machine) -> list[Setting]:
     return [best.having(num_workers=number) for number in (all_of_them, 2 * all_of_them, half)]
 
 
-def _waiting(best: Setting, machine: Machine) -> list[Setting]:
+def _waiting(best: TuneSetting, machine: Machine) -> list[TuneSetting]:
     """Samples at a time in each worker process, where they wait."""
     if not machine.waits or best.worker_method == "ray":
         return []
@@ -141,7 +141,7 @@ def _waiting(best: Setting, machine: Machine) -> list[Setting]:
     return [processes.having(worker_threads=number) for number in WORKER_THREADS]
 
 
-def _flow(best: Setting, machine: Machine) -> list[Setting]:
+def _flow(best: TuneSetting, machine: Machine) -> list[TuneSetting]:
     """Tasks and batches in flight; and keys for the samples, with which workers share a batch."""
     if not best.num_workers:
         return []
@@ -155,7 +155,7 @@ def _flow(best: Setting, machine: Machine) -> list[Setting]:
 STAGES: tuple[Stage, ...] = (_making, _waiting, _keeping, _kind, _number, _flow)
 
 
-def candidates(stage: Stage, best: Setting, machine: Machine) -> list[Setting]:
+def candidates(stage: Stage, best: TuneSetting, machine: Machine) -> list[TuneSetting]:
     """Return what a stage tries besides the best setting so far, each once."""
     if best.resident is not None and stage is not _making:
         return []  # batches are gathered in next(), whatever the workers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .plan import Setting
+from .plan import RunSetting
 from .record import first_difference, record
 from .report import Culprit
 from .stages import TransformStage, find_stages, label_of, without
@@ -24,7 +24,7 @@ Differs = Callable[[Sequence[TransformStage]], bool | None]
 
 
 def find_culprit(
-    subject: Subject, reference: Setting, setting: Setting, num_batches: int, *, regrouped: bool
+    subject: Subject, reference: RunSetting, setting: RunSetting, num_batches: int, *, regrouped: bool
 ) -> Culprit | None:
     """Find the stage that makes two settings differ; None: the difference did not come again.
 

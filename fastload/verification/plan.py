@@ -22,7 +22,7 @@ KNOWN_METHODS: tuple[Method, ...] = (*METHODS, "ray")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class RunSetting:
     """How a loader is run for one record."""
 
     indices_only: bool = False
@@ -69,7 +69,7 @@ def _workers(num_workers: int, method: Method) -> str:
     return f"{num_workers} {method}" if num_workers else "inline"
 
 
-REFERENCE = Setting(num_epochs=2)
+REFERENCE = RunSetting(num_epochs=2)
 """The run that all others are compared with: no workers, two epochs."""
 
 
@@ -78,25 +78,25 @@ class PlannedCheck:
     """A pair of settings whose records must be equal."""
 
     name: str
-    setting: Setting
-    reference: Setting = REFERENCE
+    setting: RunSetting
+    reference: RunSetting = REFERENCE
 
 
 _WITH_WORKERS = (
-    ("workers", Setting(num_workers=1, prefetch_factor=1)),
-    ("workers", Setting(num_workers=3, chunk_size=1, prefetch_factor=4)),
-    ("next epoch", Setting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2)),
+    ("workers", RunSetting(num_workers=1, prefetch_factor=1)),
+    ("workers", RunSetting(num_workers=3, chunk_size=1, prefetch_factor=4)),
+    ("next epoch", RunSetting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2)),
 )
 _WITH_PROCESSES = (
-    ("workers", Setting(num_workers=3, chunk_size="batch", prefetch_factor=1)),
-    ("workers", Setting(num_workers=2, worker_threads=4)),
-    ("next epoch", Setting(num_workers=1, prefetch_factor=4, num_epochs=2)),
+    ("workers", RunSetting(num_workers=3, chunk_size="batch", prefetch_factor=1)),
+    ("workers", RunSetting(num_workers=2, worker_threads=4)),
+    ("next epoch", RunSetting(num_workers=1, prefetch_factor=4, num_epochs=2)),
 )
 _WITH_RAY = (
-    ("workers", Setting(method="ray", num_workers=1, chunk_size=3)),
-    ("next epoch", Setting(method="ray", num_workers=2, prefetch_factor=4, persistent=True, num_epochs=2)),
+    ("workers", RunSetting(method="ray", num_workers=1, chunk_size=3)),
+    ("next epoch", RunSetting(method="ray", num_workers=2, prefetch_factor=4, persistent=True, num_epochs=2)),
 )
-_SPAWNED = Setting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=1)
+_SPAWNED = RunSetting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=1)
 
 
 def plan_checks(
@@ -108,7 +108,7 @@ def plan_checks(
     ``has_cache``: whether the loader has one; then the others are without it.
     """
     process = _process_of(methods)
-    made = [("again", Setting(num_epochs=2))]
+    made = [("again", RunSetting(num_epochs=2))]
     if process is not None:
         made += [(name, replace(setting, method=process)) for name, setting in (*_WITH_WORKERS, *_WITH_PROCESSES)]
     if "thread" in methods:
@@ -116,22 +116,23 @@ def plan_checks(
     method: Method = process or ("thread" if "thread" in methods else "inline")
     workers = 0 if method == "inline" else 1
     # Two ranks with workers, the others without: twelve processes would show nothing more.
-    with_workers = Setting(world_size=2, method=method, num_workers=workers)
+    with_workers = RunSetting(world_size=2, method=method, num_workers=workers)
     made += [
-        ("world size", with_workers if world_size == 2 else Setting(world_size=world_size)) for world_size in (1, 2, 4)
+        ("world size", with_workers if world_size == 2 else RunSetting(world_size=world_size))
+        for world_size in (1, 2, 4)
     ]
     if num_batches > 1:
         step = random.Random(seed).randrange(1, num_batches)
         for before, after in ((0, 3 * workers), (3 * workers, workers)):
-            made.append(("resume", Setting(resume_after=step, num_workers=before, resumed_by=after, method=method)))
+            made.append(("resume", RunSetting(resume_after=step, num_workers=before, resumed_by=after, method=method)))
     if "spawn" in methods and process != "spawn":
         made.append(("workers", _SPAWNED))
     if "ray" in methods:
         made += _WITH_RAY
     if has_cache:  # the first fills the cache, and the second finds all in it
-        made.append(("cache", Setting(cache=True, num_epochs=2)))
+        made.append(("cache", RunSetting(cache=True, num_epochs=2)))
         if process is not None:
-            made.append(("cache", Setting(cache=True, num_epochs=2, method=process, num_workers=2)))
+            made.append(("cache", RunSetting(cache=True, num_epochs=2, method=process, num_workers=2)))
     return [PlannedCheck(name=name, setting=setting) for name, setting in made]
 
 
@@ -146,11 +147,11 @@ def plan_iterable_checks(methods: Sequence[Method], *, has_cache: bool = False) 
     number, started another way, must give the same.
     """
     process = _process_of(methods)
-    made = [PlannedCheck(name="again", setting=Setting(), reference=Setting())]
+    made = [PlannedCheck(name="again", setting=RunSetting(), reference=RunSetting())]
     if has_cache:
-        made += [PlannedCheck(name="cache", setting=Setting(cache=True), reference=Setting()) for _ in range(2)]
+        made += [PlannedCheck(name="cache", setting=RunSetting(cache=True), reference=RunSetting()) for _ in range(2)]
     if process is not None:
-        one = Setting(method=process, num_workers=1, prefetch_factor=1)
+        one = RunSetting(method=process, num_workers=1, prefetch_factor=1)
         three = replace(one, num_workers=3)
         pairs = [(replace(reference, prefetch_factor=4), reference) for reference in (one, three)]
         if "thread" in methods:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from ..keys.preserving import preserved_global_generators
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from .hashing import PICKLED, BatchHashes, Leaf, hash_batch, leaves
-from .plan import Setting
+from .plan import RunSetting
 from .report import Difference
 from .subject import Edit, Subject
 
@@ -27,7 +27,7 @@ Record = list[list[BatchHashes]]
 
 
 def record(
-    subject: Subject, setting: Setting, num_batches: int, *, edit: Edit | None = None, by_samples: bool = False
+    subject: Subject, setting: RunSetting, num_batches: int, *, edit: Edit | None = None, by_samples: bool = False
 ) -> Record:
     """Run a loader for so many batches of each epoch, on each rank.
 
@@ -175,7 +175,7 @@ def note_of_pickles(made: Record) -> list[str]:
     return [f"{words}: {', '.join(kinds)}"] if kinds else []
 
 
-def with_index(subject: Subject, setting: Setting, num_batches: int, found: Difference) -> Difference:
+def with_index(subject: Subject, setting: RunSetting, num_batches: int, found: Difference) -> Difference:
     """Add the dataset index to a place in a reference, if it is known."""
     if subject.iterable or found.row is None or subject.arguments["on_error"] == "skip":  # rows are not the sampler's
         return found

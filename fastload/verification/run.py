@@ -20,7 +20,7 @@ from ..base.version import __version__
 from ..errors import ConfigError, one_line
 from .culprit import find_culprit
 from .equality import Comparison, pipeline_of
-from .plan import KNOWN_METHODS, METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
+from .plan import KNOWN_METHODS, METHODS, REFERENCE, Method, PlannedCheck, RunSetting, plan_checks, plan_iterable_checks
 from .record import Record, first_difference, note_of_pickles, record, undisturbed, with_index
 from .report import Check, Difference, VerifyReport
 from .subject import Subject, subject_of
@@ -135,7 +135,7 @@ class _Run:
     report: VerifyReport
     """Gets the checks and notes."""
     bar: TerminalBar
-    _references: dict[tuple[Setting, bool], Record] = field(default_factory=dict)
+    _references: dict[tuple[RunSetting, bool], Record] = field(default_factory=dict)
     """Reference records that several checks share, of batches or of samples."""
     _analysed: set[tuple[str, Method]] = field(default_factory=set)
     """Names of checks, with the kind of workers, of which the stage was searched."""
@@ -170,7 +170,7 @@ class _Run:
 
     def _first_record(self) -> Record:
         """Return the batches without workers, with which most others are compared; without any, add a failed check."""
-        setting = Setting() if self.subject.iterable else REFERENCE
+        setting = RunSetting() if self.subject.iterable else REFERENCE
         try:
             made = self._reference(setting, by_samples=False)
             if made[0]:
@@ -183,7 +183,7 @@ class _Run:
         self.report.checks.append(failed)
         return []
 
-    def _reference(self, setting: Setting, *, by_samples: bool) -> Record:
+    def _reference(self, setting: RunSetting, *, by_samples: bool) -> Record:
         if (setting, by_samples) not in self._references:
             made = record(self.subject, setting, self.report.batches, by_samples=by_samples)
             self._references[setting, by_samples] = made
@@ -198,7 +198,7 @@ class _Run:
         regrouped = bool(setting.world_size)
         by_samples = regrouped and not subject.collates_by_default  # such batches cannot be taken apart
         if regrouped and not subject.ranks_share_this_order:
-            reference = Setting(world_size=1)
+            reference = RunSetting(world_size=1)
         try:
             expected = actual = self._reference(reference, by_samples=by_samples)
             if planned.name == "again" or setting != reference:
@@ -212,7 +212,7 @@ class _Run:
             if "timed out" in check.reason:  # an error of fastload's class or torch's
                 self._timed_out.add(setting.method)
 
-    def _explain(self, check: Check, place: Difference, planned: PlannedCheck, reference: Setting) -> None:
+    def _explain(self, check: Check, place: Difference, planned: PlannedCheck, reference: RunSetting) -> None:
         """Add the dataset index; and the stage, to the first check of its name and kind of workers."""
         subject, setting, num_batches = self.subject, planned.setting, self.report.batches
         if (planned.name, setting.method) not in self._analysed:

@@ -26,7 +26,7 @@ from ..sampling.samplers import KeyedSampler
 from ..spec import decisions_of
 from ..work import Shard
 from .hashing import BatchHashes, leaves
-from .plan import Setting
+from .plan import RunSetting
 from .rebuilding import Copies, arguments_of, build
 
 Edit = Callable[[Any], Any]
@@ -114,7 +114,7 @@ class Subject:
 
     def loader(
         self,
-        setting: Setting,
+        setting: RunSetting,
         *,
         edit: Edit | None = None,
         by_samples: bool = False,
@@ -202,7 +202,7 @@ class Subject:
 
     @cached_property
     def _known_batches(self) -> KnownBatches | None:
-        return decisions_of(self.loader(Setting())).known
+        return decisions_of(self.loader(RunSetting())).known
 
     @cached_property
     def spawn_refused(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The work itself: from a WorkItem to samples, rows or a collated batch. The same for every kind of worker.
+"""The work itself: from a Task to samples, rows or a collated batch. The same for every kind of worker.
 
 What leaves the process, and how, is not known here: a :class:`Sink` takes it.
 """
@@ -19,7 +19,7 @@ from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
 from ..measurement.measurement import StageClock
-from ..work import Item, StartEpoch, WorkItem
+from ..work import AnyTask, StartEpoch, Task
 from .samples import Job, SampleLoader
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Outcome(IntEnum):
 
     ROWS = 0
     """Rows were written; the samples' objects, for layouts with object leaves."""
-    OWN_ROWS = 1
+    ROWS_NEW_LAYOUT = 1
     """The whole batch was written by a layout that the worker has learnt from it; that layout, and the objects."""
     SAMPLES = 2
     """The samples as they are."""
@@ -45,7 +45,7 @@ class Outcome(IntEnum):
     EXHAUSTED = 5
     """None: an IterableDataset's replica has ended."""
     SKIPPED = 6
-    """None: the item belongs to an iteration that is over, or began an epoch."""
+    """None: the task belongs to an iteration that is over, or began an epoch."""
     FAILED_START = 7
     """The ExceptionWrapper of ``worker_init_fn``: the worker has ended."""
     UNSENDABLE = 8
@@ -55,17 +55,17 @@ class Outcome(IntEnum):
 class Result(NamedTuple):
     """Result of a task."""
 
-    serial: int
+    task_id: int
     worker_id: int
     outcome: int
     """See :class:`Outcome`."""
     payload: Any
     busy_ns: int
-    """Time from taking the item until now, in nanoseconds."""
+    """Time from taking the task until now, in nanoseconds."""
     replica: Any = None
-    """For an IterableDataset: the fields of the :class:`~.iterable.Place` of its replica after this batch."""
+    """For an IterableDataset: the fields of the :class:`~.iterable.ReplicaPosition` of its replica after this batch."""
     failures: Sequence[FailedSample] = ()
-    """Samples of the item that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
+    """Samples of the task that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
     decoded: dict[str, int] | None = None
     """Images decoded meanwhile, by what decoded them, as far as that is known."""
     drawn_from: Sequence[str] = ()
@@ -110,25 +110,25 @@ class Fetcher:
             self.own_generators = OwnGenerators(job.dataset, job.collate_fn)
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
-        """Return the samples of an item."""
+        """Return the samples of a task."""
         return self.samples.load(indices, epoch, position)
 
-    def run(self, item: Item, sink: Sink) -> Result:
-        """Do one item. Never raises an Exception: what the user's code raised is in the result."""
-        if isinstance(item, StartEpoch):
+    def run(self, task: AnyTask, sink: Sink) -> Result:
+        """Do one task. Never raises an Exception: what the user's code raised is in the result."""
+        if isinstance(task, StartEpoch):
             assert self.replica is not None
-            self.replica.begin_epoch(item.shared_seed, item.epoch)
-            return skipped(item, self._worker_id)
+            self.replica.begin_epoch(task.shared_seed, task.epoch)
+            return skipped(task, self._worker_id)
         watch = self.watch
         if watch is None:
-            return self._run(item, sink)
+            return self._run(task, sink)
         watch.begin()
         try:
-            return self._run(item, sink)
+            return self._run(task, sink)
         finally:
-            watch.end(item.iteration, item.batch_id, item.chunk_id)
+            watch.end(task.iteration, task.batch_id, task.chunk_id)
 
-    def _run(self, item: WorkItem, sink: Sink) -> Result:
+    def _run(self, task: Task, sink: Sink) -> Result:
         begun, clock = time.perf_counter_ns(), self.clock
         if begun >= clock.next_ns:
             clock.begin(begun)
@@ -137,7 +137,7 @@ class Fetcher:
         if own is not None:
             own.begin()
         try:
-            outcome, payload = self._whole(item) if item.layout is None else self._chunk(item, sink)
+            outcome, payload = self._whole(task) if task.layout is None else self._chunk(task, sink)
         except Exception as error:
             outcome, payload = Outcome.ERROR, wrap_exception(error, self._where)
         replica = None
@@ -146,23 +146,23 @@ class Fetcher:
         ended = time.perf_counter_ns()
         stages = clock.end(ended) if clock.is_on else None
         about = replica, self.samples.failures, self.samples.decoded(), () if own is None else own.end(), stages
-        return Result(item.serial, self._worker_id, outcome, payload, ended - begun, *about)
+        return Result(task.task_id, self._worker_id, outcome, payload, ended - begun, *about)
 
-    def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, Any]:
+    def _chunk(self, task: Task, sink: Sink) -> tuple[Outcome, Any]:
         fused = self._fused
-        if fused is None or not fused.follows(item.epoch):
-            samples = self.load(item.indices, item.epoch, item.position)
+        if fused is None or not fused.follows(task.epoch):
+            samples = self.load(task.indices, task.epoch, task.position)
         else:
-            written = fused.chunk(item, sink)
+            written = fused.chunk(task, sink)
             if not isinstance(written, list):
                 return Outcome.ROWS, written[0]
             samples = written
-        if type(samples) is list and len(samples) == len(item.indices):
+        if type(samples) is list and len(samples) == len(task.indices):
             if self.clock.is_on:
                 self.clock.collate()
             rows = _rows if self.watch is None else self.watch.collate(_rows)
-            made: tuple[Outcome, Any] = rows(samples, item, sink)
-            if made[0] in (Outcome.ROWS, Outcome.OWN_ROWS) or not self._job.streams:
+            made: tuple[Outcome, Any] = rows(samples, task, sink)
+            if made[0] in (Outcome.ROWS, Outcome.ROWS_NEW_LAYOUT) or not self._job.streams:
                 return made
             return Outcome.BATCH, self._collated(samples)  # the batch is whole, and is made once
         if self.samples.failures and type(samples) is list:
@@ -213,9 +213,9 @@ class Fetcher:
             if self.samples.collators is not None:
                 self.samples.collators.release()
 
-    def _whole(self, item: WorkItem) -> tuple[Outcome, Any]:
+    def _whole(self, task: Task) -> tuple[Outcome, Any]:
         try:
-            return Outcome.BATCH, self.fetch(item.indices, item.epoch, item.position)
+            return Outcome.BATCH, self.fetch(task.indices, task.epoch, task.position)
         except NothingLeft:
             return Outcome.SAMPLES, []
         except StopIteration as error:
@@ -224,31 +224,31 @@ class Fetcher:
             return Outcome.ERROR, wrap_exception(error, self._where)
 
 
-def skipped(item: Item, worker_id: int) -> Result:
-    """Return the result of an item that makes nothing."""
-    return Result(item.serial, worker_id, Outcome.SKIPPED, None, 0)
+def skipped(task: AnyTask, worker_id: int) -> Result:
+    """Return the result of a task that makes nothing."""
+    return Result(task.task_id, worker_id, Outcome.SKIPPED, None, 0)
 
 
 def failed_start(error: BaseException, worker_id: int, where: str) -> Result:
-    """Return the result of a worker that cannot start, or go on; it belongs to no item."""
+    """Return the result of a worker that cannot start, or go on; it belongs to no task."""
     return Result(-1, worker_id, Outcome.FAILED_START, wrap_exception(error, where), 0)
 
 
-def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[Outcome, Any]:
-    """Write samples by the item's layout; if they do not fit, or it is not known, give them as they are."""
-    assert item.layout is not None
-    layout = sink.layout(item.layout)
+def _rows(samples: list[Any], task: Task, sink: Sink) -> tuple[Outcome, Any]:
+    """Write samples by the task's layout; if they do not fit, or it is not known, give them as they are."""
+    assert task.layout is not None
+    layout = sink.layout(task.layout)
     if layout is not None:
         try:
-            return Outcome.ROWS, sink.write_rows(layout, item, partial(layout.write_into, samples))
+            return Outcome.ROWS, sink.write_rows(layout, task, partial(layout.write_into, samples))
         except LayoutMismatch:
             pass
     found = learn(samples[0])
     if isinstance(found, str):
         return (Outcome.UNSENDABLE, found) if found.startswith(REFUSED) else (Outcome.SAMPLES, samples)
-    if len(samples) == item.num_rows:  # no other chunk of this batch writes by another layout
+    if len(samples) == task.num_rows:  # no other chunk of this batch writes by another layout
         try:
-            return Outcome.OWN_ROWS, (found, sink.write_rows(found, item, partial(found.write_into, samples)))
+            return Outcome.ROWS_NEW_LAYOUT, (found, sink.write_rows(found, task, partial(found.write_into, samples)))
         except LayoutMismatch:
             pass
     return Outcome.SAMPLES, samples

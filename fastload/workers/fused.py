@@ -14,7 +14,7 @@ from ..buffers.rows import write_column
 from ..cache.records import take_not_kept
 from ..keys.seeding import Seeder
 from ..observe import Watch
-from ..work import WorkItem
+from ..work import Task
 from .samples import Job, SampleLoader
 
 
@@ -48,7 +48,8 @@ class FusedLoader(SampleLoader):
         """Load samples at once; ``out``: rows for the images, of a layout that fits.
 
         Returns:
-            A :class:`fastload.fusion.dataset.Loaded`; if samples failed, a list of the others and the substitutes.
+            A :class:`fastload.fusion.dataset.FusedSamples`; if samples failed, a list of the others and the
+            substitutes.
         """
         ids = itertools.islice(self.ids(indices, position), len(indices))
         try:
@@ -63,16 +64,16 @@ class FusedLoader(SampleLoader):
         samples: list[Any] = loaded.samples()
         return samples
 
-    def chunk(self, item: WorkItem, sink: Sink) -> tuple[Any] | list[Any]:
+    def chunk(self, task: Task, sink: Sink) -> tuple[Any] | list[Any]:
         """Write the images of a chunk where they are to be, if they can be there. Either way they are loaded once.
 
         Returns:
             What goes with the rows, in a tuple; or the samples, which were not written.
         """
         loaded: Any
-        load = partial(self.load_fused, item.indices, item.epoch, item.position)
-        assert item.layout is not None
-        layout = sink.layout(item.layout)
+        load = partial(self.load_fused, task.indices, task.epoch, task.position)
+        assert task.layout is not None
+        layout = sink.layout(task.layout)
         if layout is None or not self._fused.fits(layout):
             loaded = load()
             return loaded if isinstance(loaded, list) else loaded.samples()
@@ -85,6 +86,6 @@ class FusedLoader(SampleLoader):
             return write_column(layout, 1, loaded.targets, rows)
 
         try:
-            return (sink.write_rows(layout, item, write),)
+            return (sink.write_rows(layout, task, write),)
         except LayoutMismatch:
             return loaded if isinstance(loaded, list) else loaded.copied().samples()

@@ -17,11 +17,11 @@ from .replica_states import Snapshots, is_stateful
 from .samples import Job, SampleLoader
 
 
-class Asked(list[None]):
+class StateRequest(list[None]):
     """Request for a batch of so many samples with the replica's state; without the state, it is a plain list."""
 
 
-class Place(NamedTuple):
+class ReplicaPosition(NamedTuple):
     """Position of a replica after a batch."""
 
     since: int
@@ -117,7 +117,7 @@ class IterableReplica:
             self._loaded = None
 
     def state(self, *, failed: bool = False) -> tuple[Any, ...]:
-        """Return the fields of the :class:`Place` after the last batch; a plain tuple is pickled faster.
+        """Return the fields of the :class:`ReplicaPosition` after the last batch; a plain tuple is pickled faster.
 
         After one that failed a resume makes it again and drops it: what comes next may depend on how it failed.
         """
@@ -132,7 +132,7 @@ class IterableReplica:
         Raises:
             StopIteration: the replica has ended.
         """
-        self._snapshots.wanted |= type(index) is Asked
+        self._snapshots.wanted |= type(index) is StateRequest
         self._place[1] = ()  # where there are no workers, nobody has loaded since the last batch
         place.set(self._place)
         while True:

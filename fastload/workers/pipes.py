@@ -18,7 +18,7 @@ import numpy as np
 
 from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
-from ..work import Item, WorkItem, task_of
+from ..work import AnyTask, Task, task_of
 from .fetch import Outcome, Result
 from .pool import Endpoint, MessageSink, Transport
 
@@ -166,18 +166,18 @@ class PipeSink(MessageSink):
     def layout(self, generation: int) -> Layout | None:
         return self.layouts.get(generation)
 
-    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
-        count = len(item.indices)
+    def write_rows(self, layout: Layout, task: Task, write: WriteRows) -> Any:
+        count = len(task.indices)
         rows: Buffer = np.empty(layout.offsets(count)[1], dtype=np.uint8)
         objects = write(layout.rows(rows, count, 0, count))
         return objects, pickle.PickleBuffer(rows.data)
 
-    def encode(self, result: Result, item: Item | None) -> bytes:
+    def encode(self, result: Result, task: AnyTask | None) -> bytes:
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
         return result.pickled()
 
-    def decode(self, message: memoryview | bytes) -> Item:
+    def decode(self, message: memoryview | bytes) -> AnyTask:
         generation, encoded, fields = pickle.loads(message)
         if generation and generation not in self.layouts:
             self.layouts[generation] = pickle.loads(encoded)

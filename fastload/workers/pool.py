@@ -11,7 +11,7 @@ from torch._utils import ExceptionWrapper
 from ..base.worker_errors import read_error
 from ..buffers.layout import Layout, Sink
 from ..buffers.slots import SlotPool
-from ..work import GRACE, Item, WorkItem
+from ..work import GRACE, AnyTask, Task
 from .fetch import Result
 
 PATIENCE_S = 60.0
@@ -55,10 +55,10 @@ class Pool(Protocol):
     def publish(self, generation: int, layout: Layout) -> None:
         """Make a layout known to all workers."""
 
-    def submit(self, item: Item, worker_id: int | None = None) -> None:
+    def submit(self, task: AnyTask, worker_id: int | None = None) -> None:
         """Give a task to one worker, or to whichever is idle first. Never blocks."""
 
-    def recall(self) -> list[WorkItem]:
+    def recall(self) -> list[Task]:
         """Take back tasks that no worker has begun, as far as that can be done."""
         return []
 
@@ -71,23 +71,23 @@ class Pool(Protocol):
     def held_by(self, worker_id: int) -> list[int]:
         """Return the serials of the tasks that a worker is at, or was at last, as far as that is known."""
 
-    def working_on(self, worker_id: int, items: Mapping[int, Item]) -> list[Item]:
-        """Return the tasks, of these by serial, that a worker is at."""
-        return [items[serial] for serial in dict.fromkeys(self.held_by(worker_id)) if serial in items]
+    def working_on(self, worker_id: int, tasks: Mapping[int, AnyTask]) -> list[AnyTask]:
+        """Return the tasks, of these by id, that a worker is at."""
+        return [tasks[task_id] for task_id in dict.fromkeys(self.held_by(worker_id)) if task_id in tasks]
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         """Return the exception of an ERROR or FAILED_START result."""
         return payload if isinstance(payload, ExceptionWrapper) else read_error(payload)
 
-    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
+    def take_samples(self, payload: Any, task: Task) -> list[Any]:
         """Return the samples of a SAMPLES result."""
         samples: list[Any] = payload
         return samples
 
-    def take_whole(self, payload: Any, item: WorkItem) -> Any:
+    def take_whole(self, payload: Any, task: Task) -> Any:
         """Return the batch of a WHOLE result; its slot is then lent with the batch, or free."""
 
-    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
+    def take_rows(self, payload: Any, task: Task, layout: Layout) -> list[Sequence[Any]]:
         """Return the objects of a ROWS result, after its rows are in the slot."""
         objects: list[Sequence[Any]] = payload
         return objects
@@ -148,8 +148,8 @@ class Transport(Protocol):
 class MessageSink(Sink, Protocol):
     """A sink that also reads and writes a worker's messages."""
 
-    def encode(self, result: Result, item: Item | None) -> bytes:
-        """Return the message that says a result; ``item``: what it is of; None: of a start that failed."""
+    def encode(self, result: Result, task: AnyTask | None) -> bytes:
+        """Return the message that says a result; ``task``: what it is of; None: of a start that failed."""
 
-    def decode(self, message: memoryview | bytes) -> Item:
-        """Return the item that a message asks for."""
+    def decode(self, message: memoryview | bytes) -> AnyTask:
+        """Return the task that a message asks for."""

@@ -30,9 +30,9 @@ from ..buffers.layout import Buffer, Layout
 from ..buffers.packing import unpack
 from ..buffers.rows import copy_rows
 from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
-from ..work import GRACE, Item, WorkItem
+from ..work import GRACE, AnyTask, Task
+from .deferred_sigint import DeferredSigint
 from .fetch import Outcome, Result
-from .held_interrupts import HeldInterrupts
 from .pool import Pool, Transport, WorkerArguments
 from .samples import Job
 from .transport import MAX_PACKET, Packets, use_packets
@@ -61,7 +61,7 @@ class ProcessPool(Pool):
     Args:
         job: what they load.
         context: how they are started.
-        shared: whether any idle worker takes any item; else each item names its worker.
+        shared: whether any idle worker takes any task; else each task names its worker.
         slots: where batches are written. Through a memory file tasks pass in packets, else through pipes.
     """
 
@@ -71,7 +71,7 @@ class ProcessPool(Pool):
         self._watches: list[int | None] = []
         self._forks = OwnForks()
         self._job = job
-        self._items: dict[int, Item] = {}
+        self._tasks: dict[int, AnyTask] = {}
         self._mail: dict[int, int] = {}
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
@@ -104,7 +104,7 @@ class ProcessPool(Pool):
         self.job_pickled = "inherited"
         _pools.add(self)
         try:
-            with HeldInterrupts():
+            with DeferredSigint():
                 self._begin_start(context)
         except BaseException:
             self.close(grace=0)
@@ -164,47 +164,47 @@ class ProcessPool(Pool):
             self._file.write([encoded], offset + 8)
             self._file.write([len(encoded).to_bytes(8, "little")], offset)  # last: workers look at it first
 
-    def submit(self, item: Item, worker_id: int | None = None) -> None:
+    def submit(self, task: AnyTask, worker_id: int | None = None) -> None:
         """See :class:`.pool.Pool`. Raises what pickling the indices raises; nothing has been sent then."""
         if self._file is None:
-            message = pickle.dumps((*self._latest, tuple(item)), 5)
+            message = pickle.dumps((*self._latest, tuple(task)), 5)
         else:
-            message = pickle.dumps(tuple(item), 5)
+            message = pickle.dumps(tuple(task), 5)
             if len(message) > MAX_PACKET:
-                slot = self._mail[item.serial] = self.slots.acquire()
+                slot = self._mail[task.task_id] = self.slots.acquire()
                 try:
                     self._file.write([message], slot_offset(slot))
                 except BaseException:
-                    self.slots.release(self._mail.pop(item.serial))
+                    self.slots.release(self._mail.pop(task.task_id))
                     raise
                 message = pickle.dumps((slot_offset(slot), len(message)), 5)
-        self._items[item.serial] = item
-        self._transport.send(message, worker_id, item.serial)
+        self._tasks[task.task_id] = task
+        self._transport.send(message, worker_id, task.task_id)
 
-    def recall(self) -> list[WorkItem]:
+    def recall(self) -> list[Task]:
         recalled = []
-        serials = {slot_offset(slot): serial for serial, slot in self._mail.items()}
+        task_ids = {slot_offset(slot): task_id for task_id, slot in self._mail.items()}
         for message in self._transport.recall():
             first = first_integers(message, 1)[0]
-            serial = serials.get(first, first)  # of an item; or where one lies
-            item = self._items.pop(serial)
-            assert isinstance(item, WorkItem)  # a start is for one worker, whose own queue it is in
-            recalled.append(item)
-            if serial in self._mail:
-                self.slots.release(self._mail.pop(serial))
+            task_id = task_ids.get(first, first)  # of a task; or where one lies
+            task = self._tasks.pop(task_id)
+            assert isinstance(task, Task)  # a start is for one worker, whose own queue it is in
+            recalled.append(task)
+            if task_id in self._mail:
+                self.slots.release(self._mail.pop(task_id))
         return recalled
 
     def poll(self) -> Result | None:
         """See :class:`.pool.Pool`. Raises WorkerDied once all has been read that a worker had sent before its end."""
         if not self._all_started:
-            with HeldInterrupts():
+            with DeferredSigint():
                 self._start_more()
         message = self._transport.receive()
         if message is None:
             if self._dead is not None:
                 from .stuck import died
 
-                raise died(self._dead, self.workers[self._dead], self.working_on(self._dead, self._items))
+                raise died(self._dead, self.workers[self._dead], self.working_on(self._dead, self._tasks))
             return None
         fields = fields_of(message)
         if len(fields) == 2:
@@ -214,8 +214,8 @@ class ProcessPool(Pool):
         result = Result(*fields)
         if not self._all_started:
             self._ready.add(result.worker_id)
-        self._items.pop(result.serial, None)
-        mail = self._mail.pop(result.serial, None)
+        self._tasks.pop(result.task_id, None)
+        mail = self._mail.pop(result.task_id, None)
         if mail is not None:
             self.slots.release(mail)
         return result
@@ -229,25 +229,25 @@ class ProcessPool(Pool):
         if ready:
             self._dead = sentinels[ready[0]]
 
-    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
+    def take_samples(self, payload: Any, task: Task) -> list[Any]:
         if isinstance(payload, int):
             assert self._file is not None
-            payload = self._file.take(payload, chunk_offset(item.slot, item.chunk_id))
+            payload = self._file.take(payload, chunk_offset(task.slot, task.chunk_id))
         samples: list[Any] = unpack(writable(payload))
         return samples
 
-    def take_whole(self, payload: Any, item: WorkItem) -> Any:
+    def take_whole(self, payload: Any, task: Task) -> Any:
         if isinstance(payload, int):
-            return unpack(self.slots.lend(item.slot, payload))
-        self.slots.release(item.slot)
+            return unpack(self.slots.lend(task.slot, payload))
+        self.slots.release(task.slot)
         return unpack(writable(payload))
 
-    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
+    def take_rows(self, payload: Any, task: Task, layout: Layout) -> list[Sequence[Any]]:
         if self._file is None:
             payload, rows = payload
-            count = len(item.indices)
-            batch = self.slots.view(item.slot, layout.offsets(item.num_rows)[1])
-            copy_rows(layout, np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
+            count = len(task.indices)
+            batch = self.slots.view(task.slot, layout.offsets(task.num_rows)[1])
+            copy_rows(layout, np.frombuffer(rows, dtype=np.uint8), count, batch, task.num_rows, task.row)
         objects: list[Sequence[Any]] = payload
         return objects
 
@@ -283,8 +283,8 @@ def fields_of(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
     try:
         return tuple(pickle.loads(message))
     except Exception as error:
-        serial, worker_id = first_integers(message, 2)
-        return Result(serial, worker_id, Outcome.ERROR, wrap_unreadable(error, "a result"), 0)
+        task_id, worker_id = first_integers(message, 2)
+        return Result(task_id, worker_id, Outcome.ERROR, wrap_unreadable(error, "a result"), 0)
 
 
 def _load_image_plugins() -> None:

@@ -27,7 +27,7 @@ import torch
 
 from ..base import compat
 from ..base.thread_state import ThreadState
-from ..work import Item, WorkItem
+from ..work import AnyTask, Task
 from . import routing
 from .fetch import Fetcher
 from .samples import Job, SampleLoader
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from .on_error import FailedSample
 
 
-class Task:
-    """An item, and its samples as several threads load them; what is not shared with others is a row's own."""
+class SplitTask:
+    """A task, and its samples as several threads load them; what is not shared with others is a row's own."""
 
-    def __init__(self, item: Item, indices: list[Any] | None) -> None:
-        self.item = item
+    def __init__(self, task: AnyTask, indices: list[Any] | None) -> None:
+        self.task = task
         self.indices = indices
         """None: it is not cut into samples."""
         self.missing = 1 if indices is None else len(indices)
@@ -56,14 +56,14 @@ class Task:
 
     def load(self, samples: SampleLoader, row: int, stride: int) -> None:
         """Load a sample, unless one before it has failed, whose error takes the batch's place; an error is kept."""
-        item = self.item
-        assert isinstance(item, WorkItem)
+        task = self.task
+        assert isinstance(task, Task)
         assert self.indices is not None
         if any(failed < row for failed in list(self._errors)):
             return
         samples.failures = []
         try:
-            self._samples[row] = samples.load([self.indices[row]], item.epoch, item.position + row * stride)
+            self._samples[row] = samples.load([self.indices[row]], task.epoch, task.position + row * stride)
         except Exception as error:
             self._errors[row] = error
         if samples.failures:
@@ -89,14 +89,14 @@ class Task:
 
 
 class _ThreadFetcher(Fetcher):
-    """A fetcher of one thread, for items whose samples may be loaded already."""
+    """A fetcher of one thread, for tasks whose samples may be loaded already."""
 
-    loaded: Task | None = None
-    """Has the samples of the item that is run; None: they are still to be loaded."""
+    loaded: SplitTask | None = None
+    """Has the samples of the task that is run; None: they are still to be loaded."""
 
     @property
     def loads_samples(self) -> bool:
-        """True if an item is loaded sample by sample, and not recorded as a whole."""
+        """True if a task is loaded sample by sample, and not recorded as a whole."""
         return self._fused is None and self.samples.getitems is None and self.replica is None and self.watch is None
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
@@ -104,7 +104,7 @@ class _ThreadFetcher(Fetcher):
 
 
 def several_at_a_time(job: Job, worker_id: int, link: Link) -> Callable[[], None]:
-    """Become a worker; return what loads its items, several samples at a time."""
+    """Become a worker; return what loads its tasks, several samples at a time."""
     become_worker(job, worker_id)
     return SampleThreads(job, worker_id, link).run
 
@@ -120,7 +120,7 @@ class SampleThreads:
         self._job, self._worker_id, self._link = job, worker_id, link
         self._taking = threading.Lock()
         self._counting = threading.Lock()
-        self._waiting: deque[tuple[Task, int | None]] = deque()
+        self._waiting: deque[tuple[SplitTask, int | None]] = deque()
         self._all_taken = False
         self._ends: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         # Names stay replaced for the life of the process.
@@ -128,7 +128,7 @@ class SampleThreads:
         self._scripted = self._routed and routing.install(1, dataset=job.dataset, collate_fn=job.collate_fn)
 
     def run(self) -> None:
-        """Work until there are no more items. For the main thread, which interrupts reach here.
+        """Work until there are no more tasks. For the main thread, which interrupts reach here.
 
         Raises:
             BaseException: what ended one of the threads, such as a SystemExit of the dataset's.
@@ -172,58 +172,58 @@ class SampleThreads:
         finally:
             self._ends.put(end)
 
-    def _next(self, fetcher: _ThreadFetcher) -> tuple[Task, int | None] | None:
+    def _next(self, fetcher: _ThreadFetcher) -> tuple[SplitTask, int | None] | None:
         """Return a task and the row of it that is to be loaded; None: all of it, by this thread."""
         with self._taking:
             while not self._waiting:
-                item = None if self._all_taken else self._link.receive()
-                if item is None:
+                task = None if self._all_taken else self._link.receive()
+                if task is None:
                     self._all_taken = True
                     return None
-                indices = self._indices(fetcher, item)
-                task = Task(item, indices)
-                self._waiting += [(task, None)] if indices is None else [(task, row) for row in range(len(indices))]
+                indices = self._indices(fetcher, task)
+                split = SplitTask(task, indices)
+                self._waiting += [(split, None)] if indices is None else [(split, row) for row in range(len(indices))]
             return self._waiting.popleft()
 
-    def _indices(self, fetcher: _ThreadFetcher, item: Item) -> list[Any] | None:
-        """Return the samples that an item is cut into; None: it is not."""
-        if not isinstance(item, WorkItem) or not self._job.auto_collation or not fetcher.loads_samples:
+    def _indices(self, fetcher: _ThreadFetcher, task: AnyTask) -> list[Any] | None:
+        """Return the samples that a task is cut into; None: it is not."""
+        if not isinstance(task, Task) or not self._job.auto_collation or not fetcher.loads_samples:
             return None
         try:
-            indices = list(item.indices)
+            indices = list(task.indices)
         except Exception:  # the fetcher meets it again, and reports it
             return None
         return indices if len(indices) > 1 else None
 
-    def _load(self, number: int, fetcher: _ThreadFetcher, task: Task, row: int | None) -> None:
-        item, link = task.item, self._link
-        link.note(item, number)
-        if row is not None and not self._load_row(fetcher, task, row):
+    def _load(self, number: int, fetcher: _ThreadFetcher, split: SplitTask, row: int | None) -> None:
+        task, link = split.task, self._link
+        link.note(task, number)
+        if row is not None and not self._load_row(fetcher, split, row):
             link.note(None, number)
             return
-        fetcher.loaded = None if row is None else task
-        result = fetcher.run(item, link.sink)
+        fetcher.loaded = None if row is None else split
+        result = fetcher.run(task, link.sink)
         fetcher.loaded = None
-        task.count(result.busy_ns, result.decoded, result.stages)
+        split.count(result.busy_ns, result.decoded, result.stages)
         # The threads share what a sample costs, as far as the choice of a task's size is concerned.
-        busy_ns = task.busy_ns // self._job.worker_threads
-        decoded = dict(task.decoded) if result.decoded is not None or task.decoded else None
-        stages = tuple(map(sum, zip(*task.stages, strict=True))) or None
-        link.send(link.encoded(result._replace(busy_ns=busy_ns, decoded=decoded, stages=stages), item))
+        busy_ns = split.busy_ns // self._job.worker_threads
+        decoded = dict(split.decoded) if result.decoded is not None or split.decoded else None
+        stages = tuple(map(sum, zip(*split.stages, strict=True))) or None
+        link.send(link.encoded(result._replace(busy_ns=busy_ns, decoded=decoded, stages=stages), task))
         link.note(None, number)
 
-    def _load_row(self, fetcher: _ThreadFetcher, task: Task, row: int) -> bool:
+    def _load_row(self, fetcher: _ThreadFetcher, split: SplitTask, row: int) -> bool:
         """Load a sample; return whether it is the last of its task."""
         begun, clock = time.perf_counter_ns(), fetcher.clock
         if begun >= clock.next_ns:
             clock.begin(begun)
-        task.load(fetcher.samples, row, self._job.stride)
+        split.load(fetcher.samples, row, self._job.stride)
         ended = time.perf_counter_ns()
         stages = clock.end(ended) if clock.is_on else None
         with self._counting:
-            task.count(ended - begun, fetcher.samples.decoded(), stages)
-            task.missing -= 1
-            is_last = not task.missing
+            split.count(ended - begun, fetcher.samples.decoded(), stages)
+            split.missing -= 1
+            is_last = not split.missing
         if is_last and stages is not None:
             clock.next_ns = 0  # collation is measured with the last sample
         return is_last

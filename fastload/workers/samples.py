@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..cache.records import Records
     from ..keys.collator_generators import CollatorGenerators
     from ..late import LateSamples
-    from .instead import Failed
     from .on_error import ErrorPolicy, FailedSample
+    from .substitutes import Failed
 
 # Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
 _IMAGE_LIBRARIES = ("PIL.Image", *overrides.MODULES)
@@ -177,13 +177,13 @@ class SampleLoader:
                     self.failed.name_sample(error, indices[row])
                     raise
                 identity = self._id(indices[row], position + row * self.job.stride)
-                samples += self.failed.instead_of(error, row, indices[row], identity, epoch)
+                samples += self.failed.substitutes_of(error, row, indices[row], identity, epoch)
                 place.set(here or place.get())  # others were loaded in between
 
     @property
     def failed(self) -> Failed:
         """The handler of samples that failed."""
-        from .instead import Failed
+        from .substitutes import Failed
 
         return Failed(self)
 

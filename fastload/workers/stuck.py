@@ -9,19 +9,19 @@ from multiprocessing.process import BaseProcess
 
 from ..base.users_line import warn_at_users_line
 from ..errors import LoadTimeout, WorkerDied
-from ..work import Item, StartEpoch
+from ..work import AnyTask, StartEpoch
 from .pool import PATIENCE_S, Pool
 
 
-def died(worker_id: int, process: BaseProcess, items: Sequence[Item]) -> WorkerDied:
-    """Return the error that says how a worker process ended, or is about to, and what it was doing: ``items``."""
+def died(worker_id: int, process: BaseProcess, tasks: Sequence[AnyTask]) -> WorkerDied:
+    """Return the error that says how a worker process ended, or is about to, and what it was doing: ``tasks``."""
     process.join()
     code = process.exitcode
     samples: tuple[object, ...] = ()
     doing = "between two tasks"
-    if items:
-        samples = tuple(sample for item in items for sample in samples_of(item))
-        doing = f"while loading {' and '.join(map(named, items))}"
+    if tasks:
+        samples = tuple(sample for task in tasks for sample in samples_of(task))
+        doing = f"while loading {' and '.join(map(named, tasks))}"
     how = f"exited with code {code}"
     if code is not None and code < 0:
         try:
@@ -41,28 +41,28 @@ def died(worker_id: int, process: BaseProcess, items: Sequence[Item]) -> WorkerD
     return error
 
 
-def samples_of(item: Item) -> tuple[object, ...]:
+def samples_of(task: AnyTask) -> tuple[object, ...]:
     """Return the samples of a task."""
-    if isinstance(item, StartEpoch):
+    if isinstance(task, StartEpoch):
         return ()
-    return tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
+    return tuple(task.indices) if isinstance(task.indices, list | tuple) else (task.indices,)
 
 
-def named(item: Item) -> str:
+def named(task: AnyTask) -> str:
     """Return a task's batch and samples, in words."""
-    if isinstance(item, StartEpoch):
+    if isinstance(task, StartEpoch):
         return "the start of an epoch"
-    samples = samples_of(item)
+    samples = samples_of(task)
     shown = ", ".join(repr(sample)[:40] for sample in samples[:8])
-    return f"batch {item.batch_id} (samples {shown}{f', ... {len(samples)} in all' if len(samples) > 8 else ''})"
+    return f"batch {task.batch_id} (samples {shown}{f', ... {len(samples)} in all' if len(samples) > 8 else ''})"
 
 
-def overdue(pool: Pool, items: Mapping[int, Item], timeout: float) -> None:
+def overdue(pool: Pool, tasks: Mapping[int, AnyTask], timeout: float) -> None:
     """Say that no batch was completed for long, and what each worker is at.
 
     Args:
         pool: the workers.
-        items: the tasks that are not done, by serial.
+        tasks: the tasks that are not done, by id.
         timeout: the user's, in seconds; 0: there is none, so this warns.
 
     Raises:
@@ -70,7 +70,7 @@ def overdue(pool: Pool, items: Mapping[int, Item], timeout: float) -> None:
     """
     busy = []
     for worker_id, worker in enumerate(pool.workers):
-        held = pool.working_on(worker_id, items)
+        held = pool.working_on(worker_id, tasks)
         if held:
             where = f"pid {worker.pid}" if hasattr(worker, "pid") else f"{worker.name}"
             where = f"thread {where}" if isinstance(worker, threading.Thread) else where

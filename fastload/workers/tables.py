@@ -11,7 +11,7 @@ from ..keys.seeding import Seeder
 from ..observe import Watch
 from ..tables.hugging_face import TableReader
 from ..tables.padding import Features, padding_for
-from ..work import WorkItem
+from ..work import Task
 from .samples import Job, SampleLoader
 
 
@@ -34,7 +34,7 @@ class TableLoader(SampleLoader):
         return made if isinstance(made, list) else made.samples()
 
     def load_fused(self, indices: Any, epoch: int, position: int) -> Any:
-        """Return a :class:`~fastload.tables.hugging_face.Loaded`, or the result of ``__getitems__``."""
+        """Return a :class:`~fastload.tables.hugging_face.TableBatch`, or the result of ``__getitems__``."""
         loaded = self._read(indices)
         return super().load(indices, epoch, position) if loaded is None else loaded
 
@@ -45,20 +45,20 @@ class TableLoader(SampleLoader):
         samples: list[Any] = loaded.samples()
         return samples
 
-    def chunk(self, item: WorkItem, sink: Sink) -> tuple[Any] | list[Any]:
+    def chunk(self, task: Task, sink: Sink) -> tuple[Any] | list[Any]:
         """Write the samples of a batch where they are to be, if they can be there. Either way they are read once.
 
         Returns:
             What goes with the rows, in a tuple; or the samples, which were not written.
         """
-        loaded = self.load_fused(item.indices, item.epoch, item.position)
+        loaded = self.load_fused(task.indices, task.epoch, task.position)
         if isinstance(loaded, list):
             return loaded
-        assert item.layout is not None
-        layout = sink.layout(item.layout)
+        assert task.layout is not None
+        layout = sink.layout(task.layout)
         if layout is not None:
             try:
-                return (sink.write_rows(layout, item, partial(loaded.write_into, layout)),)
+                return (sink.write_rows(layout, task, partial(loaded.write_into, layout)),)
             except LayoutMismatch:
                 pass
         samples: list[Any] = loaded.samples()

@@ -28,7 +28,7 @@ from ..buffers.private_memory import PrivateMemory
 from ..buffers.slots import Memory, SlotPool
 from ..keys.seeding import RNG_PROCESS, fixed_place
 from ..keys.seeding import place as place_of_rng
-from ..work import GRACE, Item, WorkItem
+from ..work import GRACE, AnyTask, Task
 from . import routing
 from .fetch import Fetcher, Outcome, Result, failed_start, skipped
 from .pool import Pool, WorkerArguments
@@ -47,7 +47,7 @@ class _PoolState:
     """State that the threads of a pool share. It does not refer to the pool, so that the pool can be collected."""
 
     def __init__(self, num_workers: int, memory: Memory, *, shared: bool) -> None:
-        self.tasks: list[queue.SimpleQueue[Item | None]] = [
+        self.tasks: list[queue.SimpleQueue[AnyTask | None]] = [
             queue.SimpleQueue() for _ in range(1 if shared else num_workers)
         ]
         self.results: queue.SimpleQueue[Result] = queue.SimpleQueue()
@@ -61,10 +61,10 @@ class _PoolState:
     def layout(self, generation: int) -> Layout | None:
         return self.layouts.get(generation)
 
-    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
-        _, num_bytes = layout.offsets(item.num_rows)
-        buffer = self.memory.buffer(item.slot, max(1, num_bytes))
-        return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
+    def write_rows(self, layout: Layout, task: Task, write: WriteRows) -> Any:
+        _, num_bytes = layout.offsets(task.num_rows)
+        buffer = self.memory.buffer(task.slot, max(1, num_bytes))
+        return write(layout.rows(buffer, task.num_rows, task.row, len(task.indices)))
 
 
 def _run_worker(
@@ -105,18 +105,18 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)
     fetcher = Fetcher(job, worker_id, where, routing.seeder_of_thread(job, generators))
-    while (item := tasks.get()) is not None and not state.closed:
-        state.held[worker_id] = item.serial
-        if item.iteration < state.iteration and not job.streams:
-            result = skipped(item, worker_id)
+    while (task := tasks.get()) is not None and not state.closed:
+        state.held[worker_id] = task.task_id
+        if task.iteration < state.iteration and not job.streams:
+            result = skipped(task, worker_id)
         else:
             try:
-                result = fetcher.run(item, state)
+                result = fetcher.run(task, state)
             except BaseException as error:
                 # SystemExit and the like: a process would end; here the error takes the batch's place.
-                result = Result(item.serial, worker_id, Outcome.ERROR, wrap_exception(error, where), 0)
+                result = Result(task.task_id, worker_id, Outcome.ERROR, wrap_exception(error, where), 0)
         state.results.put(result)
-        del item, result
+        del task, result
 
 
 def _join(thread: threading.Thread, deadline: float) -> None:
@@ -135,7 +135,7 @@ class ThreadPool(Pool):
 
     Args:
         job: what all of them do.
-        shared: whether the first idle worker takes an item.
+        shared: whether the first idle worker takes a task.
         slots: where batches are written, in the process's own memory.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
             not seeded, whatever the job says.
@@ -183,9 +183,9 @@ class ThreadPool(Pool):
     def publish(self, generation: int, layout: Layout) -> None:
         self._state.layouts[generation] = layout
 
-    def submit(self, item: Item, worker_id: int | None = None) -> None:
+    def submit(self, task: AnyTask, worker_id: int | None = None) -> None:
         tasks = self._state.tasks
-        tasks[(worker_id or 0) % len(tasks)].put(item)
+        tasks[(worker_id or 0) % len(tasks)].put(task)
 
     def poll(self) -> Result | None:
         if self._waiting:
@@ -205,8 +205,8 @@ class ThreadPool(Pool):
     def held_by(self, worker_id: int) -> list[int]:
         return [self._state.held[worker_id]] if worker_id in self._state.held else []
 
-    def take_whole(self, payload: Any, item: WorkItem) -> Any:
-        self.slots.release(item.slot)
+    def take_whole(self, payload: Any, task: Task) -> Any:
+        self.slots.release(task.slot)
         return payload
 
     def close(self, grace: float = GRACE) -> None:

@@ -25,9 +25,9 @@ from ..buffers.layout import Layout, WriteRows
 from ..buffers.packing import join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
-from ..work import GRACE, Item, WorkItem, task_of
+from ..work import GRACE, AnyTask, Task, task_of
+from .deferred_sigint import raise_deferred_sigint_in_worker
 from .fetch import Fetcher, Outcome, Result, failed_start, skipped
-from .held_interrupts import let_interrupts_through_in_worker
 from .pool import MessageSink
 from .samples import Job
 from .transport import MAX_PACKET
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
-# Words of the control page: the running iteration, then for each thread of each worker the serial + 1 of the item it
+# Words of the control page: the running iteration, then for each thread of each worker the id + 1 of the task it
 # works on.
 _ITERATION = 0
 _FIRST_WORKER = 8
@@ -58,7 +58,7 @@ class Control:
 
     @property
     def iteration(self) -> int:
-        """Number of the iteration whose items are to be done."""
+        """Number of the iteration whose tasks are to be done."""
         return int(self._words[_ITERATION])
 
     @iteration.setter
@@ -66,13 +66,13 @@ class Control:
         self._words[_ITERATION] = value
 
     def holds(self, worker_id: int) -> list[int]:
-        """Return the serials of the items that a worker is at."""
+        """Return the serials of the tasks that a worker is at."""
         first = _FIRST_WORKER + worker_id * self._threads
         return [word - 1 for word in self._words[first : first + self._threads].tolist() if word]
 
-    def note(self, worker_id: int, thread: int, serial: int) -> None:
-        """Note which item a thread of a worker is at; -1: it is between two."""
-        self._words[_FIRST_WORKER + worker_id * self._threads + thread] = serial + 1
+    def note(self, worker_id: int, thread: int, task_id: int) -> None:
+        """Note which task a thread of a worker is at; -1: it is between two."""
+        self._words[_FIRST_WORKER + worker_id * self._threads + thread] = task_id + 1
 
 
 class FileSink(MessageSink):
@@ -93,16 +93,16 @@ class FileSink(MessageSink):
             known = self._layouts[generation] = pickle.loads(self._memory.read(length, offset + 8))
         return known
 
-    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
-        _, num_bytes = layout.offsets(item.num_rows)
+    def write_rows(self, layout: Layout, task: Task, write: WriteRows) -> Any:
+        _, num_bytes = layout.offsets(task.num_rows)
         with self._mapping:
-            buffer = np.frombuffer(self._memory.buffer(item.slot, max(1, num_bytes)), dtype=np.uint8)
-        return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
+            buffer = np.frombuffer(self._memory.buffer(task.slot, max(1, num_bytes)), dtype=np.uint8)
+        return write(layout.rows(buffer, task.num_rows, task.row, len(task.indices)))
 
-    def encode(self, result: Result, item: Item | None) -> bytes:
-        """Turn a result into a packet; what is large goes into the item's slot and the packet says where."""
+    def encode(self, result: Result, task: AnyTask | None) -> bytes:
+        """Turn a result into a packet; what is large goes into the task's slot and the packet says where."""
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
-            assert isinstance(item, WorkItem)
+            assert isinstance(task, Task)
             pieces, length = pack(result.payload)
             if result.outcome == Outcome.SAMPLES and length > MAX_CHUNK_BYTES:
                 raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
@@ -110,19 +110,19 @@ class FileSink(MessageSink):
                 result = result._replace(payload=join(pieces).tobytes())
             else:
                 whole = result.outcome == Outcome.BATCH
-                offset = slot_offset(item.slot) if whole else chunk_offset(item.slot, item.chunk_id)
+                offset = slot_offset(task.slot) if whole else chunk_offset(task.slot, task.chunk_id)
                 self._memory.write(list(pieces), offset)
                 result = result._replace(payload=length)
         message = result.pickled()
         if len(message) > MAX_PACKET:
             # What is said of a start belongs to no slot: slot 0 has a place for each worker.
-            place = (item.slot, item.chunk_id) if isinstance(item, WorkItem) else (0, result.worker_id)
+            place = (task.slot, task.chunk_id) if isinstance(task, Task) else (0, result.worker_id)
             offset = message_offset(*place)
             self._memory.write([message], offset)
             message = pickle.dumps((offset, len(message)), 5)
         return message
 
-    def decode(self, message: memoryview | bytes) -> Item:
+    def decode(self, message: memoryview | bytes) -> AnyTask:
         fields = pickle.loads(message)
         if len(fields) == 2:
             offset, length = fields
@@ -158,7 +158,7 @@ def worker_main(
     gc.freeze()
     atexit.register(gc.unfreeze)  # else libraries report frozen objects as leaked where the interpreter is finalised
     try:
-        let_interrupts_through_in_worker()
+        raise_deferred_sigint_in_worker()
         for end in foreign:
             end.close()
         let_go_in_worker(memory)
@@ -191,32 +191,32 @@ class Link:
         self._sending = threading.Lock()
 
     def follow(self, job: Job) -> None:
-        """Note from now on which items are done, and skip those of iterations that are over, unless it has streams."""
+        """Note from now on which tasks are done, and skip those of iterations that are over, unless it has streams."""
         if self._memory is not None:
             self._control = Control(self._memory, job.num_workers, job.worker_threads)
         self._skips = not job.streams
 
-    def receive(self) -> Item | None:
-        """Return the next item; None when there will be no more. Called by one thread at a time."""
+    def receive(self) -> AnyTask | None:
+        """Return the next task; None when there will be no more. Called by one thread at a time."""
         while (message := self._endpoint.receive()) is not None:
             try:
-                item = self.sink.decode(message)
+                task = self.sink.decode(message)
             except Exception as error:  # indices that only their own process can read
                 self.fail(error)
                 return None
-            if self._control is None or item.iteration >= self._control.iteration or not self._skips:
-                return item
-            self.send(self.encoded(skipped(item, self._worker_id), item))
+            if self._control is None or task.iteration >= self._control.iteration or not self._skips:
+                return task
+            self.send(self.encoded(skipped(task, self._worker_id), task))
         return None
 
-    def note(self, item: Item | None, thread: int = 0) -> None:
-        """Note what a thread begins; None: it is between two items."""
+    def note(self, task: AnyTask | None, thread: int = 0) -> None:
+        """Note what a thread begins; None: it is between two tasks."""
         if self._control is not None:
-            self._control.note(self._worker_id, thread, -1 if item is None else item.serial)
+            self._control.note(self._worker_id, thread, -1 if task is None else task.task_id)
 
-    def encoded(self, result: Result, item: Item | None) -> bytes:
+    def encoded(self, result: Result, task: AnyTask | None) -> bytes:
         """Return the message that says a result."""
-        return encoded(self.sink, result, item, self.where)
+        return encoded(self.sink, result, task, self.where)
 
     def send(self, message: bytes) -> None:
         """Send a message."""
@@ -249,15 +249,15 @@ def _live(
 
 
 def one_at_a_time(job: Job, worker_id: int, link: Link) -> Callable[[], None]:
-    """Become a worker; return what loads its items, one after the other."""
+    """Become a worker; return what loads its tasks, one after the other."""
     fetcher = fetcher_of(job, worker_id, link.where)
 
     def work() -> None:
-        while (item := link.receive()) is not None:
-            link.note(item)
-            result = fetcher.run(item, link.sink)
+        while (task := link.receive()) is not None:
+            link.note(task)
+            result = fetcher.run(task, link.sink)
             begun = 0 if result.stages is None else time.perf_counter_ns()
-            message = link.encoded(result, item)
+            message = link.encoded(result, task)
             del result
             link.send(message)
             if begun:
@@ -310,19 +310,19 @@ def become_worker(job: Job, worker_id: int) -> None:
         job.worker_init_fn(worker_id)
 
 
-def encoded(sink: MessageSink, result: Result, item: Item | None, where: str) -> bytes:
+def encoded(sink: MessageSink, result: Result, task: AnyTask | None, where: str) -> bytes:
     """Encode a result; one that cannot be pickled becomes an error that says so, in its place."""
     try:
-        return sink.encode(result, item)
+        return sink.encode(result, task)
     except Exception as error:
         instead = _in_its_place(result, error, where)
         last = result.outcome in (Outcome.ERROR, Outcome.FAILED_START)
-        return sink.encode(instead, item) if last else encoded(sink, instead, item, where)
+        return sink.encode(instead, task) if last else encoded(sink, instead, task, where)
 
 
 def _in_its_place(result: Result, error: Exception, where: str) -> Result:
     """Return what is sent for a result that cannot be pickled. One for an error can be pickled for certain."""
-    if result.outcome in (Outcome.SAMPLES, Outcome.OWN_ROWS):
+    if result.outcome in (Outcome.SAMPLES, Outcome.ROWS_NEW_LAYOUT):
         return result._replace(outcome=Outcome.UNSENDABLE, payload=f"samples cannot be sent one by one ({error!r})")
     if result.outcome in (Outcome.ERROR, Outcome.FAILED_START):
         wrapper: ExceptionWrapper = result.payload

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fastload.base.copies import COPIED, copied, with_others
+from fastload.base.copies import COPIED, copied, copy_with_replacements
 from fastload.base.objects import find
 
 
@@ -28,7 +28,7 @@ class Holder:
         return self.held
 
     def __reduce__(self) -> Any:
-        raise TypeError("with_others() asks no hooks")
+        raise TypeError("copy_with_replacements() asks no hooks")
 
 
 class Slotted:
@@ -81,7 +81,7 @@ def test_only_what_leads_to_an_object_is_copied(make, get):
     wanted, other, shared = Wanted(), Wanted(), [1]
     holder = [make(wanted), shared]
     found = find(holder, lambda thing: thing is wanted, inside=False)
-    made = with_others(found, {id(wanted): other})
+    made = copy_with_replacements(found, {id(wanted): other})
     assert get(made[0]) is other
     assert type(made[0]) is type(holder[0])
     assert made[1] is shared
@@ -97,13 +97,13 @@ def test_functions_that_write_one_variable_go_on_to_share_it():
         return count if wanted else 0
 
     found = find(counted, lambda thing: thing is wanted, inside=False)
-    other = with_others(found, {id(wanted): Wanted()})
+    other = copy_with_replacements(found, {id(wanted): Wanted()})
     assert [counted(), other(), counted()] == [1, 2, 3]
 
 
 def test_an_object_without_another_is_copied_one_level():
     holder = [Holder(Wanted())]
-    [made] = with_others(find(holder, lambda thing: type(thing) is Holder, inside=False), {})
+    [made] = copy_with_replacements(find(holder, lambda thing: type(thing) is Holder, inside=False), {})
     assert made is not holder[0]
     assert made.held is holder[0].held
     assert made.other is holder[0].other

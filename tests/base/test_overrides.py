@@ -104,7 +104,7 @@ def test_threads_that_install_it_at_once_install_it_once(library, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Override, "_put_back", slowly)
-        thread = threading.Thread(target=override.why_not)
+        thread = threading.Thread(target=override.unavailable_reason)
         thread.start()
         is_tried.wait(10)
     override.install()
@@ -155,7 +155,7 @@ def test_what_cannot_be_replaced_is_told_and_is_no_error(library, owner, name, w
     override = Override("made_library", owner, name, "a test", ours)
     override.install()
     assert not override.is_installed
-    assert (override.why_not() or "").startswith(words)
+    assert (override.unavailable_reason() or "").startswith(words)
 
 
 def test_workers_take_what_their_parent_has_compared(library, monkeypatch):
@@ -238,7 +238,7 @@ def test_it_is_replaced_in_all_modules_and_undone(entry, replace, monkeypatch):
     original, by_name = entry.found(), types.ModuleType("imports_by_name")
     by_name.name = original
     monkeypatch.setitem(sys.modules, "imports_by_name", by_name)
-    assert entry.why_not() is None
+    assert entry.unavailable_reason() is None
     for _ in range(2):
         overrides.install_all([entry])
         overrides.install_all([entry])
@@ -260,7 +260,7 @@ def test_what_a_user_has_put_there_before_stays_and_is_told(entry, replace):
         assert entry.original is given
     else:
         assert entry.found() is given
-        assert "it was replaced by" in entry.why_not()
+        assert "it was replaced by" in entry.unavailable_reason()
     entry.undo()
     assert entry.found() is given
 
@@ -283,7 +283,7 @@ def test_what_a_user_deletes_is_told_and_is_no_error(entry, replace):
     entry.undo()
     overrides.install_all([entry])
     assert not entry.is_installed
-    assert entry.why_not() == f"this version of {entry.package} has no {entry.path}"
+    assert entry.unavailable_reason() == f"this version of {entry.package} has no {entry.path}"
 
 
 @pytest.mark.parametrize("entry", of_the_table(":"))

@@ -20,7 +20,7 @@ REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
 @pytest.fixture(autouse=True)
 def no_cache() -> Iterator[None]:
     """Skip or fail where nothing can be kept; and forget what is kept."""
-    reason = opener.why_not() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
+    reason = opener.unavailable_reason() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
     if reason is not None:
         (pytest.fail if REQUIRED else pytest.skip)(f"nothing is kept here: {reason}")
     yield

@@ -17,7 +17,7 @@ from kit.forks import is_true_in_a_child
 
 from fastload import ConfigError, native
 from fastload.base import file_systems
-from fastload.cache import asked, disk, record_file, store
+from fastload.cache import disk, record_file, request, store
 from fastload.cache.disk import OLD_NAME, check
 from fastload.cache.record_file import HEADER, INDEX, LINE, RECORDS
 
@@ -351,7 +351,7 @@ class InBytes(os.PathLike[bytes]):
 @pytest.mark.parametrize("kind", [str, InBytes, lambda path: path])
 @pytest.mark.parametrize("name", ["cache", os.fsdecode(b"\xff cache")])
 def test_a_folder_may_be_given_as_text_or_as_a_path_of_text_or_bytes(tmp_path, kind, name):
-    assert asked.read(kind(tmp_path / name), "2MiB") == asked.Asked(2 << 20, tmp_path / name)
+    assert request.read(kind(tmp_path / name), "2MiB") == request.CacheRequest(2 << 20, tmp_path / name)
 
 
 def test_what_was_read_stays_as_long_as_anybody_has_a_view_of_it(folder):

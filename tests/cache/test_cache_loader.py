@@ -30,8 +30,8 @@ import fastload
 from fastload import ConfigError, DataLoader, verify
 from fastload.base.memory import limit_of_host
 from fastload.cache import disk, record_file, records, shared, store
-from fastload.cache.asked import read
 from fastload.cache.record_file import HEADER, INDEX, RECORDS
+from fastload.cache.request import read
 from fastload.loader import argument_defaults
 
 KINDS = {
@@ -265,9 +265,7 @@ def test_more_than_the_machine_has_is_an_error():
 def test_two_sizes_in_a_process_are_an_error(folder):
     loader_of(folder, "inline", False, cache="32MiB")
     DataLoader([0], cache=32 << 20)
-    with pytest.raises(
-        ConfigError, match="share one cache, and the first one has cache=33554432, got cache=67108864"
-    ):
+    with pytest.raises(ConfigError, match="share one cache, and the first one has cache=33554432, got cache=67108864"):
         DataLoader([0], cache="64MiB")
 
 

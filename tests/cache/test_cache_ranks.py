@@ -201,7 +201,9 @@ def test_a_rank_that_sees_nothing_of_the_others_says_so_and_has_a_share_of_its_o
     monkeypatch.setattr(ranks, "WAIT_S", 0.1)
     monkeypatch.setattr(ranks, "_found", lambda *_: None)  # as without /proc
     monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
-    with pytest.warns(UserWarning, match=r"this rank cannot share memory with the others, since the rank that created it"):
+    with pytest.warns(
+        UserWarning, match=r"this rank cannot share memory with the others, since the rank that created it"
+    ):
         assert shared.records_of("auto").store.size == 16 << 20
 
 

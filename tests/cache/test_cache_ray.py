@@ -11,7 +11,7 @@ from ray_clusters import Images, digest
 
 from fastload import DataLoader
 from fastload.cache import shared
-from fastload.cache.asked import read
+from fastload.cache.request import read
 from fastload.cache.store import key_of_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]

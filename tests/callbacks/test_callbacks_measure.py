@@ -72,8 +72,8 @@ def test_the_loaders_own_statistics_have_the_same_numbers():
 def test_samples_of_a_stream_are_counted_by_its_batch_size():
     loader = fastload.DataLoader(Stream(lambda: iter(range(40))), batch_size=4)
     list(loader)
-    per_step = loader.statistics().stall["data/samples_per_s"] * loader._kept.measured.steps[1] / 1e9
-    assert per_step == pytest.approx(4 * loader._kept.measured.steps[0])
+    per_step = loader.statistics().stall["data/samples_per_s"] * loader._runtime.measured.steps[1] / 1e9
+    assert per_step == pytest.approx(4 * loader._runtime.measured.steps[0])
 
 
 def test_another_loader_is_followed_and_what_was_counted_stays():

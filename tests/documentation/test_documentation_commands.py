@@ -108,7 +108,7 @@ def in_one_line(command: str) -> str:
     return " ".join(command.replace("\\\n", " ").split())
 
 
-def why_not(command: str) -> str | None:
+def left_out_because(command: str) -> str | None:
     return REASONS.get(in_one_line(command))
 
 
@@ -120,7 +120,7 @@ PAGE_OF = {
     for path in sorted(WITH_SHELL, key=lambda path: path.stem not in ("README", "index"))
     for block in shell_of(path)
     for command in block.commands
-    if why_not(command) is None
+    if left_out_because(command) is None
 }
 WITH_COMMANDS = sorted(set(PAGE_OF.values()))
 
@@ -138,7 +138,7 @@ def test_the_shell_can_parse_a_command_which_runs_or_is_listed_and_fastload_unde
         assert block.commands, f"{block}: no command"
         for command in block.commands:
             words = [one for one in shlex.split(command) if not re.match(r"[A-Z_]+=", one)]
-            if why_not(command) is None:
+            if left_out_because(command) is None:
                 assert words[0] == "fastload", f"{block}: {command!r} is no command of fastload, and not in NOT_RUN"
                 parse(words[1:], f"{block}: {command}")
 

@@ -487,7 +487,7 @@ def test_close_lets_go_of_the_data_also_where_somebody_holds_the_iterator():
         iterator = iter(loader)
         for _ in range(stop):
             next(iterator, None)
-        kept = weakref.ref(loader._kept.resident.columns.tensors()[0])
+        kept = weakref.ref(loader._runtime.resident.columns.tensors()[0])
         gc.disable()
         try:
             loader.close()

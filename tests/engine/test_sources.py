@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from fastload import ConfigError, DataLoader, replay
 from fastload.engine.build import Builder
-from fastload.engine.kept import Kept
+from fastload.engine.runtime import LoaderRuntime
 from fastload.sampling.epochs import EpochWork
 from fastload.spec import decisions_of
 from fastload.stages import Source
@@ -73,7 +73,7 @@ def opened(name: str, dataset: Numbers) -> Iterator[Source]:
         address, served_by = serve(dataset.__getitem__)
         data = kind(address, LENGTH)
     loader = DataLoader(data, SIZE, **SOURCES[name])
-    source = Builder(decisions_of(loader), Kept()).build(work([])).source
+    source = Builder(decisions_of(loader), LoaderRuntime()).build(work([])).source
     try:
         yield source
     finally:

@@ -25,12 +25,12 @@ import fastload.engine.worker_source
 from fastload.buffers import slots
 from fastload.buffers.layout import LayoutBook
 from fastload.buffers.slots import chunk_offset, slot_offset
-from fastload.engine.kept import Kept
-from fastload.engine.window import Window
+from fastload.engine.limits import PrefetchLimits
+from fastload.engine.runtime import LoaderRuntime
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
 from fastload.measurement.measurement import Measurement
 from fastload.sampling.epochs import EpochWork
-from fastload.work import MAX_CHUNKS, Counts, Shard, WorkItem
+from fastload.work import MAX_CHUNKS, Counts, Shard, Task
 from fastload.workers.fetch import Outcome, Result
 
 Batches = list[list[int]]
@@ -68,16 +68,16 @@ class RaisingSource(fastload.engine.worker_source.WorkerSource):
 
 def deliver(pool: FakePool, **options: Any) -> RaisingSource:
     """Make a source over a pool; by default as a map-style dataset with two workers has it."""
-    kept = Kept()
+    kept = LoaderRuntime()
     kept.book, kept.counts = options.pop("book", kept.book), options.pop("counts", kept.counts)
     kept.measured = options.pop("measured", kept.measured)
     batches = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
     plain = {
-        "chunk_size": None, "is_cut": True, "whole_reason": None, "iterable": False,
+        "chunk_size": None, "is_cut": True, "collation_reason": None, "iterable": False,
         "auto_collation": True, "assigned": False, "in_order": True, "timeout": 0.0,
-        "where": "in DataLoader worker process 0",
+        "error_location": "in DataLoader worker process 0",
     }  # fmt: skip
-    window = Window(batches=batches, num_workers=pool.num_workers, **{**plain, **options})
+    window = PrefetchLimits(batches=batches, num_workers=pool.num_workers, **{**plain, **options})
     return RaisingSource(pool, window, kept)
 
 
@@ -161,7 +161,7 @@ shapes = st.fixed_dictionaries(
         "prefetch": st.integers(1, 3),
         "chunk_size": chunk_sizes,
         "assigned": st.booleans(),
-        "whole_reason": st.sampled_from([None, None, "custom collate_fn"]),
+        "collation_reason": st.sampled_from([None, None, "custom collate_fn"]),
     }
 )
 rngs = st.integers(0, 2**32).map(random.Random)
@@ -382,7 +382,7 @@ def test_samples_that_cannot_be_unpickled_here_are_an_error_at_their_place(sizes
     batches = numbered(sizes)
     pool = FakePool(2, sample, rng, raw_share=1.0, own_share=0.0)
     pool.broken_in_parent = lambda item: item.batch_id == bad
-    source = deliver(pool, **{**shape, "whole_reason": None})
+    source = deliver(pool, **{**shape, "collation_reason": None})
     iterate(source, batches)
     found = outcomes(source)
     as_samples = any(item.batch_id == bad and item.layout is not None for item in pool.submitted)
@@ -442,7 +442,7 @@ def replicas_in_turn(lengths: list[int]) -> list[tuple[int, int]]:
 )
 def test_replicas_take_turns_until_each_has_ended_and_begin_anew_after_a_break(lengths, prefetch, taken, in_order, rng):
     pool = FakePool(len(lengths), sample, rng, replicas=lengths)
-    options = {"prefetch": prefetch, "assigned": True, "iterable": True, "whole_reason": "iterable"}
+    options = {"prefetch": prefetch, "assigned": True, "iterable": True, "collation_reason": "iterable"}
     counts = Counts()
     source = deliver(pool, counts=counts, in_order=in_order, **options)
     for epoch in range(3):
@@ -500,7 +500,7 @@ def test_no_timeout_is_raised_as_long_as_batches_are_completed(clock):
     def do_the_youngest(timeout: float | None) -> None:
         clock.advance(0.9)
         item, _ = pool.pending.pop()
-        pool.results.append(Result(item.serial, 0, *pool._done(item, 0), 1000))
+        pool.results.append(Result(item.task_id, 0, *pool._done(item, 0), 1000))
 
     pool = Idle(1, do_the_youngest)
     source = deliver(pool, timeout=1.0, window=4, chunk_size=100)
@@ -521,7 +521,7 @@ def test_an_overdue_batch_is_told_once_with_what_the_workers_are_at(clock):
     source = deliver(pool, chunk_size=10)
     batches = numbered([2, 9, 1])
     iterate(source, batches)
-    pool.held = {0: pool.submitted[0].serial, 2: pool.submitted[1].serial, 1: -7}
+    pool.held = {0: pool.submitted[0].task_id, 2: pool.submitted[1].task_id, 1: -7}
     with pytest.warns(UserWarning, match="no batch was completed for 60 seconds") as warned:
         assert_outcomes(outcomes(source), batches)
     assert clock.now == 1060
@@ -606,7 +606,7 @@ class Slow(FakePool):
             self.do_all()
         return self.results.popleft() if self.results else None
 
-    def _done(self, item: WorkItem, worker_id: int) -> Any:
+    def _done(self, item: Task, worker_id: int) -> Any:
         self.written.add(item.slot)
         return super()._done(item, worker_id)
 
@@ -637,15 +637,15 @@ def test_where_the_workers_wait_for_the_loop_its_window_is_filled():
 
 def test_a_task_that_cannot_be_given_out_again_is_an_error_at_its_batchs_place():
     class Full(Slow):
-        def recall(self) -> list[WorkItem]:
+        def recall(self) -> list[Task]:
             recalled = super().recall()
             self.refused = self.refused or recalled[-1:]
             return recalled
 
-        refused: list[WorkItem] = []
+        refused: list[Task] = []
 
-        def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-            if any(item.serial == one.serial for one in self.refused):
+        def submit(self, item: Task, worker_id: int | None = None) -> None:
+            if any(item.task_id == one.task_id for one in self.refused):
                 raise OSError("no memory for indices")
             super().submit(item, worker_id)
 
@@ -702,7 +702,7 @@ def test_a_worker_that_fails_to_start_breaks_the_iteration():
 def test_samples_of_one_layout_all_lie_in_slots(sizes, shape, rng):
     counts, book = Counts(), LayoutBook()
     pool = FakePool(2, sample, rng)
-    source = deliver(pool, counts=counts, book=book, **{**shape, "whole_reason": None})
+    source = deliver(pool, counts=counts, book=book, **{**shape, "collation_reason": None})
     for epoch in range(2):
         iterate(source, numbered(sizes), epoch)
         outcomes(source)
@@ -724,8 +724,8 @@ def test_samples_without_a_layout_are_collated_in_the_workers_from_the_second_wi
     assert_outcomes(found, batches, load)
     assert all(type(batch) is OrderedDict for batch in found)
     if sizes:
-        assert book.given_up == "a sample has collections.OrderedDict"
-        assert counts.reasons == {book.given_up: len(sizes)}
+        assert book.fallback_reason == "a sample has collections.OrderedDict"
+        assert counts.reasons == {book.fallback_reason: len(sizes)}
         assert all(item.layout is None for item in pool.submitted if item.batch_id >= 4)
 
 
@@ -745,7 +745,7 @@ def test_a_shape_that_changes_for_good_is_learnt_again_whatever_the_window(windo
         source = deliver(pool, counts=counts, book=book, window=window)
         iterate(source, part)
         assert_outcomes(outcomes(source), part, load)
-    assert book.given_up is None
+    assert book.fallback_reason is None
     assert counts.without_layout <= window + 1
     assert book.layout is not None
     assert book.layout.leaves[0].shape == (5,)
@@ -763,7 +763,7 @@ def test_one_odd_sample_does_not_spoil_the_layout_of_the_others(window, place):
     batches = numbered([4] * 50)
     iterate(source, batches)
     assert_outcomes(outcomes(source), batches, load)
-    assert book.given_up is None
+    assert book.fallback_reason is None
     assert counts.without_layout == 1
 
 
@@ -778,9 +778,9 @@ def test_layouts_are_given_up_when_shapes_change_all_the_time(rng, window):
     batches = numbered([4] * 60)
     iterate(source, batches)
     assert_outcomes(outcomes(source), batches, load)
-    assert book.given_up == "samples change their shape, type or keys too often"
+    assert book.fallback_reason == "samples change their shape, type or keys too often"
     assert pool.submitted[-1].layout is None
-    assert counts.reasons[book.given_up] > 20
+    assert counts.reasons[book.fallback_reason] > 20
 
 
 @given(sizes=sizes, rng=rngs, kinds=st.lists(st.integers(0, 2), min_size=1, max_size=12), shape=shapes)
@@ -790,7 +790,7 @@ def test_batches_are_right_whenever_the_layout_changes(sizes, rng, kinds, shape)
         return {"x": torch.tensor([index] * (1 + kind // 2)), "y": [index, float(index), index][kind], "s": str(index)}
 
     pool = FakePool(3, load, rng, raw_share=0.2)
-    source = deliver(pool, **{**shape, "whole_reason": None})
+    source = deliver(pool, **{**shape, "collation_reason": None})
     batches = numbered(sizes)
     iterate(source, batches)
     found = outcomes(source)
@@ -813,7 +813,7 @@ def test_two_iterations_at_once_may_learn_together(window):
             found[place].append(source.next())
     for place in (0, 1):
         assert_outcomes(found[place], batches)
-    assert (book.given_up, book.generation) == (None, 1)
+    assert (book.fallback_reason, book.generation) == (None, 1)
     found.clear()
     for source, pool in zip(sources, pools, strict=True):
         assert_all_slots_are_free(source, pool)
@@ -835,7 +835,7 @@ def test_a_rare_misfit_never_ends_layouts():
         book.misfit([torch.zeros(1), torch.zeros(2)])
         for _ in range(LayoutBook.AMONG):
             book.fitted()
-    assert book.given_up is None
+    assert book.fallback_reason is None
 
 
 def test_chunks_follow_the_measured_cost():

@@ -176,7 +176,7 @@ def test_it_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeyp
 
 
 def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monkeypatch):
-    monkeypatch.setattr(jpeg.native, "why_not", lambda: None)
+    monkeypatch.setattr(jpeg.native, "unavailable_reason", lambda: None)
     monkeypatch.setattr(jpeg, "pillow_agrees", lambda: True)
     monkeypatch.setattr(jpeg, "pillow_order", lambda: None)
     assert "resizes to other values" in (jpeg.why_not_as_pillow.__wrapped__() or "")

@@ -27,7 +27,7 @@ from fastload.keys.seeding import (
     Keys,
     draws_nothing,
     seed_global_generators,
-    slow_because,
+    slow_seeding_reason,
     torch_worker_streams,
 )
 
@@ -242,7 +242,7 @@ def test_what_visits_the_users_process_leaves_no_trace_there():
     assert states() == before
 
 
-@pytest.mark.skipif(slow_because() is not None, reason="states cannot be installed here")
+@pytest.mark.skipif(slow_seeding_reason() is not None, reason="states cannot be installed here")
 def test_asking_for_more_samples_than_there_are_is_an_error():
     with preserved_global_generators():
         seed_next = GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2])

@@ -20,7 +20,7 @@ REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
 @pytest.fixture(autouse=True)
 def late_decoding() -> None:
     """Skip or fail where no file is decoded late."""
-    reason = opener.why_not()
+    reason = opener.unavailable_reason()
     if reason is not None:
         (pytest.fail if REQUIRED else pytest.skip)(f"no file is decoded late here: {reason}")
 

@@ -20,7 +20,7 @@ from whole_images import FLAGS, LIBRARIES, memory, needs_library, of_any_kind, s
 
 import fastload
 from fastload.cache import shared, store
-from fastload.cache.records import NOT_KEPT, OTHER_WAY, Found, Records, take_not_kept
+from fastload.cache.records import NOT_KEPT, OTHER_WAY, CachedRecord, Records, take_not_kept
 from fastload.cache.store import key_of_bytes
 from fastload.late import LateSamples, arrays
 
@@ -73,7 +73,7 @@ def test_damaged_files_give_the_same_at_each_use_or_are_left_to_the_original(cac
             made = as_sample(arrays._imdecode, cache, array, 1)
             assert (made is None) == (without is None)
             assert made is None or np.array_equal(made, cv2.imdecode(array, 1))
-        kept += isinstance(cache.find(key_of_bytes(bytes(array))), Found)
+        kept += isinstance(cache.find(key_of_bytes(bytes(array))), CachedRecord)
     assert kept > 200
 
 

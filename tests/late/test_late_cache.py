@@ -19,7 +19,7 @@ from PIL import Image, ImageFile
 from test_late_files import kinds, used
 
 from fastload.cache import store
-from fastload.cache.records import Found, Records, take_not_kept
+from fastload.cache.records import CachedRecord, Records, take_not_kept
 from fastload.cache.store import key_of_bytes
 from fastload.late import LateSamples
 
@@ -67,7 +67,7 @@ def test_damaged_files_give_what_pillow_gives_at_each_use(cache):
 @pytest.mark.parametrize("name", ["plain", "grey", "4:4:4", "4:2:2", "restarts", "optimized", "profile", "trailer"])
 def test_usual_files_are_kept(name, cache):
     as_sample(lambda: used(kinds()[name]), cache)
-    assert isinstance(cache.find(key_of_bytes(kinds()[name])), Found)
+    assert isinstance(cache.find(key_of_bytes(kinds()[name])), CachedRecord)
 
 
 def test_a_file_without_a_record_is_known_as_such_and_not_tried_again(cache, monkeypatch):

@@ -240,14 +240,14 @@ def test_what_a_user_has_replaced_or_deleted_stays_and_is_told(override, kind, m
         given = OWN[kind](original)
         put(override, given, patch)
         if given is not None:
-            assert "it was replaced by" in (override.why_not() or "")
+            assert "it was replaced by" in (override.unavailable_reason() or "")
         forget(patch)
         for run in RUNS:
             assert outcome_of(run, late=True) == outcome_of(run, late=False)
         assert given is None or (override.found() is given and not override.is_installed)
     put_back()
     assert override.found() is original
-    assert override.why_not() is None
+    assert override.unavailable_reason() is None
 
 
 @each_override
@@ -257,7 +257,7 @@ def test_what_nobody_may_set_stays_and_is_told(override, monkeypatch, untouched)
         raise AttributeError("it is read-only")
 
     monkeypatch.setattr(override, "_set", refuse)
-    assert override.why_not() == "it cannot be replaced: AttributeError: it is read-only"
+    assert override.unavailable_reason() == "it cannot be replaced: AttributeError: it is read-only"
     override.install()
     assert not override.is_installed
 
@@ -279,7 +279,7 @@ def test_it_is_installed_undone_and_switched_off(override, monkeypatch, untouche
     monkeypatch.setattr(overrides, "ON", False)
     override.install()
     assert override.found() is original
-    assert override.why_not() == "FASTLOAD_OVERRIDES=0"
+    assert override.unavailable_reason() == "FASTLOAD_OVERRIDES=0"
 
 
 @each_override

@@ -19,7 +19,9 @@ from fastload.late import arrays
 cv2 = pytest.importorskip("cv2")
 
 FLAGS = [1, 1 | 128, 256, 256 | 128, -1, 0, 128, 2, 4, 6, 6 | 128, 2 | 1, 4 | 1, 7, 257, 16, 17, 32, 33, True]
-needs_library = pytest.mark.skipif(arrays.why_not() is not None, reason="whole images are decoded by others here")
+needs_library = pytest.mark.skipif(
+    arrays.unavailable_reason() is not None, reason="whole images are decoded by others here"
+)
 IS_OLD = not hasattr(cv2, "IMREAD_COLOR_RGB")
 """OpenCV before 4.11: has not the flag 256, and leaves memory as it was where a JPEG file is cut."""
 FLAGS = [flags for flags in FLAGS if not (IS_OLD and flags & 256)]

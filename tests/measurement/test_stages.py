@@ -99,7 +99,7 @@ def test_a_stream_is_measured_too():
 
 @pytest.mark.parametrize("fuse", ["auto", True])
 def test_decoding_is_told_from_the_rest_of_a_sample(fuse, tmp_path: Path):
-    if opener.why_not() is not None:
+    if opener.unavailable_reason() is not None:
         pytest.skip("files are decoded by Pillow here")
     from torchvision import transforms
     from torchvision.datasets import ImageFolder

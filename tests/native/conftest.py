@@ -41,6 +41,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip or fail without the library, before fixtures compile what goes with it."""
     if item.get_closest_marker("without_library"):
         return
-    reason = native.why_not()
+    reason = native.unavailable_reason()
     if reason is not None:
         (pytest.fail if REQUIRED else pytest.skip)(f"the native library cannot be used: {reason}")

@@ -64,7 +64,7 @@ class Three:
 def _usable():
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         pytest.skip("states are installed with the GIL alone")
-    assert seeding.slow_because() is None, "states cannot be installed here"
+    assert seeding.slow_seeding_reason() is None, "states cannot be installed here"
 
 
 @settings(max_examples=20)
@@ -210,7 +210,7 @@ def unknown():
 
     def forget() -> None:
         generators._offsets.cache_clear()
-        generators.why_not.cache_clear()
+        generators.unavailable_reason.cache_clear()
         overrides.results.pop((seeding.OVERRIDES[0].path,), None)
         seeding._known_states = None
 
@@ -223,7 +223,7 @@ def unknown():
 def test_generators_that_are_laid_out_in_another_way_are_seeded_slowly(unknown, monkeypatch, name):
     monkeypatch.setattr(generators, name, lambda: None)
     monkeypatch.setattr(seeding, "_known_states", None)
-    reason = seeding.slow_because()
+    reason = seeding.slow_seeding_reason()
     assert reason is not None
     assert "not laid out as in the known versions" in reason
     with pytest.raises(RuntimeError, match="not laid out"):
@@ -234,7 +234,7 @@ def test_generators_that_are_laid_out_in_another_way_are_seeded_slowly(unknown, 
 def test_states_that_differ_from_those_of_seeding_are_noticed_before_any_is_installed(unknown, monkeypatch):
     monkeypatch.setattr(seeding, "words", lambda key: (1, 2, 3))
     monkeypatch.setattr(seeding, "_known_states", None)
-    assert (seeding.slow_because() or "").endswith("seeds its generators differently than the native library")
+    assert (seeding.slow_seeding_reason() or "").endswith("seeds its generators differently than the native library")
     monkeypatch.undo()
     seeding._known_states = None
     _seeds_as_ever()

@@ -28,14 +28,16 @@ def python(code: str, **environment: str) -> str:
 
 def test_a_built_library_is_available():
     assert native.available()
-    assert native.why_not() is None
+    assert native.unavailable_reason() is None
     assert native.processor_level() in native.LEVELS
 
 
 @pytest.mark.slow
 @without_library
 def test_an_environment_variable_switches_the_library_off():
-    said = python("from fastload import native; print(native.available(), native.why_not())", FASTLOAD_NATIVE="0")
+    said = python(
+        "from fastload import native; print(native.available(), native.unavailable_reason())", FASTLOAD_NATIVE="0"
+    )
     assert said == "False FASTLOAD_NATIVE=0 switches it off\n"
 
 

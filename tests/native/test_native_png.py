@@ -140,7 +140,7 @@ def test_a_row_is_what_a_table_says_of_the_pixels():
 def inflater(request, monkeypatch):
     if request.param == "zlib":
         monkeypatch.setattr(inflate, "igzip_lib", None)
-    assert (inflate.why_not() is None) == (request.param == "isal"), "the package isal is not installed"
+    assert (inflate.unavailable_reason() is None) == (request.param == "isal"), "the package isal is not installed"
     return request.param
 
 

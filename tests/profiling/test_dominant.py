@@ -147,7 +147,7 @@ def test_transforms_of_albumentations_are_named_wherever_they_are_called():
         pytest.param(
             fastload.DataLoader,
             "late.decode",
-            marks=pytest.mark.skipif(opener.why_not() is not None, reason="images are not decoded late"),
+            marks=pytest.mark.skipif(opener.unavailable_reason() is not None, reason="images are not decoded late"),
         ),
     ],
 )

@@ -20,7 +20,7 @@ from fastload.profiling import clocks
 from fastload.profiling import ring as ring_module
 from fastload.profiling.clocks import RunQueue
 from fastload.profiling.recorder import Recorder
-from fastload.profiling.ring import Kind, Ring, RingFile
+from fastload.profiling.ring import RecordKind, Ring, RingFile
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -54,7 +54,7 @@ def test_room_is_claimed_before_it_is_written_and_a_full_disk_ends_the_recording
     path = str(tmp_path / "a.ring")
     ring = Ring(path, 64, is_main=True, full=told.append)
     for number in range(50):
-        ring.write(Kind.SAMPLE, 0, 0, number, number)
+        ring.write(RecordKind.SAMPLE, 0, 0, number, number)
     assert [one.begun for one in RingFile(path)] == list(range(40))
     assert [error.errno for error in told] == [errno.ENOSPC]
 
@@ -64,7 +64,7 @@ def test_a_ring_that_is_full_of_records_goes_round_in_its_room(tmp_path: Path, m
     path = str(tmp_path / "a.ring")
     ring = Ring(path, 25, is_main=False)
     for number in range(60):
-        ring.write(Kind.SAMPLE, 0, 0, number, number)
+        ring.write(RecordKind.SAMPLE, 0, 0, number, number)
     file = RingFile(path)
     assert [one.begun for one in file] == list(range(35, 60))
     assert (file.num_lost, file.is_main) == (35, False)
@@ -76,14 +76,14 @@ def test_a_disk_that_is_full_from_the_beginning_leaves_no_half_made_ring(
     full_disk_after(0, monkeypatch)
     recorder = Recorder(str(tmp_path))
     for _ in range(3):
-        recorder.ring().write(Kind.SAMPLE, 0, 0, 1, 2)
+        recorder.ring().write(RecordKind.SAMPLE, 0, 0, 1, 2)
     assert not [path for path in tmp_path.iterdir() if "ring" in path.name]
     assert capsys.readouterr().err.count("is no longer recorded: [Errno 28]") == 1
 
 
 def test_a_ring_takes_little_more_room_than_its_records(tmp_path: Path) -> None:
     path = str(tmp_path / "a.ring")
-    Ring(path, 1 << 18, is_main=True).write(Kind.SAMPLE, 0, 0, 1, 2)
+    Ring(path, 1 << 18, is_main=True).write(RecordKind.SAMPLE, 0, 0, 1, 2)
     assert [(one.begun, one.ended) for one in RingFile(path)] == [(1, 2)]
     assert os.stat(path).st_size <= 1 << 17
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fastload.profiling.hooks.devices import CopyHooks, DeviceClock, used_accelerator
 from fastload.profiling.hooks.patching import Patches
 from fastload.profiling.recorder import Recorder
-from fastload.profiling.ring import Kind, Record, RingFile
+from fastload.profiling.ring import Record, RecordKind, RingFile
 
 
 class Device:
@@ -99,7 +99,7 @@ def test_idle_time_is_the_devices_own(steps: list[tuple[int, int, int]]) -> None
     clock.read()
     found = [(record.a, record.b, record.c) for record in notes.records]
     assert found == [pytest.approx(one, abs=1) for one in expected]
-    assert all(record.kind == Kind.DEVICE for record in notes.records)
+    assert all(record.kind == RecordKind.DEVICE for record in notes.records)
     assert notes.signals == []
 
 
@@ -183,7 +183,7 @@ def test_copies_to_a_device_are_told_and_others_are_not(tmp_path: Path) -> None:
     assert Kept.to is original
     (path,) = tmp_path.glob("*.ring")
     (record,) = RingFile(str(path))
-    assert (record.kind, record.small) == (Kind.COPY, 2)
+    assert (record.kind, record.small) == (RecordKind.COPY, 2)
     assert record.begun <= record.ended
 
 

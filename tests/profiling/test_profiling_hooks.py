@@ -21,7 +21,7 @@ import fastload
 from fastload.profiling.hooks.patching import Patches
 from fastload.profiling.hooks.stages import StageHooks
 from fastload.profiling.recorder import Recorder, hook_ns
-from fastload.profiling.ring import Kind, Record
+from fastload.profiling.ring import Record, RecordKind
 
 # -- places -----------------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ def test_a_stage_within_another_splits_it_and_none_overlap(stages: StageHooks, t
                for name in ("inner", "outer")}  # fmt: skip
     named = [next(name for name, number in numbers.items() if number == record.name) for record in ring.records]
     assert named[:4] == ["outer", "inner", "outer", "inner"]
-    assert all(record.kind == Kind.STAGE for record in ring.records)
+    assert all(record.kind == RecordKind.STAGE for record in ring.records)
     for before, after in zip(ring.records, ring.records[1:], strict=False):
         assert before.begun < before.ended <= after.begun
     assert all(record.ended - record.begun >= 100_000 for record in ring.records[:4])

@@ -19,7 +19,7 @@ from fastload.profiling.blame import parts_of
 from fastload.profiling.hooks.samples import file_of
 from fastload.profiling.reader import CARRYING, _carried_task, read_trace
 from fastload.profiling.recording import SETTINGS_FILE
-from fastload.profiling.ring import Kind, Record, Ring
+from fastload.profiling.ring import Record, RecordKind, Ring
 from fastload.profiling.trace import Span
 
 
@@ -40,14 +40,14 @@ def recording(folder: Path, records: list[tuple[int, ...]], lines: list[dict[str
 
 
 TWO_PASSES: list[tuple[int, ...]] = [
-    (Kind.EPOCH, 1, 0, 10, 0, 5),
-    (Kind.WAIT, 1, 12, 20, 0, 0),
-    (Kind.COPY, 1, 25, 30, 4096),
-    (Kind.WAIT, 0, 40, 55, 0, 0),
-    (Kind.EPOCH, 1, 70, 80, 1, 5),
-    (Kind.WAIT, 1, 81, 90, 1, 0),
-    (Kind.COPY, 2, 91, 92, 8),
-    (Kind.WAIT, 0, 95, 96, 1, 0),
+    (RecordKind.EPOCH, 1, 0, 10, 0, 5),
+    (RecordKind.WAIT, 1, 12, 20, 0, 0),
+    (RecordKind.COPY, 1, 25, 30, 4096),
+    (RecordKind.WAIT, 0, 40, 55, 0, 0),
+    (RecordKind.EPOCH, 1, 70, 80, 1, 5),
+    (RecordKind.WAIT, 1, 81, 90, 1, 0),
+    (RecordKind.COPY, 2, 91, 92, 8),
+    (RecordKind.WAIT, 0, 95, 96, 1, 0),
 ]
 
 
@@ -74,16 +74,16 @@ def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
 
 def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed_out_later(tmp_path):
     records = [
-        (Kind.EPOCH, 1, 0, 1, 0, 5),
-        (Kind.ARRIVE, 0, 2, 3, 0, 0, 0, -1),
-        (Kind.DISPATCH, 0, 5, 6, 0, 0, 0, 0, 4),
-        (Kind.ARRIVE, 0, 20, 21, 0, 0, 0, -1),
-        (Kind.WAIT, 1, 10, 25, 0, 0),
+        (RecordKind.EPOCH, 1, 0, 1, 0, 5),
+        (RecordKind.ARRIVE, 0, 2, 3, 0, 0, 0, -1),
+        (RecordKind.DISPATCH, 0, 5, 6, 0, 0, 0, 0, 4),
+        (RecordKind.ARRIVE, 0, 20, 21, 0, 0, 0, -1),
+        (RecordKind.WAIT, 1, 10, 25, 0, 0),
     ]
     worker = tmp_path / "8-1-8.ring"
     lines = [{"kind": "workers", "iterator": 0, "processes": [8]}]
     folder = recording(tmp_path, records, lines)
-    Ring(str(worker), 10, is_main=True).write(Kind.WORK, 0, 0, 8, 19, -1, 0, 5, 0, 0)
+    Ring(str(worker), 10, is_main=True).write(RecordKind.WORK, 0, 0, 8, 19, -1, 0, 5, 0, 0)
     (tmp_path / "8-1.jsonl").write_text('{"kind": "process", "pid": 8, "rank": null, "cores": 2}\n', encoding="utf-8")
     (rank,) = read_trace(folder).ranks
     (task,) = rank.steps[0].batch.tasks
@@ -93,11 +93,11 @@ def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed
 def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp_path):
     """No workers: in the second wait the dataset makes a loader of its own."""
     records = [
-        (Kind.EPOCH, 0, 0, 10, 0, 5),
-        (Kind.WAIT, 1, 12, 20, 0, 0),
-        (Kind.WAIT, 1, 30, 60, 0, 1),
-        (Kind.EPOCH, 0, 32, 34, 1, 6),
-        (Kind.WAIT, 1, 70, 71, 0, 2),
+        (RecordKind.EPOCH, 0, 0, 10, 0, 5),
+        (RecordKind.WAIT, 1, 12, 20, 0, 0),
+        (RecordKind.WAIT, 1, 30, 60, 0, 1),
+        (RecordKind.EPOCH, 0, 32, 34, 1, 6),
+        (RecordKind.WAIT, 1, 70, 71, 0, 2),
     ]
     (rank,) = read_trace(recording(tmp_path, records)).ranks
     assert [step.loop_ns for step in rank.steps] == [10, 10, None]
@@ -105,12 +105,12 @@ def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp
 
 
 def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
-    folder = recording(tmp_path, [(Kind.PROBE, 0, 0, 1, 0)])
+    folder = recording(tmp_path, [(RecordKind.PROBE, 0, 0, 1, 0)])
     inline = [
-        (Kind.EPOCH, 0, 0, 10, 0, 5),
-        (Kind.WORK, 0, 13, 19, -1, -1, 5, 0, 0),
-        (Kind.WAIT, 1, 12, 20, 0, 0),
-        (Kind.WAIT, 1, 30, 31, 0, 1),
+        (RecordKind.EPOCH, 0, 0, 10, 0, 5),
+        (RecordKind.WORK, 0, 13, 19, -1, -1, 5, 0, 0),
+        (RecordKind.WAIT, 1, 12, 20, 0, 0),
+        (RecordKind.WAIT, 1, 30, 31, 0, 1),
     ]
     ring = Ring(str(tmp_path / "7-1-9.ring"), 1000, is_main=False)
     for kind, small, begun, ended, *numbers in inline:
@@ -207,7 +207,7 @@ def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
 
 
 def carried(begun: int, ended: int, busy_ns: int) -> Record:
-    return Record(Kind.CARRIED, 0, 3, begun, ended, 1, 2, busy_ns, 8, 4)
+    return Record(RecordKind.CARRIED, 0, 3, begun, ended, 1, 2, busy_ns, 8, 4)
 
 
 def test_what_a_task_takes_beyond_its_work_is_a_stage_of_its_own():

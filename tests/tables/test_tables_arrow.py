@@ -15,7 +15,7 @@ from fastload import native
 from fastload.tables.arrow import ArrowColumn, Unreadable, number_of
 
 NUMBERS = [*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float", "double"]
-pytestmark = pytest.mark.skipif(native.why_not() is not None, reason="the native library reads them")
+pytestmark = pytest.mark.skipif(native.unavailable_reason() is not None, reason="the native library reads them")
 
 
 @st.composite

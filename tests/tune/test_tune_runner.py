@@ -245,7 +245,7 @@ def test_a_dataset_that_takes_long_to_read_is_not_read_for_resident():
 
 
 def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path: Path, monkeypatch):
-    reason = opener.why_not() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
+    reason = opener.unavailable_reason() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
     if reason is not None:
         pytest.skip(f"nothing is kept here: {reason}")
     monkeypatch.setattr(store, "SETTLED_NS", 0)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from fastload.base import console
 from fastload.errors import ConfigError
 from fastload.tune.report import TuneReport
-from fastload.tune.search import Compared, Outcome, Search, Slice, Trial, median_interval
-from fastload.tune.settings import STAGES, Machine, Setting, as_call, as_options, candidates
+from fastload.tune.search import Compared, Search, SearchResult, Slice, Trial, median_interval
+from fastload.tune.settings import STAGES, Machine, TuneSetting, as_call, as_options, candidates
 
-PRESENT = Setting(
+PRESENT = TuneSetting(
     num_workers=2, worker_method="multiprocessing", prefetch_factor=2, fuse=False, chunk_size=None, resident=None
 )
 
@@ -30,39 +30,39 @@ PRESENT = Setting(
 class Made:
     """Measures settings by a formula, with noise; each slice takes a second of its own clock."""
 
-    speed: Callable[[Setting], float]
+    speed: Callable[[TuneSetting], float]
     noise: float = 0.0
     cpu_s: float | None = None
     stages: dict[str, float] = field(default_factory=dict)
-    differs: Callable[[Setting], str] = lambda setting: ""
-    checked: Callable[[Setting], Compared] = lambda setting: Compared()
-    drawn: Callable[[Setting], Compared] = lambda setting: Compared()
+    differs: Callable[[TuneSetting], str] = lambda setting: ""
+    checked: Callable[[TuneSetting], Compared] = lambda setting: Compared()
+    drawn: Callable[[TuneSetting], Compared] = lambda setting: Compared()
     slice_s: float = 0.5
     now: float = 0.0
-    seen: list[Setting] = field(default_factory=list)
+    seen: list[TuneSetting] = field(default_factory=list)
     draw: random.Random = field(default_factory=lambda: random.Random(0))
 
-    def measure(self, setting: Setting) -> Slice:
+    def measure(self, setting: TuneSetting) -> Slice:
         self.now += self.slice_s
         self.seen.append(setting)
         rate = self.speed(setting) * self.draw.lognormvariate(0, self.noise)
         found = dataclasses.replace(self.drawn(setting), differs=self.differs(setting))
         return Slice(rate=rate, first_s=0.1, cpu_s=self.cpu_s, stages=self.stages, found=found)
 
-    def check(self, setting: Setting) -> Compared:
+    def check(self, setting: TuneSetting) -> Compared:
         self.now += self.slice_s
         return self.checked(setting)
 
-    def search(self, seconds: float = 30.0, present: Setting = PRESENT) -> Outcome:
+    def search(self, seconds: float = 30.0, present: TuneSetting = PRESENT) -> SearchResult:
         return Search(present, self, Machine(processors=2), seconds, lambda: self.now).run()
 
 
-def threads_are_faster(setting: Setting) -> float:
+def threads_are_faster(setting: TuneSetting) -> float:
     return 100.0 * (1.7 if setting.worker_method == "thread" else 1.0)
 
 
 def test_gains_of_several_stages_are_joined():
-    def speed(setting: Setting) -> float:
+    def speed(setting: TuneSetting) -> float:
         return threads_are_faster(setting) * (2.0 if setting.fuse == "auto" else 1.0) * setting.num_workers
 
     outcome = Made(speed, noise=0.02).search()
@@ -80,7 +80,7 @@ def test_gains_of_several_stages_are_joined():
     ids=["workers wait", "they have nothing to do", "they wait for the GIL", "a system that says less"],
 )
 def test_several_samples_at_a_time_are_tried_where_workers_wait(cpu_s, read, threads):
-    def speed(setting: Setting) -> float:
+    def speed(setting: TuneSetting) -> float:
         return 100.0 * min(setting.worker_threads, 20)
 
     made = Made(speed, noise=0.02, cpu_s=cpu_s, stages={"read": read, "transform": 1 - read})
@@ -93,7 +93,7 @@ def test_several_samples_at_a_time_are_tried_where_workers_wait(cpu_s, read, thr
         assert outcome.best is None
 
 
-def crowded(setting: Setting, cpu_s: float, queue: float) -> Slice:
+def crowded(setting: TuneSetting, cpu_s: float, queue: float) -> Slice:
     """Return a slice of a setting that gets twice the time of a crowded processor with twice the workers.
 
     ``queue``: share of the wait for a core; 0: the system does not tell it from other waits.
@@ -107,7 +107,7 @@ def crowded(setting: Setting, cpu_s: float, queue: float) -> Slice:
 def test_waiting_for_a_core_is_no_waiting_for_storage_and_a_larger_share_of_crowded_cores_is_no_gain(queue):
     made = Made(lambda setting: 1.0)
 
-    def measure(setting: Setting) -> Slice:
+    def measure(setting: TuneSetting) -> Slice:
         made.now += 0.5
         made.seen.append(setting)
         return crowded(setting, 0.002, queue)
@@ -125,7 +125,7 @@ def test_waiting_for_a_core_is_no_waiting_for_storage_and_a_larger_share_of_crow
 def test_a_setting_that_computes_less_is_recommended_on_crowded_cores_by_that():
     made = Made(lambda setting: 1.0)
 
-    def measure(setting: Setting) -> Slice:
+    def measure(setting: TuneSetting) -> Slice:
         made.now += 0.5
         less = 2.0 if setting.fuse == "auto" else 1.0
         return dataclasses.replace(crowded(setting, 0.002 / less, 0.9), rate=50.0 * setting.num_workers * less)
@@ -146,7 +146,7 @@ def test_where_all_are_alike_noise_recommends_nothing():
 
 
 def test_faster_settings_with_other_batches_are_told_and_not_recommended():
-    def differs(setting: Setting) -> str:
+    def differs(setting: TuneSetting) -> str:
         return "the values differ" if setting.fuse else ""
 
     made = Made(lambda setting: 300.0 if setting.fuse else threads_are_faster(setting), differs=differs)
@@ -157,7 +157,7 @@ def test_faster_settings_with_other_batches_are_told_and_not_recommended():
 
 
 def test_a_difference_that_only_the_long_comparison_finds_leads_back_to_the_setting_before():
-    def checked(setting: Setting) -> Compared:
+    def checked(setting: TuneSetting) -> Compared:
         return Compared(differs="batch 9" if setting.worker_method == "thread" else "")
 
     outcome = Made(lambda one: threads_are_faster(one) * (2.0 if one.fuse == "auto" else 1.0), checked=checked).search()
@@ -168,7 +168,7 @@ def test_a_difference_that_only_the_long_comparison_finds_leads_back_to_the_sett
 
 
 def test_a_setting_that_fails_is_kept_with_its_reason_and_the_others_are_tried():
-    def speed(setting: Setting) -> float:
+    def speed(setting: TuneSetting) -> float:
         if setting.resident is not None:
             raise ConfigError("the dataset is random. Do this\nand more")
         if setting.seed is not None:
@@ -196,7 +196,7 @@ def test_the_time_is_kept_as_far_as_slices_allow(slice_s, seconds):
 
 
 def test_what_is_much_faster_is_recommended_though_slices_take_most_of_the_time():
-    def speed(setting: Setting) -> float:
+    def speed(setting: TuneSetting) -> float:
         return threads_are_faster(setting) * (6.0 if setting.fuse == "auto" else 1.0)
 
     made = Made(speed, slice_s=3.0)
@@ -285,7 +285,7 @@ def test_a_loader_without_workers_whose_samples_wait_is_tried_with_threads_in_pr
 
 
 def test_what_is_left_out_is_not_tried_and_a_seed_where_there_is_none():
-    def tried(stage: int, present: Setting, *left_out: tuple[str, object]) -> list[dict[str, object]]:
+    def tried(stage: int, present: TuneSetting, *left_out: tuple[str, object]) -> list[dict[str, object]]:
         machine = Machine(processors=2, left_out=frozenset(left_out))
         return [one.changes(present) for one in candidates(STAGES[stage], present, machine)]
 
@@ -333,7 +333,7 @@ def trial(
     return made
 
 
-def report(outcome: Outcome, **arguments: object) -> TuneReport:
+def report(outcome: SearchResult, **arguments: object) -> TuneReport:
     return TuneReport(
         **{
             "subject": "train_loader, images, train.py:3",
@@ -348,12 +348,12 @@ def report(outcome: Outcome, **arguments: object) -> TuneReport:
 
 
 @pytest.fixture
-def found() -> Outcome:
+def found() -> SearchResult:
     best = trial(2345.6, 2.3, worker_method="thread")
     best.gain = median_interval([2.2, 2.3, 2.4])
     others = trial(9000, 9.0, seed=1, number=1, drawn=KEYS)
     failed = Trial(PRESENT.having(resident="host"), failed="the dataset is random")
-    return Outcome(trial(1000), [others, best, failed], best=best)
+    return SearchResult(trial(1000), [others, best, failed], best=best)
 
 
 def said(made: TuneReport, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -409,19 +409,19 @@ def test_which_batches_a_recommended_setting_gives_is_said(drawn, number, verdic
     best = trial(3000, 3.0, drawn=drawn, num_workers=number)
     best.gain = median_interval([3.0])
     assert best.eligible
-    made = report(Outcome(trial(1000), [best], best=best))
+    made = report(SearchResult(trial(1000), [best], best=best))
     assert made.verdict().removeprefix("3.00 times [3.00 - 3.00] as fast as now").startswith(verdict)
     (row,) = (line for line in said(made, capsys) if line.startswith("▶"))
     assert row.endswith(word)
 
 
 def test_other_augmentation_is_recommended_only_where_torch_has_the_same_with_these_workers():
-    def drawn(setting: Setting) -> Compared:
+    def drawn(setting: TuneSetting) -> Compared:
         if setting.seed is not None or setting.worker_method == "thread":
             return KEYS
         return STREAMS if setting.num_workers != PRESENT.num_workers else Compared()
 
-    def speed(setting: Setting) -> float:
+    def speed(setting: TuneSetting) -> float:
         return threads_are_faster(setting) * (3.0 if setting.seed is not None else 1.0) * setting.num_workers
 
     outcome = Made(speed, noise=0.02, drawn=drawn, checked=drawn).search()
@@ -444,7 +444,7 @@ def test_other_augmentation_is_recommended_only_where_torch_has_the_same_with_th
     ],
 )
 def test_where_nothing_is_recommended_the_reason_is_said(runner_up, message):
-    outcome = Outcome(trial(1000), [])
+    outcome = SearchResult(trial(1000), [])
     if runner_up is not None:
         outcome.runner_up = trial(1100, 1.1, num_workers=4, differs="batch 3" if runner_up == "differs" else "")
         outcome.runner_up.gain = median_interval([0.9, 1.1, 1.2])

@@ -38,7 +38,7 @@ from fastload.fusion import FusedDataset
 from fastload.loader import argument_defaults
 from fastload.testing import assert_deterministic
 from fastload.verification.culprit import first_that_differs
-from fastload.verification.plan import METHODS, REFERENCE, Setting, plan_checks, plan_iterable_checks
+from fastload.verification.plan import METHODS, REFERENCE, RunSetting, plan_checks, plan_iterable_checks
 from fastload.verification.report import NotDeterministic
 from fastload.verification.stages import TransformStage, find_stages, without
 from fastload.verification.subject import subject_of
@@ -102,7 +102,7 @@ def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
 @pytest.mark.parametrize("fuse", ["auto", False])
 def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
     subject = subject_of(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0)
-    assert [subject.loader(Setting()).fuse, subject.same_loader().fuse] == [fuse] * 2
+    assert [subject.loader(RunSetting()).fuse, subject.same_loader().fuse] == [fuse] * 2
 
 
 def test_a_batch_transform_is_left_out_and_that_is_said():

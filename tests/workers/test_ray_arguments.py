@@ -8,7 +8,7 @@ import pytest
 
 from fastload import ConfigError, DataLoader
 from fastload.work import choose_chunk_size
-from fastload.workers.ray.options import Options, options_of
+from fastload.workers.ray.options import RayOptions, options_of
 from fastload.workers.ray.pool import task_cost
 
 
@@ -50,7 +50,7 @@ def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
 
 
 def test_options_of_ray_and_ours_are_told_apart():
-    assert options_of(None) == Options(actor={"num_cpus": 1}, placement_timeout=120.0)
+    assert options_of(None) == RayOptions(actor={"num_cpus": 1}, placement_timeout=120.0)
     found = options_of({"resources": {"x": 1}, "placement_timeout": 5})
     assert found.actor == {"num_cpus": 1, "resources": {"x": 1}}
     assert found.placement_timeout == 5.0

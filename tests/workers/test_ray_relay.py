@@ -17,7 +17,7 @@ from fakes import task
 from fastload import ClusterError, WorkerDied, observe
 from fastload.buffers.layout import learn
 from fastload.buffers.private_memory import PrivateMemory
-from fastload.work import WorkItem
+from fastload.work import Task
 from fastload.workers.fetch import Outcome, Result
 from fastload.workers.processes import fields_of
 from fastload.workers.ray import relay
@@ -27,12 +27,12 @@ from fastload.workers.ray.options import options_of
 PATIENCE_S = 60
 
 
-def item(serial: int, **fields: Any) -> WorkItem:
-    return task(serial, slot=serial)._replace(**fields)
+def item(task_id: int, **fields: Any) -> Task:
+    return task(task_id, slot=task_id)._replace(**fields)
 
 
-def done(serial: int, **fields: Any) -> bytes:
-    return Result(serial, 0, Outcome.SKIPPED, None, 5)._replace(**fields).pickled()
+def done(task_id: int, **fields: Any) -> bytes:
+    return Result(task_id, 0, Outcome.SKIPPED, None, 5)._replace(**fields).pickled()
 
 
 class Method:
@@ -119,9 +119,9 @@ class Running:
         self.actors[number].start.next().set_result(Started(f"machine {number}", None))
         return self.actors[number]
 
-    def add(self, serial: int, worker_id: int | None = None, **fields: Any) -> None:
-        task = item(serial, **fields)
-        self.relay.add(relay.Task(task, pickle.dumps(tuple(task)), worker_id))
+    def add(self, task_id: int, worker_id: int | None = None, **fields: Any) -> None:
+        task = item(task_id, **fields)
+        self.relay.add(relay.RemoteTask(task, pickle.dumps(tuple(task)), worker_id))
 
     def told(self) -> Any:
         """Return what the pool is told next, waited for."""
@@ -163,8 +163,8 @@ def test_tasks_of_an_iteration_that_is_over_come_back_undone(running):
 @of({"number": 2, "assigned": True})
 def test_where_batches_are_bound_to_workers_none_is_skipped_and_each_gets_its_own(running):
     running.relay.iteration = 1  # a stream of random numbers goes on
-    for serial in range(6):
-        running.add(serial, serial % 2)
+    for task_id in range(6):
+        running.add(task_id, task_id % 2)
     for number, actor in enumerate(running.actors):
         for _ in range(3):
             actor.run.next()
@@ -174,8 +174,8 @@ def test_where_batches_are_bound_to_workers_none_is_skipped_and_each_gets_its_ow
 @of({"number": 2})
 def test_no_worker_has_more_than_two_tasks_and_the_one_with_fewer_gets_the_next(running):
     first, second = running.start(0), running.start(1)
-    for serial in range(6):
-        running.add(serial)
+    for task_id in range(6):
+        running.add(task_id)
     futures = [actor.run.next() for _ in range(2) for actor in (first, second)]
     futures[1].set_result(done(1))
     second.run.next()
@@ -193,7 +193,7 @@ def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running
     written = [["an object"]], pickle.PickleBuffer(rows.data)
     fields: dict[str, Any] = {"outcome": Outcome.ROWS, "payload": written}
     if own:
-        fields = {"outcome": Outcome.OWN_ROWS, "payload": (layout, written)}
+        fields = {"outcome": Outcome.ROWS_NEW_LAYOUT, "payload": (layout, written)}
     future = actor.run.next()
     (generation, encoded), _ = actor.run.calls[0]
     assert (generation, pickle.loads(encoded)) == (1, layout)
@@ -217,7 +217,7 @@ def test_a_lost_task_goes_to_a_worker_that_has_no_other_and_has_answered_since(r
     assert second.run.calls == []
     answer.set_result(Started("machine 1", None))
     second.run.next().set_result(done(5))
-    assert running.told().serial == 5
+    assert running.told().task_id == 5
     assert [running.relay.counts()[name] for name in ("lost", "made_again")] == [1, 1]
     running.start(0)  # Ray has started it again
     running.add(6)
@@ -227,13 +227,13 @@ def test_a_lost_task_goes_to_a_worker_that_has_no_other_and_has_answered_since(r
 @of({"number": 2})
 def test_only_the_task_that_a_lost_worker_was_at_is_suspected_and_waits_for_a_worker_without_others(running):
     first, second = running.start(0), running.start(1)
-    for serial in range(4):
-        running.add(serial)
+    for task_id in range(4):
+        running.add(task_id)
     (at, _), (other, behind) = ([actor.run.next() for _ in range(2)] for actor in (first, second))
     at.set_exception(running.errors.RayActorError())
     assert isinstance(running.told(), str)
     other.set_result(done(1))
-    assert running.told().serial == 1
+    assert running.told().task_id == 1
     assert tasks_of(second) == [1, 3]  # it has room, and is at another
     behind.set_result(done(3))
     for _ in range(2):
@@ -251,9 +251,9 @@ def test_what_a_worker_says_of_a_life_that_is_over_is_not_heard(running):
     running.told()
     running.start(0)
     actor.run.next().set_result(done(5))
-    assert running.told().serial == 5
+    assert running.told().task_id == 5
     actor.run.next().set_result(done(6))
-    assert running.told().serial == 6
+    assert running.told().task_id == 6
 
 
 @pytest.mark.parametrize("name", ["RayActorError", "TaskCancelledError", "OutOfMemoryError"])
@@ -275,7 +275,7 @@ def test_a_task_is_not_to_blame_for_processes_that_had_died_before(running):
         running.start(0).run.next().set_result(None)
     running.start(0).run.next().set_result(done(5))
     assert isinstance(running.told(), str)
-    assert running.told().serial == 5
+    assert running.told().task_id == 5
 
 
 def test_a_result_that_was_lost_on_the_way_is_made_again(running):
@@ -283,7 +283,7 @@ def test_a_result_that_was_lost_on_the_way_is_made_again(running):
     running.start(0).run.next().set_exception(running.errors.ObjectLostError())
     running.start(0).run.next().set_result(done(5))
     assert isinstance(running.told(), str)
-    assert running.told().serial == 5
+    assert running.told().task_id == 5
 
 
 @of({"assigned": True})
@@ -302,7 +302,7 @@ def test_a_worker_that_is_not_there_yet_is_told_to_start_until_it_is(running):
         running.actors[0].start.next().set_exception(running.errors.ActorUnavailableError())
     running.add(5)
     running.start(0).run.next().set_result(done(5))
-    assert running.told().serial == 5
+    assert running.told().task_id == 5
     assert running.relay.counts()["lost"] == 0
 
 
@@ -395,7 +395,7 @@ def test_the_profiler_is_told_how_long_a_task_took_and_how_many_samples_it_has(
     monkeypatch.setattr(observe, "listener", SimpleNamespace(carried=lambda *arguments: noted.append(arguments)))
     running.add(3, iteration=1, batch_id=2, layout=layout, indices=indices, num_rows=num_rows)
     running.start(0).run.next().set_result(done(3, busy_ns=10))
-    assert running.told().serial == 3
+    assert running.told().task_id == 3
     ((names, worker_id, number_told, begun, ended, busy_ns),) = noted
     assert (names, worker_id, number_told, busy_ns) == ((1, 2, 0), 0, number, 10)
     assert begun < ended

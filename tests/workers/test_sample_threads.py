@@ -18,7 +18,7 @@ from fastload import DataLoader
 from fastload.errors import WorkerDied
 from fastload.sampling.distributed import DistributedSampler
 from fastload.workers.on_error import FailedSample
-from fastload.workers.sample_threads import Task
+from fastload.workers.sample_threads import SplitTask
 
 COUNT = 50
 
@@ -240,7 +240,7 @@ class _Loads:
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7), max_size=2), st.sets(st.integers(0, 7)))
 def test_samples_are_in_their_places_in_whatever_order_they_were_loaded(order, failing, left_out):
     item = task(0, epoch=3, num_rows=8, layout=1, position=100, indices=list(range(8)))
-    gathered, loader = Task(item, list(range(8))), _Loads(failing, left_out)
+    gathered, loader = SplitTask(item, list(range(8))), _Loads(failing, left_out)
     for row in order:
         gathered.load(loader, row, 2)
     if failing:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastload.workers.held_interrupts import HeldInterrupts, let_interrupts_through_in_worker
+from fastload.workers.deferred_sigint import DeferredSigint, raise_deferred_sigint_in_worker
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +21,11 @@ def _interrupts_are_raised() -> Iterator[None]:
 
 def test_an_interrupt_inside_is_raised_at_the_end():
     handler = signal.getsignal(signal.SIGINT)
-    with HeldInterrupts():
+    with DeferredSigint():
         assert signal.getsignal(signal.SIGINT) is not handler
     assert signal.getsignal(signal.SIGINT) is handler
     reached = []
-    with pytest.raises(KeyboardInterrupt), HeldInterrupts():
+    with pytest.raises(KeyboardInterrupt), DeferredSigint():
         signal.raise_signal(signal.SIGINT)
         reached.append("the end")
     assert reached == ["the end"]
@@ -42,7 +42,7 @@ def test_in_a_finalizer_it_is_raised_a_moment_later(monkeypatch):
 
     monkeypatch.setattr(threading, "Timer", MomentLater)
     with pytest.raises(KeyboardInterrupt):
-        with HeldInterrupts(finalizing=True):
+        with DeferredSigint(finalizing=True):
             signal.raise_signal(signal.SIGINT)
         left.set()
         threading.Event().wait(10)
@@ -50,11 +50,11 @@ def test_in_a_finalizer_it_is_raised_a_moment_later(monkeypatch):
 
 
 def test_a_worker_that_inherited_an_interrupt_hears_of_it():
-    with HeldInterrupts():
+    with DeferredSigint():
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            let_interrupts_through_in_worker()
-        let_interrupts_through_in_worker()  # it is over now
+            raise_deferred_sigint_in_worker()
+        raise_deferred_sigint_in_worker()  # it is over now
 
 
 def test_other_threads_and_signals_without_a_handler_are_left_alone():
@@ -62,7 +62,7 @@ def test_other_threads_and_signals_without_a_handler_are_left_alone():
     seen = []
 
     def enter() -> None:
-        with HeldInterrupts():
+        with DeferredSigint():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=enter)

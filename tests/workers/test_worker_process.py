@@ -53,8 +53,8 @@ def test_tasks_that_no_worker_has_begun_come_back_whole_however_long_their_indic
     pool = ProcessPool(job, multiprocessing.get_context(), shared=True, slots=slots)
     try:
         items = [
-            task(serial, iteration=1, num_rows=count, slot=slots.acquire(), layout=1, indices=list(range(count)))
-            for serial, count in enumerate((1, 50_000, 3))
+            task(task_id, iteration=1, num_rows=count, slot=slots.acquire(), layout=1, indices=list(range(count)))
+            for task_id, count in enumerate((1, 50_000, 3))
         ]
         for item in items:
             pool.submit(item)

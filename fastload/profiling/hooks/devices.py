@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..recorder import Recorder
-from ..ring import Kind
+from ..ring import RecordKind
 from .patching import Patches, hook
 
 _now = time.perf_counter_ns
@@ -58,7 +58,7 @@ class DeviceClock:
         pending = self._pending
         while pending and pending[0][2].query():
             where, before, after = pending.popleft()
-            self._recorder.ring().write(Kind.DEVICE, 0, 0, *where, round(before.elapsed_time(after) * 1e6))
+            self._recorder.ring().write(RecordKind.DEVICE, 0, 0, *where, round(before.elapsed_time(after) * 1e6))
             self._free += [before, after]
 
     def _recorded_event(self) -> Any:
@@ -138,7 +138,7 @@ class _CopyMethod:
             ended = _now()
             if copied.device.type not in ("cpu", "meta"):
                 flags = int(tensor.is_pinned()) | 2 * bool(named.get("non_blocking", False))
-                self._recorder.ring().write(Kind.COPY, 0, flags, begun, ended)
+                self._recorder.ring().write(RecordKind.COPY, 0, flags, begun, ended)
         return copied
 
     def __getattr__(self, name: str) -> Any:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ...observe import TaskId
-from ..ring import Kind
+from ..ring import RecordKind
 from .fetching import TaskRecorder
 from .session import Session
 from .training_loop import WaitHooks
@@ -64,18 +64,18 @@ class FastloadListener:
         iteration, batch, number = task
         samples = len(indices) if hasattr(indices, "__len__") else 1
         about = iteration, batch, sampler_ns, number, samples
-        self._recorder.ring().write(Kind.DISPATCH, 0, 0, since, _now(), *about)
+        self._recorder.ring().write(RecordKind.DISPATCH, 0, 0, since, _now(), *about)
 
     def arrived(self, task: TaskId) -> None:
         """The result of a task was read."""
         now = _now()
-        self._recorder.ring().write(Kind.ARRIVE, 0, 0, now, now, *task)
+        self._recorder.ring().write(RecordKind.ARRIVE, 0, 0, now, now, *task)
 
     def carried(self, task: TaskId, worker_id: int, num_samples: int, begun: int, ended: int, busy_ns: int) -> None:
         """A worker of another machine did a task."""
         iteration, batch, number = task
         about = iteration, batch, busy_ns, num_samples, number
-        self._recorder.ring().write(Kind.CARRIED, 0, worker_id, begun, ended, *about)
+        self._recorder.ring().write(RecordKind.CARRIED, 0, worker_id, begun, ended, *about)
 
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
         """A batch, or its error, was given to the next stage."""
@@ -96,7 +96,7 @@ class FastloadListener:
             try:
                 return pin(batch)
             finally:
-                recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), *place)
+                recorder.ring().write(RecordKind.PIN, 0, 0, begun, _now(), *place)
 
         return pinned
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..clocks import RunQueue
 from ..recorder import hook_ns
-from ..ring import Kind
+from ..ring import RecordKind
 from .samples import Batched, BatchedDataset, Samples, SubsetSamples
 from .session import Session
 
@@ -72,7 +72,7 @@ class TaskRecorder:
             samples.end()
         self._spent_ns += ended - begun
         self._hooks_ns += (ring.count - self._before) * hook_ns(self._recorder.level)
-        ring.write(Kind.WORK, 0, self._worker, begun, ended, iterator, batch, cpu, runnable, task)
+        ring.write(RecordKind.WORK, 0, self._worker, begun, ended, iterator, batch, cpu, runnable, task)
 
     # The methods below return a recorded replacement for their argument: see fastload.observe.Watch.
 
@@ -96,7 +96,7 @@ class TaskRecorder:
         """Wrap a ``collate_fn``."""
 
         def write(begun: int, ended: int, cpu: int) -> None:
-            self._recorder.ring().write(Kind.COLLATE, 0, 0, begun, ended, cpu)
+            self._recorder.ring().write(RecordKind.COLLATE, 0, 0, begun, ended, cpu)
 
         return self._timed(collate, write)
 
@@ -106,8 +106,8 @@ class TaskRecorder:
 
         def write(begun: int, ended: int, cpu: int) -> None:
             ring = self._recorder.ring()
-            ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, 1)
-            ring.write(Kind.STAGE, number, 0, begun, ended, cpu)
+            ring.write(RecordKind.SAMPLE, 0, 0, begun, ended, -1, 1)
+            ring.write(RecordKind.STAGE, number, 0, begun, ended, cpu)
 
         return self._timed(function, write)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..recorder import Recorder
-from ..ring import Kind
+from ..ring import RecordKind
 from .stages import StageHooks
 
 _NUM_SLOWEST = 20
@@ -76,7 +76,7 @@ class Samples:
         ring, self._ring = self._ring, None
         slow = set()
         for begun, ended, index, number in self._taken:
-            ring.write(Kind.SAMPLE, 0, 0, begun, ended, index, number)
+            ring.write(RecordKind.SAMPLE, 0, 0, begun, ended, index, number)
             if index >= 0 and ended - begun > self._slowest[0]:
                 heapq.heapreplace(self._slowest, ended - begun)
                 slow.add(index)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import observe
 from ..recorder import Recorder, hook_ns, in_children
-from ..ring import Kind
+from ..ring import RecordKind
 from .loader_info import describe_loader
 from .patching import Patches
 from .stages import StageHooks
@@ -105,7 +105,7 @@ class Session:
     def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
         """Note that an iterator has started an epoch, which took from ``begun`` until now."""
         number, which = epoch_of(iterator), self.loader_number(loader, iterator)
-        self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which)
+        self.recorder.ring().write(RecordKind.EPOCH, 0, 0, begun, _now(), number, which)
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
         self.recorder.note("workers", iterator=number, loader=which, processes=processes)

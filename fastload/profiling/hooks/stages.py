@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..recorder import Recorder
-from ..ring import Kind
+from ..ring import RecordKind
 from .patching import Patches, hook
 
 _now = time.perf_counter_ns
@@ -108,7 +108,7 @@ class StageHooks:
         name, begun, cpu_before = stage
         ring = self._thread.ring
         if ring is not None and ended - begun >= _SHORT:
-            ring.write(Kind.STAGE, self._recorder.name(name), 0, begun, ended, cpu - cpu_before)
+            ring.write(RecordKind.STAGE, self._recorder.name(name), 0, begun, ended, cpu - cpu_before)
 
     def patch_open(self) -> None:
         """Record the built-in ``open``."""
@@ -152,7 +152,7 @@ class StageHooks:
         if kind.__name__ == "Compose" or not callable(member):
             return member
         is_inner = kind.__name__ in _INNER and kind.__module__ in (*_COMPOSES, "torch.nn.modules.container")
-        if is_inner and self._lists.change_of(member) is None:
+        if is_inner and self._lists.instance_override(member) is None:
             return self._recorded_inner(member, getattr(kind, "forward", kind.__call__))
         return self.timed(self._lists.name_of(member), member)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..ring import Kind
+from ..ring import RecordKind
 from .fetching import TaskRecorder
 from .patching import hook
 from .session import Session, batch_to_load, batch_to_pin, epoch_of
@@ -90,7 +90,7 @@ class TorchHooks:
             if not (has_workers or thread.nested or epoch_of(iterator) < 0):
                 ended = _now()
                 place = batch_to_load(iterator)
-                self._recorder.ring().write(Kind.DISPATCH, 0, 0, begun, ended, *place, ended - begun, 0, number)
+                self._recorder.ring().write(RecordKind.DISPATCH, 0, 0, begun, ended, *place, ended - begun, 0, number)
             return indices
         finally:
             thread.sampler_ns = _now() - begun
@@ -108,7 +108,7 @@ class TorchHooks:
             number = epoch_of(iterator)
             if iterator._send_idx != batch and number >= 0:
                 about = number, batch, thread.sampler_ns, 0, thread.num_samples
-                self._recorder.ring().write(Kind.DISPATCH, 0, 0, begun, ended, *about)
+                self._recorder.ring().write(RecordKind.DISPATCH, 0, 0, begun, ended, *about)
 
     @hook
     def _get_data(self, function: Any, iterator: Any, *arguments: Any, **named: Any) -> Any:
@@ -118,7 +118,7 @@ class TorchHooks:
         number = epoch_of(iterator)
         if number >= 0 and success and _has_batch(data):
             iterator._fastload_arrived = data[0]
-            self._recorder.ring().write(Kind.ARRIVE, 0, 0, begun, _now(), number, data[0])
+            self._recorder.ring().write(RecordKind.ARRIVE, 0, 0, begun, _now(), number, data[0])
         return answer
 
     @hook
@@ -134,7 +134,7 @@ class TorchHooks:
             return function(*arguments, **named)
         finally:
             thread.pinning = False
-            self._recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), *batch_to_pin(work))
+            self._recorder.ring().write(RecordKind.PIN, 0, 0, begun, _now(), *batch_to_pin(work))
 
     @hook
     def _pin_loop(self, function: Any, in_queue: Any, out_queue: Any, *rest: Any) -> None:
@@ -145,11 +145,11 @@ class TorchHooks:
             nonlocal begun
             begun = _now()
             if _has_batch(item):
-                recorder.ring().write(Kind.ARRIVE, 0, 0, since, begun, session.epoch_of_queue(in_queue), item[0])
+                recorder.ring().write(RecordKind.ARRIVE, 0, 0, since, begun, session.epoch_of_queue(in_queue), item[0])
 
         def put(ended: int, item: Any) -> None:
             if _has_batch(item):
-                recorder.ring().write(Kind.PIN, 0, 0, begun, ended, session.epoch_of_queue(in_queue), item[0])
+                recorder.ring().write(RecordKind.PIN, 0, 0, begun, ended, session.epoch_of_queue(in_queue), item[0])
 
         function(_Queue(in_queue, got), _Queue(out_queue, put), *rest)
 

@@ -17,7 +17,7 @@ from ...base.at_exit import close_at_exit
 from ...base.worker_kinds import has_threads
 from ..clocks import RunQueue
 from ..recorder import Recorder, in_children
-from ..ring import Kind
+from ..ring import RecordKind
 from .devices import CopyHooks, DeviceClock, used_accelerator
 from .patching import hook
 from .session import Session, delivered_batch, epoch_of
@@ -62,7 +62,7 @@ class LoopBody:
         self._thread = 0
         cpu = time.thread_time_ns() - self._cpu
         runnable = self._run_queue.end(now - self._begun, cpu)
-        self._recorder.ring().write(Kind.LOOP, 0, 0, self._begun, now, cpu, runnable)
+        self._recorder.ring().write(RecordKind.LOOP, 0, 0, self._begun, now, cpu, runnable)
 
     def close(self) -> None:
         """Stop measuring."""
@@ -89,7 +89,7 @@ class _GilProbe:
     def _run(self) -> None:
         begun = _now()
         while not self._over.wait(PROBE_NS / 1e9):
-            self._recorder.ring().write(Kind.PROBE, 0, 0, begun, _now(), PROBE_NS)
+            self._recorder.ring().write(RecordKind.PROBE, 0, 0, begun, _now(), PROBE_NS)
             begun = _now()
 
     def close(self, grace: float) -> None:
@@ -185,6 +185,6 @@ class WaitHooks:
             session.thread.work = None
             iteration, number = delivered_batch(iterator)
             ended = loop.begin()
-            session.recorder.ring().write(Kind.WAIT, 0, came, begun, ended, iteration, number)
+            session.recorder.ring().write(RecordKind.WAIT, 0, came, begun, ended, iteration, number)
             if device is not None:
                 device.wait_ends(iteration, number if came else -1, begun, ended)

@@ -80,9 +80,9 @@ class RayWorker:
         sink = self._sink
         if layout is not None and layout[0] not in sink.layouts:
             sink.layouts[layout[0]] = pickle.loads(layout[1])
-        item = task_of(pickle.loads(message))
-        result = self._fetcher.run(item, sink)
-        return np.frombuffer(encoded(sink, result, item, self._where), dtype=np.uint8)
+        task = task_of(pickle.loads(message))
+        result = self._fetcher.run(task, sink)
+        return np.frombuffer(encoded(sink, result, task, self._where), dtype=np.uint8)
 
 
 def _name_classes_of_the_script() -> None:

@@ -13,7 +13,7 @@ _SET_HERE = {"max_restarts", "max_task_retries", "max_concurrency", "concurrency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RayOptions:
     """The argument ``ray_options``, checked."""
 
     actor: Mapping[str, Any]
@@ -22,7 +22,7 @@ class Options:
     """Seconds until Ray must have placed and started workers."""
 
 
-def options_of(given: Mapping[str, Any] | None) -> Options:
+def options_of(given: Mapping[str, Any] | None) -> RayOptions:
     """Check ``ray_options``.
 
     Raises:
@@ -36,4 +36,4 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
     timeout = actor.pop("placement_timeout", 120.0)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
         raise ConfigError(f"ray_options['placement_timeout'] must be a number of seconds above 0, got {timeout!r}")
-    return Options(actor=actor, placement_timeout=float(timeout))
+    return RayOptions(actor=actor, placement_timeout=float(timeout))

@@ -16,14 +16,14 @@ from ...buffers.packing import unpack
 from ...buffers.private_memory import PrivateMemory
 from ...buffers.slots import SlotPool
 from ...cache.shared import Ticket
-from ...work import GRACE, Item, WorkItem
+from ...work import GRACE, AnyTask, Task
 from ..fetch import Result
 from ..pool import Pool, WorkerArguments
 from ..processes import writable
 from ..samples import Job
 from .cluster import Cluster, ray_module
 from .options import options_of
-from .relay import Relay, Task
+from .relay import Relay, RemoteTask
 
 # What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time): a result in the object store takes 8 ms,
 # see docs/ray.md. It is smaller here, since longer tasks delay the first batch. By the second a task takes 2 ms for
@@ -71,8 +71,8 @@ class RayPool(Pool):
     def publish(self, generation: int, layout: Layout) -> None:
         self._relay.layouts[generation] = layout, pickle.dumps(layout, 5)
 
-    def submit(self, item: Item, worker_id: int | None = None) -> None:
-        self._relay.add(Task(item, pickle.dumps(tuple(item), 5), worker_id))
+    def submit(self, task: AnyTask, worker_id: int | None = None) -> None:
+        self._relay.add(RemoteTask(task, pickle.dumps(tuple(task), 5), worker_id))
 
     def poll(self) -> Result | None:
         while self._failure is None:
@@ -96,12 +96,12 @@ class RayPool(Pool):
     def held_by(self, worker_id: int) -> list[int]:
         return list(self.workers[worker_id].tasks)[:1]
 
-    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
+    def take_samples(self, payload: Any, task: Task) -> list[Any]:
         samples: list[Any] = unpack(writable(payload))
         return samples
 
-    def take_whole(self, payload: Any, item: WorkItem) -> Any:
-        self.slots.release(item.slot)
+    def take_whole(self, payload: Any, task: Task) -> Any:
+        self.slots.release(task.slot)
         return unpack(writable(payload))
 
     def remote(self) -> dict[str, int]:

@@ -31,13 +31,13 @@ from ...buffers.layout import Layout
 from ...buffers.rows import copy_rows
 from ...buffers.slots import Memory
 from ...errors import ClusterError, WorkerDied
-from ...work import Item, WorkItem
+from ...work import AnyTask, Task
 from ..fetch import Outcome, Result, skipped
 from ..processes import fields_of
 from ..stuck import named, samples_of
 from .actor import RayWorker, Started
 from .cluster import Cluster
-from .options import Options
+from .options import RayOptions
 
 _TICK_S = 0.25
 _MOST_TASKS = 2
@@ -49,10 +49,10 @@ _END_S = 5.0
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class RemoteTask:
     """A task, and the same pickled, until its result is here."""
 
-    item: Item
+    task: AnyTask
     message: bytes
     worker_id: int | None = None
     """The only worker that may do it; None: any."""
@@ -76,7 +76,7 @@ class Worker:
     """True if it was asked to start, or to answer, and has not done so yet."""
     life: int = 0
     """How often it was lost. What an earlier life says is not heard."""
-    tasks: dict[int, Task] = field(default_factory=dict)
+    tasks: dict[int, RemoteTask] = field(default_factory=dict)
     """Its tasks by id, in the order in which it does them."""
     arrived_ns: int = 0
     """When its latest result was here."""
@@ -92,7 +92,7 @@ class Relay:
     """
 
     def __init__(
-        self, cluster: Cluster, memory: Memory, packed_job: bytes, options: Options, number: int, *, assigned: bool
+        self, cluster: Cluster, memory: Memory, packed_job: bytes, options: RayOptions, number: int, *, assigned: bool
     ) -> None:
         self.iteration = 0
         """The lowest number of an iteration whose tasks are to be done."""
@@ -105,7 +105,7 @@ class Relay:
         self._cluster, self._ray, self._memory, self._options = cluster, cluster.ray, memory, options
         self._assigned = assigned
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[RemoteTask] = deque()
         self._last_failure = ""
         self._is_stopped = self._is_warned = False
         self._any_up_at = self._all_up_at = time.monotonic()
@@ -125,9 +125,9 @@ class Relay:
 
     # Of the thread that uses the pool.
 
-    def add(self, task: Task) -> None:
+    def add(self, remote: RemoteTask) -> None:
         """Let a task be done."""
-        self._events.put(partial(self._added, task))
+        self._events.put(partial(self._added, remote))
 
     def counts(self) -> dict[str, int]:
         """Return what ``statistics().remote`` says."""
@@ -167,11 +167,11 @@ class Relay:
             if not self._is_stopped:
                 self.told.put(error)
 
-    def _added(self, task: Task) -> None:
-        if task.worker_id is not None:
-            self._give(self.workers[task.worker_id], task)
+    def _added(self, remote: RemoteTask) -> None:
+        if remote.worker_id is not None:
+            self._give(self.workers[remote.worker_id], remote)
         else:
-            self._waiting.append(task)
+            self._waiting.append(remote)
 
     def _hand_out(self) -> None:
         """Give tasks, the first ones first, to the workers that have the fewest."""
@@ -182,30 +182,30 @@ class Relay:
                 return
             self._give(min(free, key=lambda worker: len(worker.tasks)), self._waiting.popleft())
 
-    def _give(self, worker: Worker, task: Task) -> None:
-        item = task.item
-        if item.iteration < self.iteration and not self._assigned:
-            self.told.put(skipped(item, worker.worker_id))
+    def _give(self, worker: Worker, remote: RemoteTask) -> None:
+        task = remote.task
+        if task.iteration < self.iteration and not self._assigned:
+            self.told.put(skipped(task, worker.worker_id))
             return
-        worker.tasks[item.serial], task.given_ns = task, time.perf_counter_ns()
-        number = item.layout if isinstance(item, WorkItem) else None
+        worker.tasks[task.task_id], remote.given_ns = remote, time.perf_counter_ns()
+        number = task.layout if isinstance(task, Task) else None
         layout = None if number is None else self.layouts.get(number)
         known = None if layout is None else (number, layout[1])
-        self._call(worker, task, worker.handle.run, known, task.message)
+        self._call(worker, remote, worker.handle.run, known, remote.message)
 
     def _start(self, worker: Worker) -> None:
         """Let a worker start, or say that it has."""
         worker.is_asked = True
         self._call(worker, None, worker.handle.start, worker.worker_id, self._job)
 
-    def _call(self, worker: Worker, task: Task | None, method: Any, *arguments: Any) -> None:
+    def _call(self, worker: Worker, remote: RemoteTask | None, method: Any, *arguments: Any) -> None:
         self._cluster.check_open()
         events, life = self._events, worker.life
         method.remote(*arguments).future().add_done_callback(
-            lambda future: events.put(partial(self._ended, worker, life, task, future))
+            lambda future: events.put(partial(self._ended, worker, life, remote, future))
         )
 
-    def _ended(self, worker: Worker, life: int, task: Task | None, call: Future[Any]) -> None:
+    def _ended(self, worker: Worker, life: int, remote: RemoteTask | None, call: Future[Any]) -> None:
         """Hear what a call of an actor has returned, or why it did not; without a task it was told to start."""
         if life != worker.life:
             return
@@ -220,7 +220,7 @@ class Relay:
             errors.ObjectLostError,  # the result's: its machine went
             errors.TaskCancelledError,  # a sample has raised KeyboardInterrupt, which ends a local worker
         ) as error:
-            if task is not None:
+            if remote is not None:
                 self._lost(worker, error)
                 return
             if isinstance(error, errors.ActorDiedError):
@@ -233,7 +233,7 @@ class Relay:
                 "it there, or send it along with ray_options={'runtime_env': {...}}"
             ) from error
         else:
-            if task is None:
+            if remote is None:
                 started: Started = value
                 worker.name = f"Ray worker {worker.worker_id} on {started.host}"
                 worker.is_up = started.failed is None
@@ -244,7 +244,7 @@ class Relay:
             elif value is None:
                 self._lost(worker, errors.RayActorError(error_msg="it had died before"), at_work=False)
             else:
-                self._done(worker, task, value)
+                self._done(worker, remote, value)
 
     def _lost(self, worker: Worker, error: BaseException, *, at_work: bool = True) -> None:
         """Let others do the tasks of a worker that is gone; ``at_work``: its first one may have ended it.
@@ -260,11 +260,11 @@ class Relay:
             f"{lost}, and its batches are bound to it (an IterableDataset, or seeding='torch'), so no other worker can "
             "continue them exactly. Save state_dict() and resume, or use a map-style dataset with seeding='sample'"
             if self._assigned
-            else f"{lost}, as {_DEADLY - 1} others were at {named(first.item)}. These samples may end the process, or "
+            else f"{lost}, as {_DEADLY - 1} others were at {named(first.task)}. These samples may end the process, or "
             "take more memory than there is"
         )
         if self._assigned or first.deaths >= _DEADLY:
-            raise WorkerDied(end, worker_id=worker.worker_id, samples=samples_of(first.item)) from error
+            raise WorkerDied(end, worker_id=worker.worker_id, samples=samples_of(first.task)) from error
         if not self._counts["lost"]:
             self.told.put(
                 f"{lost}; its {len(tasks)} task(s) are done again elsewhere, with the same batches. "
@@ -281,32 +281,32 @@ class Relay:
                 one.is_up = False
                 self._start(one)
 
-    def _done(self, worker: Worker, task: Task, value: Any) -> None:
-        item = task.item
+    def _done(self, worker: Worker, remote: RemoteTask, value: Any) -> None:
+        task = remote.task
         result = Result(*fields_of(value))
         self._counts["bytes"] += len(value)
-        if result.outcome in (Outcome.ROWS, Outcome.OWN_ROWS):
-            assert isinstance(item, WorkItem)
-            assert item.layout is not None
+        if result.outcome in (Outcome.ROWS, Outcome.ROWS_NEW_LAYOUT):
+            assert isinstance(task, Task)
+            assert task.layout is not None
             if result.outcome == Outcome.ROWS:
-                layout = self.layouts[item.layout][0]
+                layout = self.layouts[task.layout][0]
                 objects, rows = result.payload
                 result = result._replace(payload=objects)
             else:
                 layout, (objects, rows) = result.payload
                 result = result._replace(payload=(layout, objects))
-            batch = self._memory.buffer(item.slot, max(1, layout.offsets(item.num_rows)[1]))
+            batch = self._memory.buffer(task.slot, max(1, layout.offsets(task.num_rows)[1]))
             array = np.frombuffer(rows, dtype=np.uint8)
-            copy_rows(layout, array, len(item.indices), np.asarray(batch), item.num_rows, item.row)
-        del worker.tasks[item.serial]
+            copy_rows(layout, array, len(task.indices), np.asarray(batch), task.num_rows, task.row)
+        del worker.tasks[task.task_id]
         self._counts["tasks"] += 1
         # A task begins when it is handed out, or when the one before it is here.
-        begun, ended = max(task.given_ns, worker.arrived_ns), time.perf_counter_ns()
+        begun, ended = max(remote.given_ns, worker.arrived_ns), time.perf_counter_ns()
         worker.arrived_ns = ended
-        if observe.listener is not None and isinstance(item, WorkItem):
+        if observe.listener is not None and isinstance(task, Task):
             # What a batch is made of as a whole may be a single key, or an array.
-            number = item.num_rows if item.layout is None else len(item.indices)
-            names = item.iteration, item.batch_id, item.chunk_id
+            number = task.num_rows if task.layout is None else len(task.indices)
+            names = task.iteration, task.batch_id, task.chunk_id
             observe.listener.carried(names, worker.worker_id, number, begun, ended, result.busy_ns)
         self.told.put(result)
 

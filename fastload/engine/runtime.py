@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..device.moving import Mover
 
 
-class Kept:
+class LoaderRuntime:
     """See the module."""
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class Kept:
         self.resident: ResidentData | None = None
         self.cache: Records | None = None
         """Where workers keep records of files; None: nowhere."""
-        self.no_fusion_told: str | None = None
+        self.last_fusion_warning: str | None = None
         """Why nothing is fused though fuse=True, as the user was warned of it last."""
 
     def __reduce__(self) -> Any:
-        return Kept, ()
+        return LoaderRuntime, ()
 
     def note_pool(self, pool: Pool) -> None:
         """Note what :meth:`fastload.DataLoader.statistics` says of workers."""

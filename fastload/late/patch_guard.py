@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..base.overrides import Override, is_written_in, unwrapped
-from .scope import thread, tried
+from .scope import run_outside_sample, thread
 
 
 class SampleOverride(Override):
@@ -19,7 +19,7 @@ class SampleOverride(Override):
 
     def compare(self, *case: Any) -> bool:
         assert self.self_test is not None
-        return bool(tried(functools.partial(self.self_test, self, *case)))
+        return bool(run_outside_sample(functools.partial(self.self_test, self, *case)))
 
 
 class KernelOverride(SampleOverride):
@@ -34,7 +34,7 @@ class KernelOverride(SampleOverride):
         return f"{self.owner} of {self.name}".replace(":", ".")
 
 
-class Originals:
+class PatchGuard:
     """Detects when functions or methods of ``packages`` are patched.
 
     With ``"fastload"`` among them, what fastload's profiler has put around a function does not count.
@@ -50,7 +50,7 @@ class Originals:
         # A new dict, since another thread may be going through the old one.
         self._known = {**{(owner, name): (None, None) for name in names}, **self._known}
 
-    def is_replaced(self, owner: Any, name: str) -> bool:
+    def is_patched(self, owner: Any, name: str) -> bool:
         """Return whether one of the added functions was replaced."""
         found = getattr(owner, name, None)
         return found is not self._known[owner, name][1] and self._is_of_others(found, owner, name)

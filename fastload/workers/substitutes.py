@@ -31,7 +31,7 @@ class Failed:
             except Exception as error:
                 if not loader.tolerates(error):
                     raise
-                samples += self.instead_of(error, row, index, identity, epoch)
+                samples += self.substitutes_of(error, row, index, identity, epoch)
         return samples
 
     def only(self, samples: Any) -> Any:
@@ -48,7 +48,7 @@ class Failed:
             )
         return samples[0]
 
-    def instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
+    def substitutes_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
         """Return what is loaded in place of a sample that failed, in a list; empty: it is left out.
 
         That is the sample itself, if it can be loaded now and ``on_error`` says to try again, else a substitute.

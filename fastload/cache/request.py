@@ -20,7 +20,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.ASCII)
 LEAST_BYTES = 1 << 20
 
 
-class Asked(NamedTuple):
+class CacheRequest(NamedTuple):
     """Where a cache is to be, and how large."""
 
     size: int | None
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
         return "cache='auto'" if self.size is None else f"cache={self.size}"
 
 
-def read(cache: Any, cache_size: Any) -> Asked:
+def read(cache: Any, cache_size: Any) -> CacheRequest:
     """Return what a loader asks for.
 
     Raises:
@@ -49,7 +49,7 @@ def read(cache: Any, cache_size: Any) -> Asked:
         if "\0" in name:
             raise ConfigError(f"cache={str(cache)!r} has a null byte, which no folder's name may have; leave it out")
         path = Path(os.path.abspath(os.path.expanduser(name)))
-        return Asked(_bytes("cache_size", cache_size, "a size"), path)
+        return CacheRequest(_bytes("cache_size", cache_size, "a size"), path)
     size = None
     if not (isinstance(cache, str) and cache == "auto"):
         folder = f"./{cache}" if isinstance(cache, str) and cache.strip()[:1].isalpha() else "./photos"
@@ -60,7 +60,7 @@ def read(cache: Any, cache_size: Any) -> Asked:
             f"cache={cache!r} is more than the {in_words(limit)} of memory that this machine, or the control group of "
             "this process, has; give a smaller size, or 'auto' for half of what is free"
         )
-    return Asked(size, None)
+    return CacheRequest(size, None)
 
 
 def _bytes(name: str, given: Any, kinds: str) -> int:

@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_held: HeldInterrupts | None = None
+_held: DeferredSigint | None = None
 
 
-class HeldInterrupts:
+class DeferredSigint:
     """Context manager that raises an interrupt at its end.
 
     Only in the main thread, where Python runs signal handlers; and only where SIGINT has a handler in Python.
@@ -69,7 +69,7 @@ def _interrupt_main_thread() -> None:
         _thread.interrupt_main()
 
 
-def let_interrupts_through_in_worker() -> None:
+def raise_deferred_sigint_in_worker() -> None:
     """Restore SIGINT's handler in a worker that was forked inside.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kit.proxies import Proxy
 
-from fastload.late.originals import Originals
+from fastload.late.patch_guard import PatchGuard
 
 
 def written_in_torch(name: str) -> Any:
@@ -31,21 +31,21 @@ def standing_for(original: Any) -> Callable[[], int]:
 def owner() -> types.SimpleNamespace:
     module = types.ModuleType("owner")
     module.one, module.two = written_in_torch("one"), written_in_torch("two")  # type: ignore[attr-defined]
-    return types.SimpleNamespace(module=module, originals=Originals("torch"))
+    return types.SimpleNamespace(module=module, guard=PatchGuard("torch"))
 
 
 def test_what_is_replaced_after_ours_was_put_there_is_named_until_it_is_back(owner):
     original = owner.module.one
-    owner.originals.add(owner.module, ("one", "two"))
-    assert owner.originals.replaced() is None
+    owner.guard.add(owner.module, ("one", "two"))
+    assert owner.guard.replaced() is None
     owner.module.one = ours = standing_for(original)
-    assert owner.originals.replaced() is None
+    assert owner.guard.replaced() is None
     # A wrapper may say that it is what it wraps.
     for other in (Proxy(original), lambda: 2):
         owner.module.one = other
-        assert owner.originals.replaced() == owner.originals.replaced() == "owner.one"
+        assert owner.guard.replaced() == owner.guard.replaced() == "owner.one"
     for back in (ours, original, ours):
         owner.module.one = back
-        assert owner.originals.replaced() is None
+        assert owner.guard.replaced() is None
     del owner.module.two
-    assert owner.originals.replaced() == "owner.two"
+    assert owner.guard.replaced() == "owner.two"
