@@ -163,6 +163,17 @@ class Decisions:
         return max(ahead, -(-processes * threads * prefetch // size))
 
     @property
+    def random_source(self) -> tuple[Any, ...] | None:
+        """The origin of the samples' random numbers; None: they draw nothing, or belong to replicas.
+
+        That is the number of workers with torch's random streams; or the seed of the samples' keys, and whether the
+        parameters of transforms are drawn together by a fused plan.
+        """
+        if self.asked.iterable or not (self.assigned or self.seeded):
+            return None
+        return (self.num_workers,) if self.keyed_by is None else (self.sample_seed, self.asked.fuse is True)
+
+    @property
     def size_in_next(self) -> int | None:
         """Samples of a batch, where ``next()`` may read batches in place of the workers; None: it may not."""
         asked = self.asked

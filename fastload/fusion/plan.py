@@ -88,19 +88,19 @@ def recognise(dataset: Any, cache: Records | None = None) -> Plan:
 
 
 _PACKAGES = ("torch", "torchvision", "PIL", "typing", "fastload")
+_PILLOW = ("PIL.Image", "PIL.ImageFile", "PIL.ImageOps")
 
 
 @functools.cache
 def _functions() -> PatchGuard:
-    """Return the functions of torchvision that fused steps stand in for."""
-    originals = PatchGuard(*_PACKAGES)
-    for name in [
-        name for name in sys.modules if name.startswith(("torchvision.transforms.", "torchvision.datasets.folder"))
-    ]:
-        items = vars(sys.modules[name]).items()
-        functions = [name for name, value in items if callable(value) and not isinstance(value, type)]
-        originals.add(sys.modules[name], functions)
-    return originals
+    """Return the functions of torchvision and Pillow that fused steps stand in for."""
+    guard = PatchGuard(*_PACKAGES)
+    transforms = [name for name in sys.modules if name.startswith("torchvision.transforms.")]
+    for module in map(sys.modules.get, (*transforms, "torchvision.datasets.folder", *_PILLOW)):
+        if module is not None:
+            items = vars(module).items()
+            guard.add(module, [name for name, value in items if callable(value) and not isinstance(value, type)])
+    return guard
 
 
 def _replaced() -> str | None:

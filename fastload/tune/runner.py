@@ -28,7 +28,7 @@ from ..loader import DataLoader
 from ..measurement.numbers import work_shares
 from ..measurement.rate import Rate, Stopwatch, memory
 from ..sampling.sampler_generators import generators_kept
-from ..spec import Decisions, decisions_of, sampling_of, served_as, spec_of
+from ..spec import decisions_of, sampling_of, served_as, spec_of
 from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import Copies, arguments_of, build
 from ..verification.record import first_difference, undisturbed
@@ -91,19 +91,6 @@ def left_out(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
     if asked.iterable or asked.seeding == "torch":
         found += [("worker_threads", number) for number in WORKER_THREADS]
     return found
-
-
-def _draws_of(decisions: Decisions) -> tuple[Any, ...] | None:
-    """Return what the random numbers of samples hang on; None: they draw nothing, or belong to replicas.
-
-    That is the number of workers with torch's random streams; or the seed of the samples' keys, and whether the
-    parameters of transforms are drawn together by a fused plan.
-    """
-    if decisions.asked.iterable or not (decisions.assigned or decisions.seeded):
-        return None
-    if decisions.keyed_by is None:
-        return (decisions.num_workers,)
-    return decisions.sample_seed, decisions.asked.fuse is True
 
 
 class Runner:
@@ -303,8 +290,8 @@ class Runner:
         """Compare batches with the first ones of the present setting; those are measured first."""
         difference = self._difference(self._reference, hashes)
         now, then = (served_as(self._spec, **asdict(one)) for one in (self._present, setting))
-        draws, is_fused = _draws_of(then), then.asked.fuse is True
-        if draws is None or _draws_of(now) in (None, draws):
+        draws, is_fused = then.random_source, then.asked.fuse is True
+        if draws is None or now.random_source in (None, draws):
             return Compared(differs=difference)
         if setting.seed != self._present.seed and isinstance(self._spec.sampler, RandomSampler):
             difference = difference or "the order, which the seed shuffles too"

@@ -116,6 +116,7 @@ def test_threads_that_install_it_at_once_install_it_once(library, monkeypatch):
     assert library.doubled is original
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_a_replacement_is_read_and_scripted_as_the_original(library):
     original, override = library.doubled, doubled()
     override.install()

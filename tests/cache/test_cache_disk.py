@@ -73,20 +73,20 @@ def test_processes_that_begin_at_once_have_one_store_and_find_what_others_keep(f
 
 def test_threads_that_look_for_what_others_have_kept_at_once_hide_nothing_that_comes_later(folder):
     ours, others = opened(folder, SIZE), opened(folder, SIZE)
-    put, together = ours.table.put, threading.Barrier(2, timeout=10)
+    put, together = ours._put, threading.Barrier(2, timeout=10)
 
     def put_by_both(lines, all_count):
         together.wait()
         return put(lines, all_count)
 
-    ours.table.put = put_by_both
+    ours._put = put_by_both
     keep(others, range(10))
     threads = [threading.Thread(target=ours.find, args=(named(number),)) for number in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    ours.table.put = put
+    ours._put = put
     keep(others, range(10, 15))
     assert all(found(ours, number) for number in range(15))
 

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastload.late import containers, draws, geometry, image, opener, originals, scope, source
+from fastload.late import containers, draws, geometry, image, opener, patch_guard, scope, source
 from fastload.native import jpeg, rows
 
 OURS = {
-    module.__file__ for module in (containers, draws, image, jpeg, opener, originals, rows, scope, source, geometry)
+    module.__file__ for module in (containers, draws, image, jpeg, opener, patch_guard, rows, scope, source, geometry)
 }
 
 

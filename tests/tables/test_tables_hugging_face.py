@@ -96,7 +96,7 @@ def tables(draw: Any) -> Any:
 def described(value: Any) -> Any:
     """Return what a batch is made of: types, shapes, strides, and bits."""
     if isinstance(value, torch.Tensor):
-        return "tensor", value.dtype, value.shape, value.stride(), value.numpy().tobytes()
+        return "tensor", value.dtype, value.shape, value.numel() and value.stride(), value.numpy().tobytes()
     if isinstance(value, np.ndarray) and value.dtype != object:
         return "array", value.dtype, value.shape, value.strides, value.tobytes()
     if isinstance(value, np.generic):
