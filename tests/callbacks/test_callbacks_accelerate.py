@@ -88,7 +88,7 @@ def test_parts_that_are_to_stay_on_the_host_are_an_error_where_accelerate_moves_
 
     loader = fastload.DataLoader(dataset(), batch_size=4)
     vars(loader).update(device="cuda", keep_on_host=(1,))
-    with pytest.raises(ConfigError, match=r"keep_on_host=\(1,\), and Accelerate would move these parts to 'cuda:0'"):
+    with pytest.raises(ConfigError, match=r"keep_on_host=\(1,\), but Accelerate would move these parts to 'cuda:0'"):
         prepare_data_loader(loader, device=torch.device("cuda:0"), put_on_device=True)
 
 

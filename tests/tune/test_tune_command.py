@@ -83,16 +83,16 @@ def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -
     assert found["subject"] == "Waiting, 10,000 samples, batches of 8, train.py:30"
     assert "the script's own words ['--epochs', '3']" in done.stderr
     assert not {"trained", "went on"} & {*done.stderr.splitlines()}
-    assert found["present"]["differs"] == ""
+    assert found["present"]["found"]["differs"] == ""
     assert any(note.startswith("loading: read ") for note in found["notes"])
-    settings = [(one["setting"], one["differs"]) for one in found["trials"]]
+    settings = [(one["setting"], one["found"]["differs"]) for one in found["trials"]]
     assert {differs for _, differs in settings} == {""}
     with_workers = [one for one in found["trials"] if one["setting"]["num_workers"] and one["slices"]]
-    assert all(one["augmentation"].startswith("the values differ: epoch 0, batch 0") for one in with_workers)
+    assert all(one["found"]["augmentation"].startswith("the values differ: epoch 0, batch 0") for one in with_workers)
     for one in with_workers:
         in_turn = one["setting"]["worker_method"] != "thread" and one["setting"]["worker_threads"] == 1
-        assert one["as_torch"] == in_turn
-    assert any(one["as_torch"] for one in with_workers)
+        assert one["found"]["as_torch"] == in_turn
+    assert any(one["found"]["as_torch"] for one in with_workers)
     # How fast they are is the machine's business; what is recommended was faster each time, or as good as.
     assert (found["best"] is None) == (found["recommended"] == {})
     assert found["best"] is None or found["best"]["gain"]["low"] > 1.0

@@ -76,7 +76,7 @@ def test_an_actor_that_is_killed_loses_nothing(cluster):
     remote = loader.statistics().remote
     assert remote["lost"] >= 1
     assert remote["made_again"] >= 1
-    assert [one for one in words if "was lost" in one and "made again elsewhere" in one]
+    assert [one for one in words if "was lost" in one and "again elsewhere" in one]
     loader.close()
 
 
