@@ -33,6 +33,7 @@ from torchvision.datasets import FakeData
 from torchvision.transforms import v2
 
 import fastload
+from fastload.base import compat
 from fastload.engine.iteration import Iteration
 from fastload.fusion import FusedDataset
 from fastload.loader import argument_defaults
@@ -113,7 +114,9 @@ def test_a_batch_transform_is_left_out_and_that_is_said():
 
 
 @pytest.mark.slow
-def test_a_loader_with_resident_data_is_verified_with_them():
+def test_a_loader_with_resident_data_is_verified_with_them(monkeypatch):
+    for kind in [one for one in compat._collate_map if one not in compat._torch_collate_map]:
+        monkeypatch.delitem(compat._collate_map, kind)  # MONAI, once imported, adds its tensors to torch's collation
     resident = fastload.DataLoader(in_memory(v1.ToTensor()), 4, shuffle=True, resident="host", fuse=True)
     report = verify(resident, "inline")
     assert report.ok, report.to_text()
