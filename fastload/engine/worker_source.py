@@ -405,10 +405,10 @@ class WorkerSource(Source):
             chunk_id=0,
             row=0,
             num_rows=num_rows,
-            slot=self.pool.slots.acquire(),
             layout=layout,
             position=work.shard.position(epoch.first_row),
             indices=indices,
+            slot=self.pool.slots.acquire(),  # last: an error before it takes none
         )
         # The first sample teaches the layout: have it soon, for all that is made after it.
         teaches = self._book.layout is None and whole.batch_id < limits.num_workers

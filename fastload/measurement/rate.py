@@ -7,7 +7,6 @@ left out: other processes share libraries.
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,15 +74,15 @@ def _machine_s() -> float | None:
 
 def _cpu_s() -> float | None:
     """Return the processor time of this process and its descendants, also of those that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = time.process_time() + ended.ru_utime + ended.ru_stime
-    ticks = os.sysconf("SC_CLK_TCK")
+    ended = os.times()
+    total = time.process_time() + ended.children_user + ended.children_system
     try:
+        ticks = os.sysconf("SC_CLK_TCK")
         for pid in _descendants():
             # The name in parentheses may hold blanks; user, system, and both of ended children follow it.
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             total += sum(map(int, fields[11:15])) / ticks
-    except OSError:  # it ended meanwhile, or there is no /proc
+    except (OSError, AttributeError):  # it ended meanwhile, or there is no /proc
         return None
     return total
 

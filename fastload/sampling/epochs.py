@@ -231,7 +231,7 @@ class Progress:
         self._taken = self._taken_before = 0
 
     def taken(self, *, one_ahead: bool) -> int:
-        """Return the index batches that the user is done with; ``one_ahead``: the last batch is not used yet."""
+        """Return how many index batches the user is done with; ``one_ahead``: the last batch is not used yet."""
         return self._taken_before if one_ahead else self._taken
 
     def note(self, batch: Batch) -> None:
