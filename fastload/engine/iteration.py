@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.data import RandomSampler
 
 from .. import observe
 from ..base import compat
@@ -111,6 +112,9 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         """Return the states of the generators that the order comes from."""
         if work.comes_from_keys(self._sampling):
             return {}
+        if self._sampling.is_torchs_own:
+            draws = type(self._sampling.sampler) is RandomSampler
+            return {"torch": torch.default_generator.get_state()} if draws else {}
         from ..sampling.sampler_generators import generator_states
 
         return generator_states(self._sampling)
@@ -235,11 +239,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         """The first stage of the epoch that has begun."""
         assert self._pipeline is not None
         return self._pipeline.source
-
-    def note_workers(self) -> None:
-        """Note what statistics say of workers."""
-        if self._pipeline is not None:
-            self._pipeline.source.note()
 
     def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""
