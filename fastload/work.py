@@ -172,20 +172,16 @@ def task_of(fields: Sequence[Any]) -> AnyTask:
     return StartEpoch(*fields) if len(fields) == len(StartEpoch._fields) else Task(*fields)
 
 
-def tasks_of(batch: Task, chunk_size: int | None, stride: int, *, first_alone: bool) -> list[Task]:
+def tasks_of(batch: Task, chunk_size: int | None, stride: int) -> list[Task]:
     """Cut a batch into tasks.
 
     Args:
         batch: all of it as one task.
         chunk_size: samples of a task; None: the batch is not cut.
         stride: distance between the positions of neighbouring samples.
-        first_alone: whether the first sample is a task of its own.
     """
     if chunk_size is None or chunk_size >= batch.num_rows:
         return [batch]
-    bounds = chunk_bounds(batch.num_rows, chunk_size)
-    if first_alone and bounds[0][1] > 1:
-        bounds[:1] = [(0, 1), (1, bounds[0][1])]
     return [
         batch._replace(
             task_id=batch.task_id + chunk_id,
@@ -194,7 +190,7 @@ def tasks_of(batch: Task, chunk_size: int | None, stride: int, *, first_alone: b
             position=batch.position + stride * start,
             indices=batch.indices[start:stop],
         )
-        for chunk_id, (start, stop) in enumerate(bounds)
+        for chunk_id, (start, stop) in enumerate(chunk_bounds(batch.num_rows, chunk_size))
     ]
 
 

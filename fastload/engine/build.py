@@ -25,9 +25,8 @@ from ..stages import Source, Stage
 from ..work import GRACE, Shard
 from ..workers.pool import Pool, WorkerArguments
 from ..workers.samples import Job, warm_late_decoding
-from .limits import PrefetchLimits
 from .runtime import LoaderRuntime
-from .worker_source import WorkerSource
+from .worker_source import PrefetchLimits, WorkerSource
 
 if TYPE_CHECKING:
     from ..device.batch_keys import BatchKeys

@@ -181,19 +181,6 @@ class ProcessPool(Pool):
         self._tasks[task.task_id] = task
         self._transport.send(message, worker_id, task.task_id)
 
-    def recall(self) -> list[Task]:
-        recalled = []
-        task_ids = {slot_offset(slot): task_id for task_id, slot in self._mail.items()}
-        for message in self._transport.recall():
-            first = first_integers(message, 1)[0]
-            task_id = task_ids.get(first, first)  # of a task; or where one lies
-            task = self._tasks.pop(task_id)
-            assert isinstance(task, Task)  # a start is for one worker, whose own queue it is in
-            recalled.append(task)
-            if task_id in self._mail:
-                self.slots.release(self._mail.pop(task_id))
-        return recalled
-
     def poll(self) -> Result | None:
         """See :class:`.pool.Pool`. Raises WorkerDied once all has been read that a worker had sent before its end."""
         if not self._all_started:
