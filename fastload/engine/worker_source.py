@@ -179,8 +179,10 @@ class WorkerSource(Source):
         else:
             if begun and self._round_robin is not None:
                 self._refill()  # torch's workers make what was drawn, which moves their random streams on
-            for dropped in self._epochs() if begun else ():
-                self._drop(dropped.batches)
+            if begun:
+                self._drop(self._epoch.batches)
+            if self._following is not None:
+                self._drop(self._following.batches)
             epoch = BatchesUnderWay(work)
         self._epoch, self._begun, self._num_ahead = epoch, True, 0
         self._following = None if upcoming is None else BatchesUnderWay(upcoming)
@@ -232,7 +234,9 @@ class WorkerSource(Source):
         epoch.batches.remove(pending)
         self._completed.remove(pending)
         if round_robin is not None and pending.worker_id is not None:
-            if pending.has(Outcome.EXHAUSTED):  # noted now, as by torch: until its turn its worker has turns
+            if self._limits.iterable and pending.has(
+                Outcome.EXHAUSTED
+            ):  # noted now, as by torch: until its turn its worker has turns
                 round_robin.active[pending.worker_id] = False
                 self._drop([pending, *epoch.lose(pending.worker_id)])
                 return None
@@ -284,17 +288,15 @@ class WorkerSource(Source):
             return None if oldest is None or oldest.missing else oldest
         return next((batch for batch in self._completed if batch.iteration == self._epoch.number), None)
 
-    def _epochs(self) -> list[BatchesUnderWay]:
-        return [self._epoch] if self._following is None else [self._epoch, self._following]
-
     def _num_under_way(self) -> int:
-        return self._num_ahead + sum(len(epoch.batches) + epoch.num_lost for epoch in self._epochs())
+        following = 0 if self._following is None else len(self._following.batches)
+        return len(self._epoch.batches) + self._epoch.num_lost + self._num_ahead + following
 
     def _refill(self) -> None:
         """Submit work until the window is full."""
         while self._num_under_way() < self._limits.batches:
-            epoch = next((epoch for epoch in self._epochs() if epoch.has_more), None)
-            if epoch is None:
+            epoch = self._epoch if self._epoch.has_more else self._following
+            if epoch is None or not epoch.has_more:
                 break
             worker_id = None
             if self._round_robin is not None and (worker_id := self._round_robin.next()) is None:
@@ -432,7 +434,7 @@ class WorkerSource(Source):
         if batch.dropped:
             self._drop([batch])
             return
-        if batch.error is None and batch.has(Outcome.UNSENDABLE):  # a worker collates it then
+        if batch.error is None and not self._by_layout and batch.has(Outcome.UNSENDABLE):  # a worker collates it then
             tasks = [pair[0] for pair in batch.results if pair is not None]
             indices = [index for task in tasks for index in task.indices]
             whole = tasks[0]._replace(task_id=self._next_task_id, layout=None, indices=indices)

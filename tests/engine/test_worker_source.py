@@ -55,8 +55,7 @@ class RaisingSource(fastload.engine.worker_source.WorkerSource):
         try:
             return super().next(wait).result()
         finally:
-            batches = [batch for epoch in self._epochs() for batch in epoch.batches]
-            assert self.num_ready() == sum(batch.missing == 0 for batch in batches)
+            assert self.num_ready() == sum(batch.missing == 0 for batch in self._epoch.batches)
 
 
 def deliver(pool: FakePool, **options: Any) -> RaisingSource:
