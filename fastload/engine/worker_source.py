@@ -108,7 +108,7 @@ class BatchesUnderWay:
 
     def fail(self, num_rows: int, error: Exception) -> Pending:
         """Return what is issued in place of a batch that cannot be: the error."""
-        failed = Pending(iteration=self.number, batch_id=self.num_issued, num_rows=num_rows, error=error)
+        failed = Pending(batch_id=self.num_issued, num_rows=num_rows, error=error)
         self.issue(failed)
         return failed
 
@@ -124,7 +124,6 @@ class BatchesUnderWay:
 class Pending:
     """A batch whose tasks were given out, or an error of the sampler in its place."""
 
-    iteration: int
     batch_id: int
     num_rows: int = 0
     slot: int | None = None
@@ -286,7 +285,7 @@ class WorkerSource(Source):
         if self._limits.in_order:
             oldest = next(iter(self._epoch.batches), None)
             return None if oldest is None or oldest.missing else oldest
-        return next((batch for batch in self._completed if batch.iteration == self._epoch.number), None)
+        return next((batch for batch in self._completed if batch in self._epoch.batches), None)
 
     def _num_under_way(self) -> int:
         following = 0 if self._following is None else len(self._following.batches)
@@ -364,7 +363,6 @@ class WorkerSource(Source):
         )
         tasks = tasks_of(whole, chunk_size, work.shard.stride)
         batch = Pending(
-            iteration=epoch.number,
             batch_id=whole.batch_id,
             num_rows=num_rows,
             slot=whole.slot,

@@ -27,7 +27,6 @@ import numpy as np
 
 from ..base.worker_errors import first_integers, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
-from ..buffers.packing import unpack
 from ..buffers.rows import copy_rows
 from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..work import GRACE, AnyTask, Task
@@ -217,6 +216,8 @@ class ProcessPool(Pool):
             self._dead = sentinels[ready[0]]
 
     def take_samples(self, payload: Any, task: Task) -> list[Any]:
+        from ..buffers.packing import unpack  # what lies in slots needs none
+
         if isinstance(payload, int):
             assert self._file is not None
             payload = self._file.take(payload, chunk_offset(task.slot, task.chunk_id))
@@ -224,6 +225,8 @@ class ProcessPool(Pool):
         return samples
 
     def take_whole(self, payload: Any, task: Task) -> Any:
+        from ..buffers.packing import unpack
+
         if isinstance(payload, int):
             return unpack(self.slots.lend(task.slot, payload))
         self.slots.release(task.slot)

@@ -22,7 +22,6 @@ from torch._utils import ExceptionWrapper
 from ..base import compat, overrides
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import Layout, WriteRows
-from ..buffers.packing import join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
 from ..keys.torch_streams import torch_worker_streams
@@ -103,6 +102,8 @@ class FileSink(MessageSink):
     def encode(self, result: Result, task: AnyTask | None) -> bytes:
         """Turn a result into a packet; what is large goes into the task's slot and the packet says where."""
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
+            from ..buffers.packing import join, pack  # rows need none
+
             assert isinstance(task, Task)
             pieces, length = pack(result.payload)
             if result.outcome == Outcome.SAMPLES and length > MAX_CHUNK_BYTES:
