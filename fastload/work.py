@@ -277,8 +277,8 @@ class Counts:
 
     batches: int = 0
     samples: int = 0
-    without_layout: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+    """Batches without a layout, by the reason."""
     chunk_size: int = 0
     """Samples of the task made last."""
     max_in_flight: int = 0
@@ -295,7 +295,6 @@ class Counts:
         self.batches += 1
         self.samples += num_samples
         if reason is not None:
-            self.without_layout += 1
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
     def count_decoded(self, decoded: dict[str, int]) -> None:

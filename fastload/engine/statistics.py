@@ -110,7 +110,7 @@ def statistics_of(decisions: Decisions, runtime: LoaderRuntime) -> Statistics:
         max_in_flight=counts.max_in_flight,
         slots=0 if runtime.slots is None else runtime.slots.book.num_slots,
         slot_bytes=0 if runtime.slots is None else runtime.slots.slot_bytes,
-        batches_without_layout=counts.without_layout,
+        batches_without_layout=sum(counts.reasons.values()),
         without_layout_reason=dict(counts.reasons),
         sample_ms=None if measured.sample_ns is None else measured.sample_ns / 1e6,
         resident=None if columns is None else str(columns.device),
