@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset
 
 from .base import compat
 from .base.worker_kinds import WORKER_KINDS
-from .keys import seeding
+from .keys.torch_streams import draws_nothing
 from .options import OPTIONS, Options
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
 
@@ -217,7 +217,7 @@ def served_as(asked: Spec, **changes: Any) -> Decisions:
     sampling = asked.sampling
     known, seed = known_batches(sampling), seed_of(sampling)
     keyed_by = asked.keyed_by(seed)
-    draws = not (seeding.draws_nothing(asked.dataset) and asked.collates_by_default)
+    draws = not (draws_nothing(asked.dataset) and asked.collates_by_default)
     streams = keyed_by is None and (draws or asked.iterable)
     whole: str | None = None
     if asked.iterable:

@@ -81,10 +81,6 @@ class Source(Stage, Protocol):
         """Return the sampler's error if the epoch that was just begun has no batch before it."""
         return None
 
-    def note(self) -> None:
-        """Note for statistics what its workers have done so far."""
-        return
-
     def close(self, grace: float = GRACE) -> None:
         """End workers, and let go of memory. Blocks at most about ``grace`` seconds for what workers are doing."""
         return

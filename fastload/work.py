@@ -172,20 +172,16 @@ def task_of(fields: Sequence[Any]) -> AnyTask:
     return StartEpoch(*fields) if len(fields) == len(StartEpoch._fields) else Task(*fields)
 
 
-def tasks_of(batch: Task, chunk_size: int | None, stride: int, *, first_alone: bool) -> list[Task]:
+def tasks_of(batch: Task, chunk_size: int | None, stride: int) -> list[Task]:
     """Cut a batch into tasks.
 
     Args:
         batch: all of it as one task.
         chunk_size: samples of a task; None: the batch is not cut.
         stride: distance between the positions of neighbouring samples.
-        first_alone: whether the first sample is a task of its own.
     """
     if chunk_size is None or chunk_size >= batch.num_rows:
         return [batch]
-    bounds = chunk_bounds(batch.num_rows, chunk_size)
-    if first_alone and bounds[0][1] > 1:
-        bounds[:1] = [(0, 1), (1, bounds[0][1])]
     return [
         batch._replace(
             task_id=batch.task_id + chunk_id,
@@ -194,7 +190,7 @@ def tasks_of(batch: Task, chunk_size: int | None, stride: int, *, first_alone: b
             position=batch.position + stride * start,
             indices=batch.indices[start:stop],
         )
-        for chunk_id, (start, stop) in enumerate(bounds)
+        for chunk_id, (start, stop) in enumerate(chunk_bounds(batch.num_rows, chunk_size))
     ]
 
 
@@ -281,8 +277,8 @@ class Counts:
 
     batches: int = 0
     samples: int = 0
-    without_layout: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+    """Batches without a layout, by the reason."""
     chunk_size: int = 0
     """Samples of the task made last."""
     max_in_flight: int = 0
@@ -299,7 +295,6 @@ class Counts:
         self.batches += 1
         self.samples += num_samples
         if reason is not None:
-            self.without_layout += 1
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
     def count_decoded(self, decoded: dict[str, int]) -> None:

@@ -170,14 +170,6 @@ class FakePool:
         self.most_in_flight = max(self.most_in_flight, len(self.slots.book.in_flight))
         self.pending.append((item, worker_id))
 
-    def recall(self) -> list[Task]:
-        # Those that name no worker, without some that a worker has begun meanwhile.
-        free = [item for item, worker_id in self.pending if worker_id is None and isinstance(item, Task)]
-        recalled = [item for item in free if self.rng.random() < 0.8]
-        self.pending = [(item, worker_id) for item, worker_id in self.pending if item not in recalled]
-        self.submitted = [item for item in self.submitted if item not in recalled]
-        return recalled
-
     def poll(self) -> Result | None:
         if not self.stuck:
             while self.pending and self.rng.random() < 0.3:

@@ -61,9 +61,8 @@ cuts = st.none() | st.integers(1, 40)
 )
 def test_the_tasks_of_a_batch_are_its_samples_in_order_each_at_its_place(batch, size, stride, data):
     indices = data.draw(st.lists(st.integers(), max_size=40))
-    first_alone = data.draw(st.booleans())
     batch = batch._replace(indices=indices, num_rows=len(indices))
-    tasks = tasks_of(batch, size, stride, first_alone=first_alone)
+    tasks = tasks_of(batch, size, stride)
     assert [index for one in tasks for index in one.indices] == indices
     assert [one.task_id for one in tasks] == list(range(batch.task_id, batch.task_id + len(tasks)))
     assert [one.chunk_id for one in tasks] == list(range(len(tasks)))
@@ -75,7 +74,6 @@ def test_the_tasks_of_a_batch_are_its_samples_in_order_each_at_its_place(batch, 
         assert tasks == [batch]
     else:
         assert max(len(one.indices) for one in tasks) <= size < len(indices)
-        assert (len(tasks[0].indices) == 1) or not first_alone
 
 
 @pytest.mark.parametrize("sent", [task(3), StartEpoch(4, 5, 6, None)])

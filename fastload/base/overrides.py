@@ -108,16 +108,9 @@ def compared(compare: Callable[..., bool]) -> Callable[..., bool]:
 
 _MISSING: Any = object()
 _changing = threading.RLock()
-"""Held while a name is replaced: several threads may do it at once."""
-
-
-def _forget_lock() -> None:
-    global _changing
-    _changing = threading.RLock()  # a thread that the fork has not taken along may hold the other
-
-
+"""Held while a name is replaced, by one of several threads, and during a fork: a child has none half replaced."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
+    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_changing.release)
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ Pure: no threads, no clocks. Buffers are one-dimensional NumPy arrays of uint8.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -33,7 +33,7 @@ REFUSED = "array that torch does not take"
 
 
 class LayoutMismatch(Exception):
-    """A sample is not of the layout. The message says in what."""
+    """A sample is not of the layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Layout:
             LayoutMismatch: a sample differs from the layout. Rows may have been partly written.
         """
         objects: list[Sequence[Any]] = []
-        write_node(self.root, samples, rows[::-1], objects)
+        write_node(self.root, samples, iter(rows), objects)
         return objects
 
     def build(self, buffer: Buffer, num_rows: int, objects: Sequence[Sequence[Any]]) -> Any:
@@ -155,9 +155,7 @@ class Layout:
 
         ``objects``: for each object leaf the objects of all rows.
         """
-        tensors = self.tensors(buffer, num_rows)
-        tensors.reverse()
-        return _build(self.root, tensors, list(reversed(objects)), list)
+        return _build(self.root, iter(self.tensors(buffer, num_rows)), iter(objects), list)
 
 
 FIRST_LAYOUT = 1
@@ -180,13 +178,19 @@ class LayoutBook:
     def __init__(self) -> None:
         self.generation = FIRST_LAYOUT - 1
         """Number of the layout learnt last."""
-        self.layout: Layout | None = None
         self.layouts: dict[int, Layout] = {}
         self.fallback_reason: str | None = None
         self._recent = 0.0
 
+    @property
+    def layout(self) -> Layout | None:
+        """The layout learnt last; None: none yet."""
+        return self.layouts.get(self.generation)
+
     def learn(self, samples: Sequence[Any]) -> None:
-        """Learn from the first samples ever seen."""
+        """Learn from the first samples ever seen; later ones change nothing."""
+        if not samples or self.layout is not None or self.fallback_reason is not None:
+            return
         found = learn(samples[0])
         if isinstance(found, str):
             self.fallback_reason = f"a sample has {found}"
@@ -196,23 +200,33 @@ class LayoutBook:
     def adopt(self, layout: Layout) -> None:
         """Let new work fit this layout."""
         self.generation += 1
-        self.layout = self.layouts[self.generation] = layout
+        self.layouts[self.generation] = layout
         self.layouts.pop(self.generation - self.KEPT, None)
+
+    def met(self, layout: Layout) -> None:
+        """Take note of a layout that a worker has learnt from a whole batch."""
+        if self.layout is None and self.fallback_reason is None:
+            self.adopt(layout)
+        elif self.fallback_reason is None and layout != self.layout:
+            self._misfit_of(layout)
 
     def fitted(self) -> None:
         """A batch fitted its layout."""
         self._recent = max(0.0, self._recent - self.MAX_MISFITS / self.AMONG)
 
-    def misfit(self, samples: Sequence[Any]) -> None:
-        """Take note of a batch that did not fit; if its samples are all of one new layout, adopt that."""
-        found = learn(samples[0])
-        of_one = isinstance(found, Layout) and all(learn(sample) == found for sample in samples[1:])
-        self.misfit_of(found if isinstance(found, Layout) and of_one else None)
+    def misfit(self, samples: Sequence[Any]) -> bool:
+        """Take note of a batch that was not written by a layout; return False if it would fit by now.
 
-    def misfit_of(self, found: Layout | None) -> None:
-        """Take note of a batch that did not fit but is all of one layout, or of none."""
-        if found is not None and found == self.layout:
-            return  # it was under way when this layout was learnt
+        If its samples are all of one new layout, that is adopted.
+        """
+        found = learn(samples[0])
+        of_one = found if isinstance(found, Layout) and all(learn(one) == found for one in samples[1:]) else None
+        if of_one is not None and of_one == self.layout:
+            return False  # it was under way when this layout was learnt
+        self._misfit_of(of_one)
+        return True
+
+    def _misfit_of(self, found: Layout | None) -> None:
         self._recent += 1
         if self._recent > self.MAX_MISFITS:
             self.fallback_reason = "samples change their shape, type or keys too often"
@@ -220,65 +234,60 @@ class LayoutBook:
             self.adopt(found)
 
 
+class _NoLayoutError(Exception):
+    """A sample has no layout. The message says what it has."""
+
+
 def learn(sample: Any) -> Layout | str:
     """Learn the layout of a sample; or say why it has none."""
-    node = _learn(sample)
-    return node if isinstance(node, str) else Layout(node)
+    try:
+        return Layout(_learn(sample))
+    except _NoLayoutError as error:
+        return str(error)
 
 
-def _learn(value: Any) -> Node | str:
+def _learn(value: Any) -> Node:
     kind = type(value)
     if isinstance(value, torch.Tensor):
         return _learn_tensor(value)
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biufc" or (isinstance(value, np.ma.MaskedArray) and not value.ndim):  # NaN or 0.0
-            return f"{kind.__qualname__} of dtype {value.dtype}"
+            raise _NoLayoutError(f"{kind.__qualname__} of dtype {value.dtype}")
         try:
             return TensorLeaf(np.ndarray, torch.as_tensor(value, device="cpu").dtype, value.shape)
         except (TypeError, ValueError) as error:  # byte order, negative strides: torch's own error follows
-            return f"{REFUSED}: {error}"
+            raise _NoLayoutError(f"{REFUSED}: {error}") from None
     if isinstance(value, np.bool_ | np.number):
         try:
             return TensorLeaf(kind, torch.as_tensor([value], device="cpu").dtype, ())
         except (TypeError, ValueError, RuntimeError):
-            return f"NumPy scalar {kind.__name__}"
+            raise _NoLayoutError(f"NumPy scalar {kind.__name__}") from None
     if kind in _NUMBERS:
         return TensorLeaf(kind, _NUMBERS[kind], ())
     if kind in (str, bytes):
         return ObjectLeaf(kind)
     if kind is dict:
-        return _learn_children(value.values(), lambda children: Dict(tuple(value), children))
+        return Dict(tuple(value), tuple(map(_learn, value.values())))
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
-        return _learn_children(value, lambda children: Row(kind, children))
-    return f"{kind.__module__}.{kind.__qualname__}"
+        return Row(kind, tuple(map(_learn, value)))
+    raise _NoLayoutError(f"{kind.__module__}.{kind.__qualname__}")
 
 
-def _learn_children(values: Any, make: Any) -> Node | str:
-    children = []
-    for value in values:
-        child = _learn(value)
-        if isinstance(child, str):
-            return child
-        children.append(child)
-    node: Node = make(tuple(children))
-    return node
-
-
-def _learn_tensor(value: torch.Tensor) -> Node | str:
+def _learn_tensor(value: torch.Tensor) -> Node:
     kind = type(value)
     if value.layout is not torch.strided or value.is_nested or value.is_quantized:
-        return "sparse, nested or quantised tensor"
+        raise _NoLayoutError("sparse, nested or quantised tensor")
     if value.device.type != "cpu":
-        return f"tensor on {value.device}"
+        raise _NoLayoutError(f"tensor on {value.device}")
     if value.requires_grad:
-        return "tensor that requires grad"
+        raise _NoLayoutError("tensor that requires grad")
     try:
         torch.frombuffer(bytearray(16), dtype=value.dtype, count=1)
-        if kind is not torch.Tensor and type(torch.stack([value])) is not torch.Tensor:
-            return f"tensor subclass {kind.__name__} that stacks to its own kind"
+        if kind is torch.Tensor or type(torch.stack([value])) is torch.Tensor:
+            return TensorLeaf(kind, value.dtype, tuple(value.shape))
     except (RuntimeError, TypeError, ValueError) as error:
-        return f"tensor of dtype {value.dtype}: {error}"
-    return TensorLeaf(kind, value.dtype, tuple(value.shape))
+        raise _NoLayoutError(f"tensor of dtype {value.dtype}: {error}") from None
+    raise _NoLayoutError(f"tensor subclass {kind.__name__} that stacks to its own kind")
 
 
 def tensor_leaves(node: Node) -> list[TensorLeaf]:
@@ -290,77 +299,58 @@ def tensor_leaves(node: Node) -> list[TensorLeaf]:
     return [leaf for child in node.children for leaf in tensor_leaves(child)]
 
 
-def write_node(node: Node, column: Sequence[Any], outs: list[torch.Tensor], objects: list[Sequence[Any]]) -> None:
+def write_node(node: Node, column: Sequence[Any], outs: Iterator[torch.Tensor], objects: list[Sequence[Any]]) -> None:
     """Write one column of the samples. The work is done a column at a time: the loops run in C."""
     if isinstance(node, TensorLeaf):
-        _write_tensors(node, column, outs.pop())
+        _write_tensors(node, column, next(outs))
         return
-    kinds = set(map(type, column))
-    expected = dict if isinstance(node, Dict) else node.kind
-    if kinds != {expected}:
-        raise LayoutMismatch(f"{_names(kinds)} where the layout has {expected.__name__}")
+    if set(map(type, column)) != {dict if isinstance(node, Dict) else node.kind}:
+        raise LayoutMismatch
     if isinstance(node, ObjectLeaf):
         objects.append(column)
     elif isinstance(node, Dict):
         if set(map(tuple, column)) != {node.keys}:
-            raise LayoutMismatch(f"other keys, or keys in another order, than {node.keys}")
+            raise LayoutMismatch
         for key, child in zip(node.keys, node.children, strict=True):
             write_node(child, [sample[key] for sample in column], outs, objects)
     else:
         if set(map(len, column)) != {len(node.children)}:
-            raise LayoutMismatch(f"another length than {len(node.children)}")
+            raise LayoutMismatch
         for child, values in zip(node.children, zip(*column, strict=True), strict=True):
             write_node(child, values, outs, objects)
 
 
 def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -> None:
-    kind = leaf.kind
-    if kind is np.ndarray:
-        if not all(isinstance(value, np.ndarray) for value in column):
-            raise LayoutMismatch(f"{_names(set(map(type, column)))} where the layout has an array")
-        try:
-            column = [torch.as_tensor(value, device="cpu") for value in column]
-        except (TypeError, ValueError) as error:
-            raise LayoutMismatch(str(error)) from None
-    else:
-        kinds = set(map(type, column))
-        if kinds != {kind}:
-            raise LayoutMismatch(f"{_names(kinds)} where the layout has {kind.__name__}")
-        if not issubclass(kind, torch.Tensor):
-            try:
-                if kind in _NUMBERS:  # by NumPy, which takes a third of torch's time
-                    values = torch.from_numpy(np.array(column, dtype=_NUMPY[kind]))
-                else:
-                    values = torch.as_tensor(column, device="cpu")
-            except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-                raise LayoutMismatch(f"{type(error).__name__}: {error}") from None
-            out.copy_(values)
-            return
-        if kind is not torch.Tensor:
-            if type(torch.stack([column[0]])) is not torch.Tensor:  # its library may be told so at any time
-                raise LayoutMismatch(f"{kind.__name__}, which stacks to its own kind now")
-            column = [value.as_subclass(torch.Tensor) for value in column]
-    if {value.dtype for value in column} != {leaf.dtype}:
-        raise LayoutMismatch(f"another dtype than {leaf.dtype}")
-    if column[0].shape != leaf.shape:
-        raise LayoutMismatch(f"shape {tuple(column[0].shape)} where the layout has {leaf.shape}")
+    kind, is_array = leaf.kind, leaf.kind is np.ndarray
+    if not all(isinstance(value, np.ndarray) for value in column) if is_array else set(map(type, column)) != {kind}:
+        raise LayoutMismatch
     try:
+        if kind in _NUMBERS:  # by NumPy, which takes a third of torch's time
+            out.copy_(torch.from_numpy(np.array(column, dtype=_NUMPY[kind])))
+            return
+        if not is_array and not issubclass(kind, torch.Tensor):
+            out.copy_(torch.as_tensor(column, device="cpu"))
+            return
+        if is_array:
+            column = [torch.as_tensor(value, device="cpu") for value in column]
+        elif kind is not torch.Tensor:
+            if type(torch.stack([column[0]])) is not torch.Tensor:  # its library may be told so at any time
+                raise LayoutMismatch
+            column = [value.as_subclass(torch.Tensor) for value in column]
+        if {value.dtype for value in column} != {leaf.dtype} or column[0].shape != leaf.shape:
+            raise LayoutMismatch
         # Checks the other shapes; refuses tensors that require grad, are sparse, or lie on another device.
         torch.stack(list(column), 0, out=out)
-    except (RuntimeError, NotImplementedError) as error:
-        raise LayoutMismatch(str(error)) from None
+    except (RuntimeError, TypeError, ValueError, OverflowError):
+        raise LayoutMismatch from None
 
 
-def _names(kinds: set[type]) -> str:
-    return " and ".join(sorted(kind.__name__ for kind in kinds))
-
-
-def _build(node: Node, tensors: list[torch.Tensor], objects: list[Sequence[Any]], parent: type) -> Any:
+def _build(node: Node, tensors: Iterator[torch.Tensor], objects: Iterator[Sequence[Any]], parent: type) -> Any:
     if isinstance(node, TensorLeaf):
-        return tensors.pop()
+        return next(tensors)
     if isinstance(node, ObjectLeaf):
         # default_collate transposes sequences with zip, so there the strings stand in tuples.
-        return parent(objects.pop())
+        return parent(next(objects))
     if isinstance(node, Dict):
         return {key: _build(child, tensors, objects, list) for key, child in zip(node.keys, node.children, strict=True)}
     children = [_build(child, tensors, objects, tuple) for child in node.children]

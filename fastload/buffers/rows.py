@@ -5,7 +5,7 @@ Buffers are one-dimensional NumPy arrays of uint8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,8 @@ def samples_in(
     columns = [tensor[row : row + count] for tensor in layout.tensors(buffer, num_rows)]
     samples = []
     for i in range(count):
-        leaves = [_original(leaf, column[i]) for leaf, column in zip(layout.leaves, columns, strict=True)]
-        leaves.reverse()
-        samples.append(_sample(layout.root, leaves, [column[i] for column in reversed(objects)]))
+        leaves = (_original(leaf, column[i]) for leaf, column in zip(layout.leaves, columns, strict=True))
+        samples.append(_sample(layout.root, leaves, (column[i] for column in objects)))
     return samples
 
 
@@ -39,11 +38,11 @@ def _original(leaf: TensorLeaf, value: torch.Tensor) -> Any:
     return number(value.item())
 
 
-def _sample(node: Node, leaves: list[Any], objects: list[Any]) -> Any:
+def _sample(node: Node, leaves: Iterator[Any], objects: Iterator[Any]) -> Any:
     if isinstance(node, TensorLeaf):
-        return leaves.pop()
+        return next(leaves)
     if isinstance(node, ObjectLeaf):
-        return objects.pop()
+        return next(objects)
     if isinstance(node, Dict):
         return {key: _sample(child, leaves, objects) for key, child in zip(node.keys, node.children, strict=True)}
     children = [_sample(child, leaves, objects) for child in node.children]
@@ -57,7 +56,7 @@ def write_column(layout: Layout, place: int, column: Sequence[Any], rows: list[t
     before = sum(len(tensor_leaves(child)) for child in root.children[:place])
     own = rows[before : before + len(tensor_leaves(root.children[place]))]
     objects: list[Sequence[Any]] = []
-    write_node(root.children[place], column, own[::-1], objects)
+    write_node(root.children[place], column, iter(own), objects)
     return objects
 
 

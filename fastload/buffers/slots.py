@@ -49,9 +49,6 @@ if LIBC is not None:
 _LARGE_PAGES = 14
 _LARGE_PAGE_BYTES = 1 << 21
 
-# A batch of fewer bytes stays in the slot it was given, whichever it is: giving out its tasks again costs more.
-_WORTH_MOVING = 1 << 20
-
 # Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
 MAX_HELD = 8192
 
@@ -79,8 +76,6 @@ class SlotBook:
         self.cold: list[int] = []
         """Free slots whose memory was given back to the system."""
         self.in_flight: set[int] = set()
-        self.empty: set[int] = set()
-        """Slots in flight that had no memory when they were acquired."""
         self.held: set[int] = set()
         self.retired: dict[int, int] = {}
         """How many other processes may see what lies in a slot; it is not used again before they have ended."""
@@ -97,29 +92,17 @@ class SlotBook:
                 self.num_slots += 1
                 self.cold.append(self.num_slots)
             slot = self.cold.pop()
-            self.empty.add(slot)
         self.in_flight.add(slot)
         return slot
 
     def release(self, slot: int) -> None:
         """Give back a slot that nobody was handed."""
         self.in_flight.remove(slot)
-        self.empty.discard(slot)
         self.free.append(slot)
-
-    def undo(self, slot: int) -> None:
-        """Give back a slot in flight that nobody has written to."""
-        self.in_flight.remove(slot)
-        if slot in self.empty:
-            self.empty.remove(slot)
-            self.cold.append(slot)
-        else:
-            self.free.append(slot)
 
     def hand_out(self, slot: int) -> None:
         """The batch in this slot is the user's now."""
         self.in_flight.remove(slot)
-        self.empty.discard(slot)
         self.held.add(slot)
 
     def come_back(self, slot: int) -> None:
@@ -315,20 +298,6 @@ class SlotPool:
         """Take a slot for new work."""
         self.collect()
         return self.book.acquire()
-
-    def has_better(self) -> bool:
-        """Return whether a free slot has memory that a slot in flight lacks, so that an exchange pays."""
-        if self.slot_bytes < _WORTH_MOVING:
-            return False
-        self.collect()
-        return bool(self.book.free and self.book.empty)
-
-    def has_enough(self, in_flight: int) -> bool:
-        """Return whether there are slots for so many batches in flight, and for one that the user holds."""
-        if self.slot_bytes < _WORTH_MOVING:
-            return False
-        self.collect()
-        return not self.book.free and len(self.book.in_flight) + len(self.book.held) > in_flight
 
     def view(self, slot: int, num_bytes: int) -> Buffer:
         """Return the first bytes of a slot. For the time that the slot is in flight."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.compat import worker_collate
 from ..base.worker_errors import error_of, wrap_exception
-from ..buffers.layout import FIRST_LAYOUT, Layout, LayoutBook, LayoutMismatch
+from ..buffers.layout import FIRST_LAYOUT, LayoutBook
 from ..buffers.rows import samples_in
 from ..errors import NothingLeft
 from ..work import Task
@@ -33,11 +33,8 @@ class Assembly:
 
     def layout(self) -> int:
         """Return the number of the layout for new work, made known to the workers if there is one yet."""
-        book = self._book
-        if book.layout is None:
-            return FIRST_LAYOUT
-        self._publish(book.generation, book.layout)
-        return book.generation
+        self._publish(self._book.generation)
+        return max(FIRST_LAYOUT, self._book.generation)
 
     def take(self, result: Result, task: Task) -> Result:
         """Read what a result carries; afterwards the payload of rows is their layout and the samples' objects.
@@ -45,57 +42,24 @@ class Assembly:
         Raises:
             Exception: what the user's code raised, for reading a sample may run it.
         """
-        if result.outcome == Outcome.ROWS:
-            layout = self._layout_of(task)
-            return result._replace(payload=(layout, self._pool.take_rows(result.payload, task, layout)))
-        if result.outcome == Outcome.ROWS_NEW_LAYOUT:
-            layout, payload = result.payload
-            self._learn_from_worker(layout)
-            return result._replace(payload=(layout, self._pool.take_rows(payload, task, layout)))
+        book, payload = self._book, result.payload
         if result.outcome == Outcome.SAMPLES:
-            result = result._replace(payload=self._pool.take_samples(result.payload, task))
-            return self._placed(result, task)
-        return result
+            payload = self._pool.take_samples(payload, task)
+            book.learn(payload)
+        elif result.outcome == Outcome.ROWS_NEW_LAYOUT:
+            layout, payload = payload
+            book.met(layout)
+            payload = layout, self._pool.take_rows(payload, task, layout)
+        elif result.outcome == Outcome.ROWS and task.layout is not None:
+            layout = book.layouts[task.layout]
+            payload = layout, self._pool.take_rows(payload, task, layout)
+        self._publish(FIRST_LAYOUT)  # at once: work that was given out before may use it
+        return result._replace(payload=payload)
 
-    def _layout_of(self, task: Task) -> Layout:
-        assert task.layout is not None
-        return self._book.layouts[task.layout]
-
-    def _learn_from_worker(self, layout: Layout) -> None:
-        book = self._book
-        if book.fallback_reason is not None:
-            return
-        if book.layout is not None:
-            book.misfit_of(layout)
-        else:
-            book.adopt(layout)
-            self._publish_first()
-
-    def _placed(self, result: Result, task: Task) -> Result:
-        """Learn from samples that came before any layout was known, and write them where they belong."""
-        if task.layout != FIRST_LAYOUT or len(result.payload) != len(task.indices):  # some were left out
-            return result
-        book = self._book
-        if book.layout is None and book.fallback_reason is None:
-            book.learn(result.payload)
-        self._publish_first()
-        if FIRST_LAYOUT not in self._published:
-            return result
-        layout = self._layout_of(task)
-        try:
-            rows = self._pool.slots.view(task.slot, layout.offsets(task.num_rows)[1])
-            objects = layout.write(result.payload, rows, task.num_rows, task.row)
-        except LayoutMismatch:
-            return result
-        return result._replace(outcome=Outcome.ROWS, payload=(layout, objects))
-
-    def _publish_first(self) -> None:
-        """Publish the first layout, which another iteration of this loader may have learnt; work waits for it."""
-        if FIRST_LAYOUT in self._book.layouts:
-            self._publish(FIRST_LAYOUT, self._book.layouts[FIRST_LAYOUT])
-
-    def _publish(self, generation: int, layout: Layout) -> None:
-        if generation not in self._published:
+    def _publish(self, generation: int) -> None:
+        """Let the workers know a layout, if there is one: another iteration of this loader may have learnt it."""
+        layout = self._book.layouts.get(generation)
+        if layout is not None and generation not in self._published:
             self._pool.publish(generation, layout)
             self._published.add(generation)
 
@@ -140,12 +104,10 @@ class Assembly:
                     samples += samples_in(layout, rows, num_rows, task.row, len(task.indices), objects)
             if not samples:
                 raise NothingLeft
-            reason = self._book.fallback_reason or "samples of one batch differ, or a new shape"
-            if len(samples) != num_rows:
-                reason = "samples were left out"
-            elif self._book.fallback_reason is None:
-                self._book.misfit(samples)
-                reason = self._book.fallback_reason or reason
+            reason: str | None = "samples were left out"
+            if len(samples) == num_rows:
+                differ = self._book.fallback_reason is not None or self._book.misfit(samples)
+                reason = self._book.fallback_reason or "samples of one batch differ, or a new shape" if differ else None
             try:
                 return worker_collate(samples), reason
             except Exception as error:

@@ -25,9 +25,8 @@ from ..stages import Source, Stage
 from ..work import GRACE, Shard
 from ..workers.pool import Pool, WorkerArguments
 from ..workers.samples import Job, warm_late_decoding
-from .limits import PrefetchLimits
 from .runtime import LoaderRuntime
-from .worker_source import WorkerSource
+from .worker_source import PrefetchLimits, WorkerSource
 
 if TYPE_CHECKING:
     from ..device.batch_keys import BatchKeys
@@ -67,10 +66,6 @@ class Pipeline:
             self.source.close(grace)
 
 
-def _source_of(decisions: Decisions, runtime: LoaderRuntime, work: EpochWork) -> Source:
-    return Builder(decisions, runtime).build(work).source
-
-
 class Builder:
     """Builds the stages that serve a loader."""
 
@@ -92,7 +87,9 @@ class Builder:
             finish = functools.partial(compat.pin_memory, device=pin_device)
         columns = self.resident()
         if columns is not None:
-            source = self._resident_source(columns, work)
+            from .build_resident import source_of
+
+            source: Source = source_of(columns, self._decisions, runtime, self.keys_of(work), work)
             return Pipeline(source, source, finish)
         if self._decisions.num_workers and not self._decisions.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
@@ -125,17 +122,11 @@ class Builder:
             return None
         from .build_resident import columns_for
 
-        return columns_for(self._decisions, self._runtime, _source_of)
-
-    def _resident_source(self, columns: Columns, work: EpochWork) -> Source:
-        from ..device.prefetch import DeviceArguments
-        from .resident_source import ResidentSource
-
-        # A sampler of the user's may look at what the loop has done with the batch before.
-        samplers = (self._asked.sampler, self._asked.batch_sampler)
-        ahead = work.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
-        arguments = part(self._decisions, DeviceArguments)
-        return ResidentSource(columns, arguments, self._runtime, self.keys_of(work), may_look_ahead=ahead)
+        return columns_for(
+            self._decisions,
+            self._runtime,
+            lambda decisions, runtime, work: Builder(decisions, runtime).build(work).source,
+        )
 
     def keys_of(self, work: EpochWork) -> Callable[[Shard], BatchKeys]:
         """Return a function from an epoch's shard to what names the samples of its batches."""

@@ -23,14 +23,17 @@ from ..base import compat
 from ..base.memory import in_words
 from ..base.nesting import leaves_of
 from ..base.terminal_bar import TerminalBar
+from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, Placement, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
+from ..device.prefetch import DeviceArguments
 from ..device.streams import device_or_cpu
 from ..errors import ConfigError
 from ..sampling.epochs import EpochWork
 from ..spec import Decisions, part, served_as
 from ..stages import Source
 from ..work import GRACE, Shard
+from .resident_source import ResidentSource
 from .runtime import LoaderRuntime
 
 # Samples that are read twice, to see whether the dataset is random.
@@ -71,6 +74,20 @@ def columns_for(decisions: Decisions, runtime: LoaderRuntime, build: Build) -> C
     columns, fallback_reasons = _read_once(wanted, functools.partial(_batches, decisions, runtime, build))
     runtime.resident = ResidentData(made_from, length, columns, tuple(fallback_reasons))
     return columns
+
+
+def source_of(
+    columns: Columns,
+    decisions: Decisions,
+    runtime: LoaderRuntime,
+    keys_of: Callable[[Shard], BatchKeys],
+    work: EpochWork,
+) -> ResidentSource:
+    """Return the source of resident data, for ``work`` and later epochs; ``keys_of``: see :class:`ResidentSource`."""
+    # A sampler of the user's may look at what the loop has done with the batch before.
+    samplers = (decisions.asked.sampler, decisions.asked.batch_sampler)
+    ahead = work.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
+    return ResidentSource(columns, part(decisions, DeviceArguments), runtime, keys_of, may_look_ahead=ahead)
 
 
 def _places(wanted: ResidentArguments, device: torch.device) -> list[Placement]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.data import RandomSampler
 
 from .. import observe
 from ..base import compat
@@ -111,6 +112,9 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         """Return the states of the generators that the order comes from."""
         if work.comes_from_keys(self._sampling):
             return {}
+        if self._sampling.is_torchs_own:
+            draws = type(self._sampling.sampler) is RandomSampler
+            return {"torch": torch.default_generator.get_state()} if draws else {}
         from ..sampling.sampler_generators import generator_states
 
         return generator_states(self._sampling)
@@ -120,9 +124,13 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         since = time.perf_counter_ns()
         sampling = self._sampling
         self._base_seed, self._iterations = work.base_seed, work.epoch + 1
-        if self._pipeline is None:
-            self._pipeline = self._built(work)  # between the two times that torch asks the sampler for an iterator
+        if self._pipeline is None:  # between the two times that torch asks the sampler for an iterator
+            # torch 2.6 names no device, and means CUDA.
+            pin_device = (self._pin_memory_device or "cuda") if self._pin_memory else None
+            self._pipeline = self._builder.build(work, (self._rank, self._world_size), pin_device)
         pipeline, source = self._pipeline, self._pipeline.source
+        if source.workers:
+            self._workers = source.workers  # under the name of torch's iterators
         if sampling.num_workers:
             with compat.pipe_lock:
                 super()._reset(loader)
@@ -150,14 +158,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._runtime.measured.epoch_begins(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, source.iteration, since)
-
-    def _built(self, work: EpochWork) -> Pipeline:
-        # torch 2.6 names no device, and means CUDA.
-        pin_device = (self._pin_memory_device or "cuda") if self._pin_memory else None
-        pipeline = self._builder.build(work, (self._rank, self._world_size), pin_device)
-        if pipeline.source.workers:
-            self._workers = pipeline.source.workers  # under the name of torch's iterators
-        return pipeline
 
     def _raise_sampler_error(self, source: Source) -> None:
         """Raise an error of torch's samplers now, as torch does: a later ``next()`` cannot mend it."""
@@ -235,11 +235,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         """The first stage of the epoch that has begun."""
         assert self._pipeline is not None
         return self._pipeline.source
-
-    def note_workers(self) -> None:
-        """Note what statistics say of workers."""
-        if self._pipeline is not None:
-            self._pipeline.source.note()
 
     def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""

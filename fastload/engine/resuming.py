@@ -11,7 +11,7 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler
@@ -20,7 +20,7 @@ from ..base import compat_features
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError, one_line
-from ..keys.seeding import fresh_base_seed
+from ..keys.torch_streams import fresh_base_seed
 from ..sampling.agreement import compare_ranks
 from ..sampling.epochs import Epochs, EpochWork, Progress, Sampling
 from ..sampling.resume import Resume
@@ -32,31 +32,35 @@ from ..workers.iterable import ReplicaPosition, StateRequest
 from .state import place_of, state_of
 
 
-class Replicas:
-    """Positions of an IterableDataset's replicas after the last batches that the user got.
+class _ReplicaPlace(NamedTuple):
+    """Where a replica of an IterableDataset is."""
 
-    Of each this is a snapshot, or nothing, which is the epoch's start; and the number of batches since.
-    """
+    snapshot: Any
+    """The last one: its position then, or what a state says of it; None: the epoch's start."""
+    position: ReplicaPosition | None
+    """None: it has given no batch."""
+    num_batches: int
+    """Batches that it has given in this epoch."""
+
+
+class Replicas:
+    """Places of an IterableDataset's replicas after the last batches that the user got."""
 
     def __init__(self, num_workers: int, begun: dict[str, Any] | None) -> None:
-        self._snapshots: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
-        self._places: list[ReplicaPosition | None] = [None] * num_workers
-        self._next: int = begun["next"] if begun is not None else 0
-        self._batches: list[int] = list(begun["batches"]) if begun is not None else [0] * num_workers
-        self._before = self._now()
+        begun = begun or {"states": [None] * num_workers, "batches": [0] * num_workers, "next": 0}
+        states = zip(begun["states"], begun["batches"], strict=True)
+        self._places = [_ReplicaPlace(state, None, batches) for state, batches in states]
+        self._next: int = begun["next"]
+        self._before = self._places, self._next
 
     def note(self, replica: Replica) -> None:
         """A batch of a worker was given to the user."""
-        self._before = self._now()
-        worker_id, place = replica.worker_id, ReplicaPosition(*replica.place)
-        self._places[worker_id] = place
-        if place.snapshot is not None:
-            self._snapshots[worker_id] = place
+        self._before = self._places, self._next
+        worker_id, position = replica.worker_id, ReplicaPosition(*replica.place)
+        snapshot = self._places[worker_id].snapshot if position.snapshot is None else position
+        self._places = self._places.copy()
+        self._places[worker_id] = _ReplicaPlace(snapshot, position, replica.num_batches)
         self._next = (worker_id + 1) % len(self._places)
-        self._batches[worker_id] = replica.num_batches
-
-    def _now(self) -> tuple[list[Any], list[ReplicaPosition | None], int, list[int]]:
-        return list(self._snapshots), list(self._places), self._next, list(self._batches)
 
     def state(self, *, one_ahead: bool) -> dict[str, Any] | None:
         """Return it for a state dict, or how it was one batch before.
@@ -66,11 +70,11 @@ class Replicas:
         Raises:
             StateError: the dataset has a ``state_dict`` that failed.
         """
-        snapshots, places, following, batches = self._before if one_ahead else self._now()
-        states = list(map(_state_of_replica, snapshots, places))
+        places, following = self._before if one_ahead else (self._places, self._next)
+        states = [_state_of_replica(place.snapshot, place.position) for place in places]
         if all(state is None for state in states):
             return None
-        return {"states": states, "next": following, "batches": batches}
+        return {"states": states, "next": following, "batches": [place.num_batches for place in places]}
 
 
 def _state_of_replica(snapshot: Any, place: ReplicaPosition | None) -> dict[str, Any] | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..buffers.layout import LayoutBook
+from ..buffers.slots import SlotPool
 from ..measurement.measurement import Measurement
 from ..work import Counts
 from ..workers.pool import Pool
@@ -28,9 +30,9 @@ class LoaderRuntime:
         self.start_method: str | None = None
         self.transport: str | None = None
         self.job_pickled: str | None = None
-        self.remote: dict[str, int] = {}
-        self.num_slots = 0
-        self.slot_bytes = 0
+        self.slots: SlotPool | None = None
+        self.remote: Callable[[], dict[str, int]] = dict
+        """See :class:`~fastload.workers.pool.Pool`, as for those before: of the workers that were started last."""
         self.mover: tuple[tuple[object, ...], Mover] | None = None
         """Arguments that the mover was built from, and the mover."""
         self.resident: ResidentData | None = None
@@ -43,10 +45,9 @@ class LoaderRuntime:
         return LoaderRuntime, ()
 
     def note_pool(self, pool: Pool) -> None:
-        """Note what :meth:`fastload.DataLoader.statistics` says of workers."""
+        """Note workers that were started, for :meth:`fastload.DataLoader.statistics`."""
         self.start_method, self.transport, self.job_pickled = pool.start_method, pool.transport, pool.job_pickled
-        self.num_slots, self.slot_bytes = pool.slots.book.num_slots, pool.slots.slot_bytes
-        self.remote = pool.remote()
+        self.slots, self.remote = pool.slots, pool.remote
 
     def close(self) -> None:
         """Let go of resident data."""

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
+from ..base.checks import is_integer
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
 from ..sampling.epochs import Epochs, Progress, Sampling
@@ -25,6 +26,8 @@ from ..sampling.sampler_generators import check_generator_states, generator_stat
 from ..sampling.samplers import EpochSampler
 
 VERSION = 2
+_MOST = 1 << 62
+"""No number in a state is as large."""
 _GENERATOR = "generator."
 """Begins the names of generator states."""
 _ADDED_BY_OTHERS = {"_iterator_finished"}
@@ -222,7 +225,7 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
 def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
     for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        if not is_integer(value, 0, _MOST):
             raise StateError(f"{name} must be an integer of at least 0, got {name}={value!r}")
     if state.get("seeding", "sample") not in ("sample", "torch"):
         raise StateError(f"seeding must be 'sample' or 'torch', got seeding={state['seeding']!r}")
@@ -272,26 +275,18 @@ def _check_position(sampling: Sampling, position: int, saved_batch_size: int) ->
 
 def _are_replicas(workers: Any, num_workers: int) -> bool:
     """Return whether this is a result of :meth:`fastload.engine.resuming.Replicas.state`."""
-    if not isinstance(workers, dict) or workers.keys() != {"states", "next", "batches"}:
-        return False
-    states, following, batches = workers["states"], workers["next"], workers["batches"]
-    return (
-        isinstance(states, list)
-        and len(states) == num_workers
-        and all(state is None or _is_replica(state) for state in states)
-        and isinstance(batches, list)
-        and len(batches) == num_workers
-        and all(isinstance(count, int) and count >= 0 for count in batches)
-        and isinstance(following, int)
-        and 0 <= following < num_workers
-    )
+    match workers:
+        case {"states": [*states], "batches": [*batches], "next": following, **more} if not more:
+            numbers = all(is_integer(count, 0, _MOST) for count in batches) and is_integer(following, 0, num_workers)
+            return len(states) == len(batches) == num_workers and numbers and all(map(_is_replica, states))
+    return False
 
 
 def _is_replica(state: Any) -> bool:
-    if not isinstance(state, dict) or state.keys() - {"since"} != {"state", "ended"}:
-        return False
-    since = state.get("since", 0)
-    return isinstance(since, int) and since >= 0
+    match state:
+        case {"state": _, "ended": _, **more}:
+            return more.keys() <= {"since"} and is_integer(more.get("since", 0), 0, _MOST)
+    return state is None
 
 
 def _generators_in(state: dict[str, Any]) -> dict[str, Any]:

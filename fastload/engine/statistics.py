@@ -93,8 +93,6 @@ class Statistics:
 
 def statistics_of(decisions: Decisions, runtime: LoaderRuntime) -> Statistics:
     """Return the statistics of a ``fastload.DataLoader``, given its decisions and what it keeps."""
-    for iterator in list(runtime.iterators):
-        iterator.note_workers()
     counts, measured = runtime.counts, runtime.measured
     cached = None if runtime.cache is None else runtime.cache.store.contents()
     samples = samples_of_step(decisions.asked.dataset, decisions.asked.batch_size, counts)
@@ -110,9 +108,9 @@ def statistics_of(decisions: Decisions, runtime: LoaderRuntime) -> Statistics:
         chunk_size=counts.chunk_size,
         slots_in_flight=decisions.batches_ahead,
         max_in_flight=counts.max_in_flight,
-        slots=runtime.num_slots,
-        slot_bytes=runtime.slot_bytes,
-        batches_without_layout=counts.without_layout,
+        slots=0 if runtime.slots is None else runtime.slots.book.num_slots,
+        slot_bytes=0 if runtime.slots is None else runtime.slots.slot_bytes,
+        batches_without_layout=sum(counts.reasons.values()),
         without_layout_reason=dict(counts.reasons),
         sample_ms=None if measured.sample_ns is None else measured.sample_ns / 1e6,
         resident=None if columns is None else str(columns.device),
@@ -126,7 +124,7 @@ def statistics_of(decisions: Decisions, runtime: LoaderRuntime) -> Statistics:
         cache_folder=None if runtime.cache is None else runtime.cache.folder,
         cached_bytes=0 if cached is None else cached.taken_bytes,
         cache_is_full=cached is not None and cached.is_full,
-        remote=dict(runtime.remote),
+        remote=runtime.remote(),
         stages_s=stages_s(measured),
         stall=stall_of(Steps(*measured.steps), num_workers=decisions.num_workers, batch_size=samples),
     )

@@ -5,19 +5,18 @@ makes them; see workers/pool.py.
 
 It runs only inside ``next()``: there is no thread of ours in the user's process. The window of batches under way
 covers the time between two calls. The oldest batch always owns a slot, since a slot is taken before work is submitted,
-so in-order delivery cannot block itself. Work that nobody has begun may be taken back, to get a better slot at once.
+so in-order delivery cannot block itself.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import observe
-from ..base.worker_errors import error_of, wrap_exception
+from ..base.worker_errors import error_of
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..sampling.epochs import EpochWork
 from ..stages import Source
@@ -25,127 +24,123 @@ from ..work import GRACE, AnyTask, Batch, Replica, StartEpoch, Task, choose_chun
 from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool
 from .assembly import Assembly
-from .limits import PrefetchLimits, RoundRobin
 from .runtime import LoaderRuntime
 
 
-@dataclass(slots=True, kw_only=True)
-class Pending:
-    """A batch whose tasks were given out, or an error of the sampler in its place."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefetchLimits:
+    """Limits of the batches under way, how they are cut into tasks, and how they are returned."""
 
-    num_rows: int = 0
-    missing: int = 0
-    """Tasks without a result."""
-    slot: int | None = None
-    """None: the sampler has raised an error, or the slot was given back."""
-    results: list[tuple[Task, Result] | None] = field(default_factory=list)
-    worker_id: int | None = None
-    """The only worker that may make it; None: any."""
-    error: BaseException | None = None
-    redo: bool = False
-    """True if a worker must load it again and collate it, since its samples could not be sent."""
-    ended: bool = False
-    """True if the worker's replica had ended, in place of a batch."""
+    batches: int
+    """Most batches that are under way, or wait for ``next()``."""
+    num_workers: int
+    chunk_size: int | None
+    """Samples of a task; None: chosen by what a sample costs."""
+    is_cut: bool
+    """True if batches are cut into tasks; else each is one."""
+    collation_reason: str | None
+    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
+    iterable: bool
+    """True if each task is a batch of its worker's replica of an IterableDataset."""
+    auto_collation: bool
+    """True if an index batch names several samples."""
+    assigned: bool
+    """True if batch ``i`` goes to worker ``i % num_workers``."""
+    in_order: bool
+    """False: batches are given as they are completed."""
+    timeout: float
+    """Seconds without a completed batch after which ``next()`` raises; 0: no limit."""
+    error_location: str
+    """Location that errors of collation in this process name: "in DataLoader worker process 0", as in torch."""
+
+
+class RoundRobin:
+    """Round-robin over workers, where each batch is assigned to one: IterableDatasets, and torch's random streams.
+
+    With ``in_order`` a worker that is far behind keeps its turn. ``first``: whose turn is first.
+    """
+
+    def __init__(self, limits: PrefetchLimits, first: int) -> None:
+        self.active = [True] * limits.num_workers
+        """True if a worker's replica has more."""
+        self.load = [0] * limits.num_workers
+        """Batches under way of each."""
+        self._limits, self._turn = limits, first
+
+    def next(self) -> int | None:
+        """Return whose turn it is; None if all have ended or have enough to do."""
+        share = self._limits.batches // max(1, sum(self.active))
+        for _ in self.active:
+            worker_id = self._turn
+            self._turn = (self._turn + 1) % len(self.active)
+            if self.active[worker_id] and (self._limits.in_order or self.load[worker_id] < share):
+                return worker_id
+        return None
 
 
 class BatchesUnderWay:
-    """The batches of one epoch: which was drawn, issued, completed and given. All of that is written here alone."""
+    """The batches of one epoch that were issued and not given."""
 
     def __init__(self, work: EpochWork) -> None:
         self.number = next(observe.numbers)
         """Number of the iteration, unique within the process; workers skip tasks of lower numbers."""
         self.work = work
         """The epoch; one begun ahead of time is replaced, when it begins, by an equal one with a log of failures."""
+        self.index_batches = work.index_batches
         self.has_more = True
-        """True if there may be more index batches."""
-        self._index_batches: Iterator[Any] = work.index_batches
-        self._drawn: tuple[Any, Exception | None] | None = None
-        """An index batch, or what the sampler raised in its place, that is not issued yet."""
+        """True if there may be more of them."""
         self.first_row = work.first_row
         """First row of the batch to be issued next."""
         self.num_issued = 0
-        self.batches: dict[int, Pending] = {}
-        self._completed: deque[int] = deque()
-        """Complete batches, in the order of completion."""
-        self.num_complete = 0
-        """Complete batches that were not given yet."""
-        self._next_given = 0
+        self.batches: list[Pending] = []
+        """The oldest first."""
         self.num_lost = 0
         """Batches that were assigned to workers whose replicas had ended already. torch counts them as under way: so
         the streams of the others go on by as many batches as torch's."""
-        self._num_empty = 0
+        self.num_empty = 0
         """Batches since the one given last of which no sample could be loaded."""
 
-    def draw(self) -> None:
-        """Draw an index batch, to be issued once there is room."""
-        if self.has_more and self._drawn is None:
-            try:
-                self._drawn = next(self._index_batches), None
-            except Exception as error:
-                self._drawn = None, error
-
-    def next_indices(self) -> Any:
-        """Return the next index batch, or raise what the sampler raised."""
-        if self._drawn is None:
-            return next(self._index_batches)
-        (indices, error), self._drawn = self._drawn, None
-        if error is not None:
-            raise error
-        return indices
-
     def issue(self, batch: Pending) -> None:
-        """Note that the next batch is issued."""
-        self.batches[self.num_issued] = batch
+        """Note that a batch is issued."""
+        self.batches.append(batch)
         self.num_issued += 1
         self.first_row += batch.num_rows
 
-    def fail(self, num_rows: int, error: Exception) -> None:
-        """Note an error at the place of a batch that could not be issued."""
-        self.issue(Pending(error=error, num_rows=num_rows))
-        self.complete(self.num_issued - 1)
+    def fail(self, num_rows: int, error: Exception) -> Pending:
+        """Return what is issued in place of a batch that cannot be: the error."""
+        failed = Pending(batch_id=self.num_issued, num_rows=num_rows, error=error)
+        self.issue(failed)
+        return failed
 
-    def complete(self, batch_id: int) -> None:
-        """Note that a batch is complete."""
-        self._completed.append(batch_id)
-        self.num_complete += 1
-
-    def next_complete(self, *, in_order: bool) -> int | None:
-        """Return the batch to be given next, if it is complete."""
-        if not in_order:
-            while self._completed:
-                batch_id = self._completed.popleft()
-                if batch_id in self.batches:
-                    return batch_id
-            return None
-        while self._next_given < self.num_issued:
-            batch = self.batches.get(self._next_given)
-            if batch is not None and batch.missing:
-                return None
-            self._next_given += 1
-            if batch is not None:  # else its worker's replica had ended
-                return self._next_given - 1
-        return None
-
-    def take(self, batch_id: int) -> Pending:
-        """Return a complete batch, which is given now."""
-        self.num_complete -= 1
-        return self.batches.pop(batch_id)
-
-    def lose(self, worker_id: int) -> None:
-        """Forget what a worker whose replica has ended was still to make; its slots come back with the results."""
-        lost = [batch_id for batch_id, batch in self.batches.items() if batch.worker_id == worker_id]
-        for batch_id in lost:
-            self.num_complete -= not self.batches.pop(batch_id).missing
+    def lose(self, worker_id: int) -> list[Pending]:
+        """Forget, and return, the batches of a worker whose replica has ended."""
+        lost = [batch for batch in self.batches if batch.worker_id == worker_id]
+        self.batches = [batch for batch in self.batches if batch.worker_id != worker_id]
         self.num_lost += len(lost)
+        return lost
 
-    def note_empty(self) -> None:
-        """Note that nothing is left of the batch that was taken last."""
-        self._num_empty += 1
 
-    def take_num_empty(self) -> int:
-        """Return how many batches were empty since this was asked last."""
-        number, self._num_empty = self._num_empty, 0
-        return number
+@dataclass(slots=True, kw_only=True, eq=False)
+class Pending:
+    """A batch whose tasks were given out, or an error of the sampler in its place."""
+
+    batch_id: int
+    num_rows: int = 0
+    slot: int | None = None
+    """None: it could not be issued, or the slot was given back."""
+    missing: int = 0
+    """Tasks without a result."""
+    results: list[tuple[Task, Result] | None] = field(default_factory=list)
+    """By the place of the task; None: not there yet, or the task could not be sent."""
+    worker_id: int | None = None
+    """The only worker that may make it; None: any."""
+    error: BaseException | None = None
+    dropped: bool = False
+    """True if it is not given any more: its slot is free when nobody can be writing to it."""
+
+    def has(self, outcome: Outcome) -> bool:
+        """Return whether a task had this outcome."""
+        return any(pair is not None and pair[1].outcome == outcome for pair in self.results)
 
 
 class WorkerSource(Source):
@@ -158,17 +153,16 @@ class WorkerSource(Source):
         self.pool = pool
         self.workers, self.pid = pool.workers, pool.pid
         self._limits = limits
-        self._runtime = runtime
         self._book, self._counts, self._measured = runtime.book, runtime.counts, runtime.measured
         self._assembly = Assembly(pool, runtime.book, limits.error_location)
         self._next_task_id = 0
-        self._tasks: dict[int, AnyTask] = {}
-        self._stale: dict[int, int] = {}
-        """Slots of dropped batches, with the results that are still to come for them."""
+        self._tasks: dict[int, tuple[AnyTask, Pending | None]] = {}
+        """Tasks that the workers have, each with its batch; None: it begins an epoch."""
+        self._completed: list[Pending] = []
+        """Complete batches that were not given, in the order of completion."""
         self._begun = False
         self._following: BatchesUnderWay | None = None
-        """The epoch after it, once its work is submitted ahead of time."""
-        self._upcoming: EpochWork | None = None
+        """The epoch after it, where it is certain: its first batches are issued while this one ends."""
         self._round_robin: RoundRobin | None = None
         self._num_ahead = 0
         """Batches of a paced epoch that were given, and that the training loop has not received."""
@@ -178,23 +172,19 @@ class WorkerSource(Source):
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
         """Begin an epoch. If it was announced as upcoming, its first batches are under way already, and stay."""
-        begun, following = self._begun, self._following
-        self._upcoming, self._following = upcoming, None
-        if following is not None and not self._epoch.batches and following.work.identity == work.identity:
-            following.work = work
-            self._epoch = following
-            self.pool.begin(following.number)
-            self._refill()
-            return
-        if begun:
-            if self._round_robin is not None:
+        begun, epoch = self._begun, self._following
+        if epoch is not None and not self._epoch.batches and epoch.work.identity == work.identity:
+            epoch.work = work
+        else:
+            if begun and self._round_robin is not None:
                 self._refill()  # torch's workers make what was drawn, which moves their random streams on
-            self._drop(self._epoch)
-        if following is not None:
-            self._drop(following)
-        self._epoch = epoch = BatchesUnderWay(work)
-        self._num_ahead = 0
-        self._begun = True
+            if begun:
+                self._drop(self._epoch.batches)
+            if self._following is not None:
+                self._drop(self._following.batches)
+            epoch = BatchesUnderWay(work)
+        self._epoch, self._begun, self._num_ahead = epoch, True, 0
+        self._following = None if upcoming is None else BatchesUnderWay(upcoming)
         self.pool.begin(epoch.number)
         replicas = work.replicas or {"batches": [0] * self._limits.num_workers, "next": 0}
         self._replica_batches = list(replicas["batches"])
@@ -202,7 +192,8 @@ class WorkerSource(Source):
             self._round_robin = RoundRobin(self._limits, replicas["next"])
         if begun and self._limits.iterable:
             for worker_id in range(self._limits.num_workers):
-                self._submit(StartEpoch(self._next_task_id, epoch.number, work.epoch, work.shared_seed), worker_id)
+                start = StartEpoch(self._next_task_id, epoch.number, work.epoch, work.shared_seed)
+                self._submit(start, None, worker_id)
         self._refill()
 
     @property
@@ -211,191 +202,151 @@ class WorkerSource(Source):
         return self._epoch.number
 
     def first_error(self) -> BaseException | None:
-        batch = self._epoch.batches.get(0)
-        return batch.error if batch is not None and batch.slot is None else None
+        first = next(iter(self._epoch.batches), None)
+        return first.error if first is not None and first.batch_id == 0 and first.slot is None else None
 
     def num_ready(self) -> int:
-        return self._num_complete()
+        return len(self._completed)
 
     def next(self, wait: bool = True) -> Batch:
         if wait:
             self._num_ahead = 0  # whoever waits has given all batches to the training loop
-        self._move_to_warm_slots()
         while True:
             self._receive()
             self._refill()
-            batch_id = self._ready()
-            if batch_id is None:
+            pending = self._complete()
+            if pending is None:
                 if not wait:
                     raise NotReady
-                if self._epoch.batches:
-                    begun = time.perf_counter_ns()
-                    batch_id = self._wait_ready()
-                    self._measured.waited_ns += time.perf_counter_ns() - begun
-                if batch_id is None:
+                if not self._epoch.batches:
                     raise StopIteration
-            batch = self._give(batch_id)
+                begun = time.perf_counter_ns()
+                pending = self._wait()
+                self._measured.waited_ns += time.perf_counter_ns() - begun
+            batch = self._give(pending)
             if batch is not None:
                 return batch
 
-    def _give(self, batch_id: int) -> Batch | None:
+    def _give(self, pending: Pending) -> Batch | None:
         """Return a complete batch, whose slot is the user's, or free, afterwards; None if nothing is left of it."""
         epoch, round_robin = self._epoch, self._round_robin
-        pending = epoch.take(batch_id)
-        if pending.worker_id is not None and round_robin is not None:
-            if pending.ended:
+        epoch.batches.remove(pending)
+        self._completed.remove(pending)
+        if round_robin is not None and pending.worker_id is not None:
+            if self._limits.iterable and pending.has(
+                Outcome.EXHAUSTED
+            ):  # noted now, as by torch: until its turn its worker has turns
                 round_robin.active[pending.worker_id] = False
-                epoch.lose(pending.worker_id)
+                self._drop([pending, *epoch.lose(pending.worker_id)])
                 return None
             round_robin.load[pending.worker_id] -= 1
-        paced = epoch.work.paced
         try:
-            batch = self._finish(pending, epoch)
-            batch.num_empty = epoch.take_num_empty()
-            self._num_ahead += paced
-            if observe.listener is not None:
-                observe.listener.given(self, epoch.number, batch_id, batch.error is not None)
-            return batch
+            batch = self._finish(pending)
         except NothingLeft:
-            epoch.note_empty()
-            paced = False  # the next one takes its place
+            epoch.num_empty += 1
             return None
-        finally:
-            if not paced:
-                self._go_on()
+        batch.num_empty, epoch.num_empty = epoch.num_empty, 0
+        if observe.listener is not None:
+            observe.listener.given(self, epoch.number, pending.batch_id, batch.error is not None)
+        if epoch.work.paced:
+            self._num_ahead += 1
+        else:
+            self._refill()  # now that its slot does not count as in flight
+        return batch
 
     def received(self) -> None:
         if self._epoch.work.paced:
             self._num_ahead = max(0, self._num_ahead - 1)
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Submit work once a batch was given, so that its slot does not count as in flight."""
-        limits = self._limits
-        # One batch less is enough for all workers.
-        if limits.batches < limits.num_workers + 2 or not self.pool.slots.has_enough(limits.batches):
             self._refill()
-        elif self._epoch.work.paced:
-            self._epoch.draw()
 
-    def _wait_ready(self) -> int | None:
+    def _wait(self) -> Pending:
+        """Block until the batch to be given next is complete."""
         patience = self._limits.timeout or self._patience
         deadline = None if patience is None else time.monotonic() + patience
-        while self._epoch.batches:
-            done = self._num_complete()
+        while (pending := self._complete()) is None:
+            done = self.num_ready()
             self.pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             self._receive()
             self._refill()
-            batch_id = self._ready()
-            if batch_id is not None:
-                return batch_id
-            if patience is not None and deadline is not None:
-                if self._num_complete() > done:
-                    deadline = time.monotonic() + patience
-                elif time.monotonic() >= deadline:
-                    from ..workers.stuck import overdue
+            if patience is None or deadline is None:
+                continue
+            if self.num_ready() > done:
+                deadline = time.monotonic() + patience
+            elif time.monotonic() >= deadline:
+                from ..workers.stuck import overdue
 
-                    deadline = self._patience = None
-                    overdue(self.pool, self._tasks, self._limits.timeout)
-        return None
+                deadline = self._patience = None
+                tasks = {task_id: task for task_id, (task, _) in self._tasks.items()}
+                overdue(self.pool, tasks, self._limits.timeout)
+        return pending
 
-    def _under_way(self) -> list[Pending]:
-        following = [] if self._following is None else self._following.batches.values()
-        return [*self._epoch.batches.values(), *following]
+    def _complete(self) -> Pending | None:
+        """Return the batch to be given next, if it is complete."""
+        if self._limits.in_order:
+            oldest = next(iter(self._epoch.batches), None)
+            return None if oldest is None or oldest.missing else oldest
+        return next((batch for batch in self._completed if batch in self._epoch.batches), None)
 
     def _num_under_way(self) -> int:
         following = 0 if self._following is None else len(self._following.batches)
         return len(self._epoch.batches) + self._epoch.num_lost + self._num_ahead + following
 
-    def _num_complete(self) -> int:
-        return self._epoch.num_complete + (0 if self._following is None else self._following.num_complete)
-
-    def _ready(self) -> int | None:
-        return self._epoch.next_complete(in_order=self._limits.in_order)
-
-    def _move_to_warm_slots(self) -> None:
-        """Let batches that nobody has begun have the slots that the user has given back, in place of new ones.
-
-        A batch gets its slot when its tasks are given out, a window ahead of its first row. Without this each slot of
-        the window would take memory, though workers are slower than the training loop and most batches wait for them.
-        """
-        if not self.pool.slots.has_better():
-            return
-        for task in self._recalled():
-            self._tasks[task.task_id] = task
-            try:
-                self.pool.submit(task)
-            except Exception as error:  # no memory for a long list of indices
-                wrapper = wrap_exception(error, self._limits.error_location)
-                self._take(Result(task.task_id, -1, Outcome.ERROR, wrapper, 0))
-
-    def _recalled(self) -> list[Task]:
-        """Take back the tasks that nobody has begun, and return them; whole batches of them have better slots then."""
-        book, tasks = self.pool.slots.book, self.pool.recall()
-        recalled = Counter(task.slot for task in tasks)
-        moving = [
-            (batch, batch.slot)
-            for batch in self._under_way()
-            if batch.slot is not None and recalled[batch.slot] == len(batch.results)
-        ]
-        for _, slot in moving:
-            book.undo(slot)
-        moved = {}
-        for batch, slot in moving:
-            batch.slot = moved[slot] = book.acquire()
-        return [task._replace(slot=moved.get(task.slot, task.slot)) for task in tasks]
-
     def _refill(self) -> None:
         """Submit work until the window is full."""
-        epoch: BatchesUnderWay | None = self._epoch
-        if not self._epoch.has_more:
-            epoch = self._following
-        while epoch is not None and epoch.has_more:
-            if self._num_under_way() >= self._limits.batches:
+        while self._num_under_way() < self._limits.batches:
+            epoch = self._epoch if self._epoch.has_more else self._following
+            if epoch is None or not epoch.has_more:
                 break
             worker_id = None
             if self._round_robin is not None and (worker_id := self._round_robin.next()) is None:
                 return
-            num_rows = 0
-            since = 0 if observe.listener is None else time.perf_counter_ns()
-            try:
-                indices = epoch.next_indices()
-                if not self._limits.auto_collation:
-                    num_rows = 1
-                elif hasattr(indices, "__len__"):
-                    num_rows = len(indices)
-                elif hasattr(indices, "__iter__"):  # its samples are to be counted
-                    indices = list(indices)
-                    num_rows = len(indices)
-                batch, tasks = self._next_batch(epoch, indices, num_rows, worker_id)
-                self._issue(epoch, batch, tasks, since)
-            except StopIteration:
-                epoch.has_more = False
-                epoch = self._begin_upcoming() if epoch is self._epoch else None
-            except Exception as error:
-                # At its own place, so that the batches before it are not lost.
-                epoch.fail(num_rows, error)
+            if not self._issue_next(epoch, worker_id):
                 return
         self._counts.max_in_flight = max(self._counts.max_in_flight, self._num_under_way())
 
-    def _begin_upcoming(self) -> BatchesUnderWay | None:
-        if self._upcoming is not None:
-            self._following, self._upcoming = BatchesUnderWay(self._upcoming), None
-        return self._following
+    def _issue_next(self, epoch: BatchesUnderWay, worker_id: int | None) -> bool:
+        """Issue the next batch, if there is one; return False where an error takes its place."""
+        since = 0 if observe.listener is None else time.perf_counter_ns()
+        num_rows = 0
+        try:
+            indices = next(epoch.index_batches)
+            as_list = self._limits.is_cut and self._by_layout
+            indices, num_rows = _fixed(indices, auto_collation=self._limits.auto_collation, as_list=as_list)
+            batch, tasks = self._next_batch(epoch, indices, num_rows, worker_id)
+        except StopIteration:
+            epoch.has_more = False
+            return True
+        except Exception as error:  # at its own place, so that the batches before it are not lost
+            self._completed.append(epoch.fail(num_rows, error))
+            return False
+        epoch.issue(batch)
+        if worker_id is not None and self._round_robin is not None:
+            self._round_robin.load[worker_id] += 1
+        sampler_ns = time.perf_counter_ns() - since if since else 0
+        for task in tasks:
+            try:
+                self._submit(task, batch, worker_id)
+            except Exception as error:  # indices that cannot be pickled
+                batch.error = batch.error or error
+                self._task_done(batch)
+                continue
+            if observe.listener is not None and since:
+                place, worker = (task.iteration, batch.batch_id, task.chunk_id), -1 if worker_id is None else worker_id
+                observe.listener.dispatched(place, task.indices, worker, since, sampler_ns)
+                since, sampler_ns = time.perf_counter_ns(), 0
+        return True
+
+    @property
+    def _by_layout(self) -> bool:
+        """True if rows go into slots by their layout."""
+        return self._limits.collation_reason is None and self._book.fallback_reason is None
 
     def _next_batch(
         self, epoch: BatchesUnderWay, indices: Any, num_rows: int, worker_id: int | None
     ) -> tuple[Pending, list[Task]]:
         """Return the batch of these indices, which has a slot from now on, and its tasks."""
-        limits, work = self._limits, epoch.work
-        collated = limits.collation_reason is not None or self._book.fallback_reason is not None
-        if type(indices) is list:
-            indices = indices[:]  # the sampler may use the list again
-        elif type(indices) is not tuple and num_rows and limits.is_cut and not collated:
-            indices = list(indices)
-            num_rows = len(indices)  # whatever it said of itself
-        layout = chunk_size = None
-        if num_rows and not collated:
+        work, layout, chunk_size = epoch.work, None, None
+        if num_rows and self._by_layout:
             layout, chunk_size = self._assembly.layout(), self._chunk_size(epoch, num_rows)
         whole = Task(
             task_id=self._next_task_id,
@@ -410,13 +361,16 @@ class WorkerSource(Source):
             indices=indices,
             slot=self.pool.slots.acquire(),  # last: an error before it takes none
         )
-        # The first sample teaches the layout: have it soon, for all that is made after it.
-        teaches = self._book.layout is None and whole.batch_id < limits.num_workers
-        tasks = tasks_of(whole, chunk_size, work.shard.stride, first_alone=teaches)
-        results: list[tuple[Task, Result] | None] = [None] * len(tasks)
-        return Pending(
-            num_rows=num_rows, missing=len(tasks), slot=whole.slot, results=results, worker_id=worker_id
-        ), tasks
+        tasks = tasks_of(whole, chunk_size, work.shard.stride)
+        batch = Pending(
+            batch_id=whole.batch_id,
+            num_rows=num_rows,
+            slot=whole.slot,
+            missing=len(tasks),
+            results=[None] * len(tasks),
+            worker_id=worker_id,
+        )
+        return batch, tasks
 
     def _chunk_size(self, epoch: BatchesUnderWay, num_rows: int) -> int:
         """Return how many samples the tasks of the next batch have."""
@@ -428,29 +382,10 @@ class WorkerSource(Source):
         self._counts.chunk_size = min(size, num_rows)
         return size
 
-    def _issue(self, epoch: BatchesUnderWay, batch: Pending, tasks: list[Task], since: int) -> None:
-        """Send the tasks of a batch; ``since``: when the sampler was asked for it; 0: nobody listens."""
-        batch_id, worker_id = epoch.num_issued, batch.worker_id
-        epoch.issue(batch)
-        if worker_id is not None and self._round_robin is not None:
-            self._round_robin.load[worker_id] += 1
-        sampler_ns = time.perf_counter_ns() - since if since else 0
-        for task in tasks:
-            try:
-                self._submit(task, worker_id)
-            except Exception as error:  # indices that cannot be pickled
-                batch.error = batch.error or error
-                self._task_done(epoch, batch_id, batch)
-                continue
-            if observe.listener is not None and since:
-                place, worker = (task.iteration, batch_id, task.chunk_id), -1 if worker_id is None else worker_id
-                observe.listener.dispatched(place, task.indices, worker, since, sampler_ns)
-                since, sampler_ns = time.perf_counter_ns(), 0
-
-    def _submit(self, task: AnyTask, worker_id: int | None) -> None:
+    def _submit(self, task: AnyTask, batch: Pending | None, worker_id: int | None) -> None:
         self._next_task_id += 1
         self.pool.submit(task, worker_id)
-        self._tasks[task.task_id] = task
+        self._tasks[task.task_id] = task, batch
 
     def _receive(self) -> None:
         """Take all results that are there."""
@@ -461,13 +396,6 @@ class WorkerSource(Source):
             self.broken = True
             raise
 
-    def _epoch_of(self, task: Task) -> BatchesUnderWay | None:
-        """Return the epoch that a task belongs to; None if it was dropped."""
-        if task.iteration == self._epoch.number:
-            return self._epoch
-        following = self._following
-        return following if following is not None and following.number == task.iteration else None
-
     def _take(self, result: Result) -> None:
         if result.outcome == Outcome.FAILED_START:
             self.broken = True
@@ -477,121 +405,111 @@ class WorkerSource(Source):
             self._counts.count_decoded(result.decoded)
         if result.drawn_from:
             self._counts.unseeded.update(dict.fromkeys(result.drawn_from))
-        task = self._tasks.pop(result.task_id)
-        if isinstance(task, StartEpoch):
+        task, batch = self._tasks.pop(result.task_id)
+        if batch is None or isinstance(task, StartEpoch):
             return
-        epoch = self._epoch_of(task)
-        if epoch is None:
-            self._stale_done(task)
+        if batch.dropped:
+            self._task_done(batch)
             return
         if observe.listener is not None:
             observe.listener.arrived((task.iteration, task.batch_id, task.chunk_id))
-        batch = epoch.batches.get(task.batch_id)
-        if batch is None:  # dropped with its worker's replica
-            self.pool.slots.release(task.slot)
-            return
-        if result.outcome == Outcome.EXHAUSTED:
-            # Noted when it is this batch's turn, as by torch: until then its worker has turns.
-            batch.ended, batch.missing, batch.slot = True, 0, None
-            self.pool.slots.release(task.slot)
-            epoch.complete(task.batch_id)
-            return
         if task.layout is not None and result.outcome != Outcome.ERROR:
             self._measured.add_samples(result.busy_ns, len(task.indices))
         if result.outcome == Outcome.UNSENDABLE:
             self._book.fallback_reason = result.payload
-            batch.redo = True
         try:
             result = self._assembly.take(result, task)
         except Exception as error:  # reading a sample runs the user's code
             batch.error = batch.error or error
         batch.results[task.chunk_id] = (task, result)
-        self._task_done(epoch, task.batch_id, batch)
+        self._task_done(batch)
 
-    def _task_done(self, epoch: BatchesUnderWay, batch_id: int, batch: Pending) -> None:
+    def _task_done(self, batch: Pending) -> None:
+        """Note that nobody is at one of a batch's tasks any more."""
         batch.missing -= 1
         if batch.missing:
             return
-        if batch.redo and batch.error is None:
+        if batch.dropped:
+            self._drop([batch])
+            return
+        if batch.error is None and not self._by_layout and batch.has(Outcome.UNSENDABLE):  # a worker collates it then
             tasks = [pair[0] for pair in batch.results if pair is not None]
             indices = [index for task in tasks for index in task.indices]
             whole = tasks[0]._replace(task_id=self._next_task_id, layout=None, indices=indices)
-            batch.redo, batch.missing, batch.results = False, 1, [None]
+            batch.missing, batch.results = 1, [None]
             try:
-                self._submit(whole, batch.worker_id)
+                self._submit(whole, batch, batch.worker_id)
                 return
             except Exception as error:  # indices that could be pickled in chunks only
                 batch.error, batch.missing = error, 0
-        epoch.complete(batch_id)
+        self._completed.append(batch)
 
-    def _drop(self, epoch: BatchesUnderWay) -> None:
-        """Forget the batches of an epoch. A slot is free when nobody can be writing to it any more."""
-        for batch in epoch.batches.values():
-            if batch.slot is not None and batch.missing:
-                self._stale[batch.slot] = batch.missing
-            elif batch.slot is not None:
+    def _drop(self, batches: Iterable[Pending]) -> None:
+        """Forget batches; their slots are free when nobody can be writing to them any more."""
+        for batch in batches:
+            batch.dropped = True
+            if batch.slot is not None and not batch.missing:
                 self.pool.slots.release(batch.slot)
+        self._completed = [batch for batch in self._completed if not batch.dropped]
 
-    def _stale_done(self, task: Task) -> None:
-        missing = self._stale.get(task.slot, 1) - 1
-        if missing:
-            self._stale[task.slot] = missing
-        else:
-            self._stale.pop(task.slot, None)
-            self.pool.slots.release(task.slot)
-
-    def _finish(self, pending: Pending, epoch: BatchesUnderWay) -> Batch:
+    def _finish(self, pending: Pending) -> Batch:
         """Turn a complete batch into what the user gets.
 
         Raises:
             NothingLeft: all its samples failed and are left out.
         """
-        slot, iterable = pending.slot, self._limits.iterable
-        results = [pair for pair in pending.results if pair is not None]
-        if pending.error is not None or slot is None:
-            if slot is not None:
-                self.pool.slots.release(slot)
+        if pending.error is not None or pending.slot is None:
+            self._drop([pending])
             return Batch(error=pending.error)
+        limits, failed = self._limits, self._epoch.work.failures
+        results = [pair for pair in pending.results if pair is not None]
         first, result = results[0]
         made, replica = 0, None
-        if iterable:
+        if limits.iterable:
             made = self._replica_batches[result.worker_id] = self._replica_batches[result.worker_id] + 1
             if result.replica is not None:
                 replica = Replica(result.worker_id, result.replica, made)
         for _, one in results:
             if one.outcome == Outcome.ERROR:
-                self.pool.slots.release(slot)
+                self._drop([pending])
                 return Batch(error=error_of(self.pool.take_error(one.payload)), replica=replica)
         failures = [replace(failure, row=task.row + failure.row) for task, one in results for failure in one.failures]
         left_out = [failure.row for failure in failures if failure.substitute is None]
-        if failures and epoch.work.failures is not None:
+        if failures and failed is not None:
             try:
-                epoch.work.failures.note(failures)
+                failed.note(failures)
             except DatasetError as error:
-                self.pool.slots.release(slot)
+                self._drop([pending])
                 return Batch(error=error)
         try:
-            data, reason = self._assembly.build(slot, pending.num_rows, results)
+            data, reason = self._assembly.build(pending.slot, pending.num_rows, results)
         except NothingLeft:
             raise
         except Exception as error:  # of collation
             return Batch(error=error)
         batch = Batch(data=data, epoch=first.epoch, position=first.position, left_out=left_out, replica=replica)
-        if iterable:
-            batch.position = (made - 1) * self._limits.num_workers + result.worker_id
+        # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
+        num_samples = 1 if limits.iterable else pending.num_rows - len(left_out)
+        if limits.iterable:
+            batch.position = (made - 1) * limits.num_workers + result.worker_id
         elif len(results) == 1:
             batch.indices = first.indices
         else:
             batch.indices = [index for task, _ in results for index in task.indices]
-        # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
-        self._counts.count(
-            1 if iterable else pending.num_rows - len(left_out), reason and (self._limits.collation_reason or reason)
-        )
+        self._counts.count(num_samples, reason and (limits.collation_reason or reason))
         return batch
 
-    def note(self) -> None:
-        self._runtime.note_pool(self.pool)
-
     def close(self, grace: float = GRACE) -> None:
-        self.note()
         self.pool.close(grace)
+
+
+def _fixed(indices: Any, *, auto_collation: bool, as_list: bool) -> tuple[Any, int]:
+    """Return an index batch that its sampler cannot change any more, and how many samples it names."""
+    has_length = hasattr(indices, "__len__")
+    if type(indices) is list:
+        indices = indices[:]
+    elif auto_collation and type(indices) is not tuple and (as_list if has_length else hasattr(indices, "__iter__")):
+        indices, has_length = list(indices), True
+    if not auto_collation:
+        return indices, 1
+    return indices, len(indices) if has_length else 0

@@ -19,9 +19,7 @@ from .seeding import GlobalSeeder, Keys, global_states, random_generator
 class VisitingSeeder(GlobalSeeder):
     """Seeds the global generators in the user's own process: saves their states first, and restores them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._saved: _SavedStates | None = None
+    _saved: _SavedStates | None = None
 
     def seed(self, key: bytes) -> None:
         self._saved = self._saved or _SavedStates()

@@ -24,7 +24,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from ..base.overrides import PROCESS, Bypass, Override
 from ..native import generators
@@ -125,8 +124,7 @@ class GlobalSeeder(Seeder):
     and for a list of one id. States are computed for 16 samples at once.
     """
 
-    def __init__(self) -> None:
-        self._run: generators.Run | None = None
+    _run: generators.Run | None = None
 
     def seed(self, key: bytes) -> None:
         seed_global_generators(key)
@@ -221,40 +219,3 @@ def slow_seeding_reason() -> str | None:
     if reason is None and not OVERRIDES[0].agrees():
         reason = "this Python, NumPy or torch seeds its generators differently than the native library"
     return reason
-
-
-def torch_worker_streams(base_seed: int, worker_id: int) -> None:
-    """Seed the global generators of a worker process as torch does: ``base_seed + worker_id``."""
-    seed, for_numpy = torch_worker_seeds(base_seed, worker_id)
-    random.seed(seed)
-    torch.manual_seed(seed)
-    np.random.seed(for_numpy)
-
-
-def torch_worker_seeds(base_seed: int, worker_id: int) -> tuple[int, list[int]]:
-    """Return torch's seeds for a worker: one for ``random`` and torch, and one for NumPy."""
-    from torch.utils.data._utils.worker import _generate_state
-
-    return base_seed + worker_id, _generate_state(base_seed, worker_id)
-
-
-def fresh_base_seed(seed: int, *place: int) -> int:
-    """Return a base seed of 63 bits for the rest of an epoch, which depends on where it goes on.
-
-    Workers that began anew with the epoch's own base seed would draw again what the epoch has drawn before.
-    """
-    digest = hashlib.blake2b(repr((seed, *place)).encode(), digest_size=8, person=b"fastload.v1")
-    return int.from_bytes(digest.digest(), "little") >> 1
-
-
-def draws_nothing(dataset: Any) -> bool:
-    """Return whether indexing a dataset of exactly this type is known to draw nothing, so that none is to be seeded."""
-    kind = type(dataset)
-    if (kind.__module__, kind.__name__) == ("datasets.arrow_dataset", "Dataset"):  # without a transform of the user's
-        return getattr(dataset, "_format_type", "") in (None, "python", "numpy", "torch")
-    if kind in (TensorDataset, list, tuple, range, str, bytes, np.ndarray, torch.Tensor):
-        return True
-    if kind is Subset:
-        return draws_nothing(dataset.dataset)
-    parts: Any = dataset.datasets if kind in (ConcatDataset, StackDataset) else ()
-    return bool(parts) and all(map(draws_nothing, parts.values() if isinstance(parts, dict) else parts))

@@ -47,7 +47,7 @@ def run_queue_ns() -> int | None:
 
 
 class Measurement:
-    """Sums over the life of one loader. A copy begins at zero.
+    """Sums over the life of one loader.
 
     A step is a wait in ``next()`` and what the loop does after it. It counts once it is complete.
     """
@@ -122,9 +122,6 @@ class Measurement:
         """Take the cost of some samples into the estimate that chooses the size of tasks."""
         cost = busy_ns / number
         self.sample_ns = cost if self.sample_ns is None else 0.9 * self.sample_ns + 0.1 * cost
-
-    def __reduce__(self) -> tuple[type[Measurement], tuple[()]]:
-        return type(self), ()
 
 
 class StageClock:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.users_line import warn_at_users_line
@@ -94,6 +94,15 @@ class Sampling:
             if isinstance(sampler, TorchDistributedSampler) and isinstance(sampler, EpochSampler):
                 return cast("DistributedSampler", sampler)
         return None
+
+    @property
+    def is_torchs_own(self) -> bool:
+        """True if torch's own samplers make the order, and hold no generator."""
+        batches, sampler = self.batch_sampler, self.sampler
+        if type(batches) is not BatchSampler or type(sampler) not in (RandomSampler, SequentialSampler):
+            return False
+        held = [self.generator, *vars(batches).values(), *vars(sampler).values()]
+        return all(one is None or isinstance(one, int) or one is sampler or one is self.dataset for one in held)
 
     @property
     def epoch_owner(self) -> Any:

@@ -17,7 +17,7 @@ from ..base import compat
 from ..base.checks import check_count, check_seed
 from ..base.compat import TorchDataLoader
 from ..errors import ConfigError
-from ..keys.seeding import draws_nothing
+from ..keys.torch_streams import draws_nothing
 from ..loader import DataLoader
 from ..options import OPTIONS
 from ..sampling.distributed import DistributedBatchSampler

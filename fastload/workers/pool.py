@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +44,8 @@ class Pool(Protocol):
     """How the dataset came to the workers."""
     task_cost: float = 1.0
     """Overhead of a task, relative to one of a worker process."""
+    remote: Callable[[], dict[str, int]] = dict
+    """Returns counters of workers on other machines: see :class:`fastload.engine.statistics.Statistics`."""
 
     @property
     def transport(self) -> str:
@@ -57,10 +59,6 @@ class Pool(Protocol):
 
     def submit(self, task: AnyTask, worker_id: int | None = None) -> None:
         """Give a task to one worker, or to whichever is idle first. Never blocks."""
-
-    def recall(self) -> list[Task]:
-        """Take back tasks that no worker has begun, as far as that can be done."""
-        return []
 
     def poll(self) -> Result | None:
         """Return a result that is there, or None. Never blocks."""
@@ -92,10 +90,6 @@ class Pool(Protocol):
         objects: list[Sequence[Any]] = payload
         return objects
 
-    def remote(self) -> dict[str, int]:
-        """Return what :class:`fastload.engine.statistics.Statistics` says of workers on other machines."""
-        return {}
-
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most about ``grace`` seconds for what they are doing."""
 
@@ -126,10 +120,6 @@ class Transport(Protocol):
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
         """Send to one worker, or to the first free one. Never blocks. ``tag`` names the message in ``held_by``."""
-
-    def recall(self) -> list[bytes]:
-        """Take back the messages that no worker has read, where all workers read from one queue."""
-        return []
 
     def held_by(self, worker_id: int) -> list[int]:
         """Return the tag of the message that a worker is at; none where the first reader takes it."""

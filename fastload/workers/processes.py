@@ -27,7 +27,6 @@ import numpy as np
 
 from ..base.worker_errors import first_integers, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
-from ..buffers.packing import unpack
 from ..buffers.rows import copy_rows
 from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..work import GRACE, AnyTask, Task
@@ -181,19 +180,6 @@ class ProcessPool(Pool):
         self._tasks[task.task_id] = task
         self._transport.send(message, worker_id, task.task_id)
 
-    def recall(self) -> list[Task]:
-        recalled = []
-        task_ids = {slot_offset(slot): task_id for task_id, slot in self._mail.items()}
-        for message in self._transport.recall():
-            first = first_integers(message, 1)[0]
-            task_id = task_ids.get(first, first)  # of a task; or where one lies
-            task = self._tasks.pop(task_id)
-            assert isinstance(task, Task)  # a start is for one worker, whose own queue it is in
-            recalled.append(task)
-            if task_id in self._mail:
-                self.slots.release(self._mail.pop(task_id))
-        return recalled
-
     def poll(self) -> Result | None:
         """See :class:`.pool.Pool`. Raises WorkerDied once all has been read that a worker had sent before its end."""
         if not self._all_started:
@@ -230,6 +216,8 @@ class ProcessPool(Pool):
             self._dead = sentinels[ready[0]]
 
     def take_samples(self, payload: Any, task: Task) -> list[Any]:
+        from ..buffers.packing import unpack  # what lies in slots needs none
+
         if isinstance(payload, int):
             assert self._file is not None
             payload = self._file.take(payload, chunk_offset(task.slot, task.chunk_id))
@@ -237,6 +225,8 @@ class ProcessPool(Pool):
         return samples
 
     def take_whole(self, payload: Any, task: Task) -> Any:
+        from ..buffers.packing import unpack
+
         if isinstance(payload, int):
             return unpack(self.slots.lend(task.slot, payload))
         self.slots.release(task.slot)

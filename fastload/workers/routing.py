@@ -36,6 +36,7 @@ from ..errors import ConfigError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.library_transforms import copies_for_thread, warn_of_what_threads_share
+from ..keys.torch_streams import torch_worker_seeds
 from . import torch_routing
 from .samples import Job
 from .torch_routing import ActiveGenerator, TorchRouting
@@ -72,7 +73,7 @@ class ThreadGenerators:
 
     def seed_as_torch_worker(self, base_seed: int, worker_id: int) -> None:
         """Seed all three with the streams of torch's worker process of this number."""
-        for_all, for_numpy = seeding.torch_worker_seeds(base_seed, worker_id)
+        for_all, for_numpy = torch_worker_seeds(base_seed, worker_id)
         self._seed(for_all, for_numpy, for_all)
 
     def _seed(self, for_random: int, for_numpy: Any, for_torch: int) -> None:

@@ -57,8 +57,6 @@ class Packets(Transport):
 
     def __init__(self, num_workers: int, *, shared: bool) -> None:
         self._num_workers = num_workers
-        self._queue: socket.socket | None = None
-        """Another end of what all workers read from."""
         self._ours: list[socket.socket] = []
         self._theirs: list[socket.socket] = []
         for _ in range(1 if shared else num_workers):
@@ -68,9 +66,6 @@ class Packets(Transport):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # the system caps it as it likes
             self._ours.append(ours)
             self._theirs.append(theirs)
-        if shared:
-            self._queue = self._theirs[0].dup()
-            self._queue.settimeout(None)  # as for the workers, whose end it is; we do not block there
         self._waiting: list[deque[bytes]] = [deque() for _ in self._ours]
         self._memory = memoryview(bytearray(_RECEIVE_BYTES))
         self._poll = select.poll()
@@ -89,19 +84,7 @@ class Packets(Transport):
             self._theirs.clear()
 
     def inherited(self) -> list[Any]:
-        return self._ours if self._queue is None else [*self._ours, self._queue]
-
-    def recall(self) -> list[bytes]:
-        if self._queue is None:
-            return []
-        recalled = []
-        try:
-            while message := self._queue.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT):
-                recalled.append(message)
-        except (BlockingIOError, InterruptedError):
-            recalled += self._waiting[0]
-            self._waiting[0].clear()
-        return recalled
+        return self._ours
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
         pair = (worker_id or 0) % len(self._ours)
@@ -163,7 +146,7 @@ class Packets(Transport):
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        for end in [*self.inherited(), *self._theirs]:
+        for end in [*self._ours, *self._theirs]:
             end.close()
 
 

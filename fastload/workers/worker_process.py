@@ -22,9 +22,9 @@ from torch._utils import ExceptionWrapper
 from ..base import compat, overrides
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import Layout, WriteRows
-from ..buffers.packing import join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
+from ..keys.torch_streams import torch_worker_streams
 from ..work import GRACE, AnyTask, Task, task_of
 from .deferred_sigint import raise_deferred_sigint_in_worker
 from .fetch import Fetcher, Outcome, Result, failed_start, skipped
@@ -102,6 +102,8 @@ class FileSink(MessageSink):
     def encode(self, result: Result, task: AnyTask | None) -> bytes:
         """Turn a result into a packet; what is large goes into the task's slot and the packet says where."""
         if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
+            from ..buffers.packing import join, pack  # rows need none
+
             assert isinstance(task, Task)
             pieces, length = pack(result.payload)
             if result.outcome == Outcome.SAMPLES and length > MAX_CHUNK_BYTES:
@@ -290,7 +292,7 @@ def become_worker(job: Job, worker_id: int) -> None:
         Exception: what ``worker_init_fn`` or the dataset raises.
     """
     _without_opencvs_threads()
-    seeding.torch_worker_streams(job.base_seed, worker_id)
+    torch_worker_streams(job.base_seed, worker_id)
     dataset = compat.seed_iter_data_pipe(job.dataset, job.shared_seed)
     compat.set_process_worker_info(
         compat.make_worker_info(

@@ -186,39 +186,38 @@ def test_only_samples_of_the_layout_fit(sample):
             continue
         assert layout != learnt(other)
         for column in ([other], [sample, other], [other, sample], [sample, sample, other]):
-            with pytest.raises(LayoutMismatch) as misfit:
+            with pytest.raises(LayoutMismatch):
                 layout.write(column, buffer, 3, 0)
-            assert str(misfit.value)
 
 
 @pytest.mark.parametrize(
-    ("first", "misfit", "said"),
+    ("first", "misfit"),
     [
-        (torch.zeros(3, 2), torch.zeros(2, 3), r"shape|size"),
-        (torch.zeros(3), torch.zeros(3, dtype=torch.int32), "dtype"),
-        (torch.zeros(3), torch.zeros(3, requires_grad=True), "grad"),
-        (torch.zeros(3), torch.zeros(3).to_sparse(), "Sparse"),
-        (torch.zeros(3), torch.nn.Parameter(torch.zeros(3), requires_grad=False), "Parameter"),
-        (np.zeros(3), np.zeros(4), r"shape|size"),
-        (np.zeros(3), np.zeros(3, dtype=np.int64), "dtype"),
-        (np.zeros(3), [0.0, 0.0, 0.0], "array"),
-        (1, 2**63, "(?i)overflow"),
-        (1, -(2**63) - 1, "(?i)overflow"),
-        (1.0, np.float64(1.0), "float64"),
-        (np.int64(1), np.int32(1), "int32"),
-        ("a", np.str_("a"), "str"),
-        ({"a": 1}, OrderedDict(a=1), "OrderedDict"),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, "keys"),
-        ((1, 2), (1, 2, 3), "length"),
-        ((1, 2), Point(1, 2), "Point"),
-        (1, None, "NoneType"),
+        (torch.zeros(3, 2), torch.zeros(2, 3)),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.int32)),
+        (torch.zeros(3), torch.zeros(3, requires_grad=True)),
+        (torch.zeros(3), torch.zeros(3).to_sparse()),
+        (torch.zeros(3), torch.nn.Parameter(torch.zeros(3), requires_grad=False)),
+        (np.zeros(3), np.zeros(4)),
+        (np.zeros(3), np.zeros(3, dtype=np.int64)),
+        (np.zeros(3), [0.0, 0.0, 0.0]),
+        (1, 2**63),
+        (1, -(2**63) - 1),
+        (1.0, np.float64(1.0)),
+        (np.int64(1), np.int32(1)),
+        ("a", np.str_("a")),
+        ({"a": 1}, OrderedDict(a=1)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ((1, 2), (1, 2, 3)),
+        ((1, 2), Point(1, 2)),
+        (1, None),
     ],
     ids=repr,
 )
-def test_a_misfit_says_in_what(first, misfit, said):
+def test_what_differs_is_a_misfit(first, misfit):
     layout = learnt(first)
     for column in ([first, misfit], [misfit]):
-        with pytest.raises(LayoutMismatch, match=said):
+        with pytest.raises(LayoutMismatch):
             layout.write(column, buffer_for(layout, 2), 2, 0)
 
 
@@ -321,7 +320,7 @@ def test_tensors_of_a_subclass_that_stack_to_plain_ones_collate_as_torch_does():
     for back in samples_in(layout, buffer, 3, 0, 3, []):
         assert type(back["image"]) is Image
         assert torch.equal(back["image"], image)
-    with pytest.raises(LayoutMismatch, match="Tensor where the layout has Image"):
+    with pytest.raises(LayoutMismatch):
         layout.write([{"image": image.as_subclass(torch.Tensor), "label": 1}], buffer, 3, 0)
 
 

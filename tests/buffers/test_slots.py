@@ -44,7 +44,6 @@ class Ownership(RuleBasedStateMachine):
         super().__init__()
         self.book = SlotBook()
         self.owner: dict[int, str] = {}
-        self.empty: set[int] = set()
         self.seen_by: dict[int, int] = {}
         self.others: list[list[int]] = []
 
@@ -58,15 +57,8 @@ class Ownership(RuleBasedStateMachine):
             assert slot == len(self.owner) + 1
         elif self.owner[slot] == "cold":
             assert "free" not in self.owner.values(), "a cold slot was taken though a warm one was free"
-        if self.owner.get(slot) != "free":
-            self.empty.add(slot)
         self.owner[slot] = "in flight"
         return slot
-
-    @rule(slot=consumes(in_flight))
-    def undo(self, slot: int) -> None:
-        self.book.undo(slot)
-        self.owner[slot] = "cold" if slot in self.empty else "free"
 
     @rule(slot=consumes(in_flight))
     def release(self, slot: int) -> None:
@@ -116,17 +108,12 @@ class Ownership(RuleBasedStateMachine):
     @rule(slot=st.integers(1, 20))
     def giving_back_what_is_not_out_is_an_error(self, slot: int) -> None:
         if self.owner.get(slot) != "in flight":
-            for verb in (self.book.release, self.book.undo, self.book.hand_out):
+            for verb in (self.book.release, self.book.hand_out):
                 with pytest.raises(KeyError):
                     verb(slot)
         if self.owner.get(slot) != "held":
             with pytest.raises(KeyError):
                 self.book.come_back(slot)
-
-    @invariant()
-    def those_in_flight_that_had_no_memory_are_known(self) -> None:
-        self.empty = {slot for slot in self.empty if self.owner[slot] == "in flight"}
-        assert self.book.empty == self.empty
 
     @invariant()
     def each_slot_has_exactly_one_owner(self) -> None:

@@ -195,7 +195,6 @@ def test_it_says_whose_it_is_and_closes_twice(name: str) -> None:
         assert source.is_resident == (name == "resident")
         source.begin(work(order(0)))
         source.next()
-        source.note()
         source.close()
 
 

@@ -101,6 +101,19 @@ def test_a_state_that_was_loaded_is_the_state_until_the_next_iteration(name):
         assert same, key
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("holds", ["nothing", "a generator", "a list with a generator"])
+def test_a_state_has_the_same_generators_before_an_epoch_and_in_it(shuffle, holds):
+    loader = DataLoader(Drawing(), 8, shuffle=shuffle)
+    held = {"nothing": None, "a generator": generator(3), "a list with a generator": [generator(3)]}
+    vars(loader.sampler)["held"] = held[holds]
+    before = loader.state_dict()
+    next(iter(loader))
+    assert loader.state_dict().keys() == before.keys()
+    assert any("held" in name for name in before) == (holds != "nothing")
+    assert ("generator.torch" in before) == shuffle
+
+
 @pytest.mark.parametrize("name", POSITION)
 def test_a_state_of_a_known_order_is_small_and_plain(name):
     state = stopped_at(loader_of(name), 1, 2)

@@ -25,11 +25,10 @@ from fastload.keys.seeding import (
     SAMPLE,
     GlobalSeeder,
     Keys,
-    draws_nothing,
     seed_global_generators,
     slow_seeding_reason,
-    torch_worker_streams,
 )
+from fastload.keys.torch_streams import draws_nothing, torch_worker_streams
 
 LARGEST = 2**127 - 1
 SMALLEST = -(2**127)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import pytest
 
 from fastload.measurement import measurement
@@ -85,14 +82,6 @@ def test_what_happens_between_epochs_is_no_step(clock):
         counted.epoch_begins(0)
     assert steps_of(counted).total_ns == 8 * MS
     assert steps_of(counted).startup_ns == 2 * MS
-
-
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_a_copy_of_the_counts_begins_at_zero(clock, again):
-    counted = Measurement()
-    run(counted, clock, [0.001], loop=0.001)
-    assert steps_of(counted) != Steps()
-    assert steps_of(again(counted)) == Steps()
 
 
 def test_the_parts_make_up_the_share_of_the_step_that_is_lost():

@@ -142,34 +142,6 @@ def test_sending_never_waits_for_a_reader(start, name):
     assert received(transport, 3000) == messages
 
 
-@needs_packets
-def test_messages_that_nobody_has_read_can_be_taken_back_and_sent_again(start):
-    transport, team = start("shared packets", 2)
-    messages = send_all(transport, [b"%05d" % i + bytes(3000) for i in range(3000)])  # more than any buffer
-    assert transport.recall() == messages
-    assert transport.recall() == []
-    send_all(transport, messages[:10])
-    team.start()
-    assert sorted(received(transport, 10)) == messages[:10]
-
-
-@needs_packets
-def test_a_message_is_read_by_a_worker_or_taken_back_never_both(start):
-    transport, _ = start("shared packets", 2, begin=True)
-    messages = send_all(transport, [b"%05d" % i for i in range(5000)])
-    recalled = [message for _ in range(20) for message in transport.recall()]
-    assert sorted(recalled + received(transport, 5000 - len(recalled))) == messages
-
-
-@pytest.mark.parametrize("name", ["pipes", pytest.param("packets", marks=needs_packets)])
-def test_messages_to_one_worker_are_not_taken_back(start, name):
-    transport, team = start(name, 2)
-    transport.send(b"a", 1)
-    assert transport.recall() == []
-    team.start()
-    assert received(transport, 1) == [b"a"]
-
-
 def test_sending_what_no_buffer_can_hold_does_not_wait_for_a_reader_either(start):
     # A worker may take long to start, or hang in worker_init_fn: timeout= and Ctrl-C must still work then.
     transport, team = start("pipes")

@@ -14,16 +14,12 @@ from pathlib import Path
 import PIL.Image
 import pytest
 import torch
-from fakes import Squares, task
+from fakes import Squares
 from kit.datasets import Made, Sized
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import default_collate
 
 import fastload
-from fastload.buffers.slots import MemoryFile, SlotPool
 from fastload.workers import worker_process
-from fastload.workers.processes import ProcessPool
-from fastload.workers.samples import Job
 from fastload.workers.transport import use_packets
 
 needs_packets = pytest.mark.skipif(not use_packets(), reason="the memory file is Linux's")
@@ -41,46 +37,6 @@ def test_samples_too_large_for_a_chunks_place_are_collated_in_a_worker(monkeypat
     statistics = loader.statistics()
     assert statistics.batches_without_layout == 4
     assert all("above 100" in reason for reason in statistics.without_layout_reason)
-
-
-@needs_packets
-def test_tasks_that_no_worker_has_begun_come_back_whole_however_long_their_indices_are():
-    slots = SlotPool(MemoryFile(), keep=0)
-    job = Job(
-        dataset=Squares(8), collate_fn=default_collate, auto_collation=True, drop_last=False, iterable=False, seed=None,
-        ids_are_indices=True, stride=1, length=8, base_seed=0, num_workers=0, shared_seed=None, worker_init_fn=None,
-    )  # fmt: skip
-    pool = ProcessPool(job, multiprocessing.get_context(), shared=True, slots=slots)
-    try:
-        items = [
-            task(task_id, iteration=1, num_rows=count, slot=slots.acquire(), layout=1, indices=list(range(count)))
-            for task_id, count in enumerate((1, 50_000, 3))
-        ]
-        for item in items:
-            pool.submit(item)
-        assert pool.recall() == items
-        assert slots.book.in_flight == {item.slot for item in items}  # and no slot of indices
-        assert pool.recall() == []
-    finally:
-        pool.close(0)
-
-
-class Large(Sized):
-    """Samples of 64 KiB."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.full((16, 1024), float(index))
-
-
-@needs_packets
-def test_large_batches_are_right_while_their_tasks_are_given_out_again():
-    loader = fastload.DataLoader(Large(400), 16, num_workers=2, prefetch_factor=3)
-    for _ in range(2):
-        given = [batch[:, 0, 0].tolist() for batch in loader]
-        assert given == [[float(index) for index in range(start, start + 16)] for start in range(0, 400, 16)]
-    statistics = loader.statistics()
-    assert statistics.slot_bytes >= 1 << 20
-    assert statistics.batches == 50
 
 
 class Plugins(Sized):

@@ -105,6 +105,7 @@ class RayPool(Pool):
         return unpack(writable(payload))
 
     def remote(self) -> dict[str, int]:
+        """Return what ``statistics().remote`` says."""
         return self._relay.counts()
 
     def close(self, grace: float = GRACE) -> None:
