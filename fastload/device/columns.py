@@ -294,11 +294,9 @@ def check_alike(one: Any, other: Any, index: int, *, drew: bool) -> None:
 
 def rows_of(indices: Any, length: int) -> Rows:
     """Return the rows that an index batch names, [B]."""
-    if isinstance(indices, np.ndarray):
-        rows = indices.copy()  # the sampler may change its array later
-    else:
-        given = indices.tolist() if isinstance(indices, Tensor) else list(indices)
-        rows = np.asarray(given, dtype=None if given else np.int64)
+    given = indices.tolist() if isinstance(indices, Tensor) else indices
+    given = given if isinstance(given, np.ndarray) else list(given)
+    rows = np.array(given, dtype=None if len(given) else np.int64)  # a copy: the sampler may change its array later
     if rows.dtype.kind not in "iu" or rows.ndim != 1:
         shown = f"{rows.tolist()[:3]!r}{' ...' if len(indices) > 3 else ''}"
         raise ConfigError(

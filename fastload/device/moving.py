@@ -71,7 +71,7 @@ class Mover:
         self.given_to: Any = None
         """The stream that has the batch handed out last; None: the user has asked for another one since."""
         self._consumed: deque[torch.Event] = deque()
-        """Of each batch that was handed out and that the device has not consumed: an event behind the work on it."""
+        """Events behind the work on each batch that was handed out and that the device has not consumed."""
         self._kept = frozenset(str(key) for key in keep_on_host)
         self._checked = not self._kept
         self._channels_last = channels_last

@@ -55,7 +55,7 @@ class DeviceAhead:
         self._draws_of = draws_of
         self._ready: deque[Batch] = deque()
         self._unmoved: Batch | None = None
-        """What an interrupt left of the source's last batch."""
+        """The source's last batch, where an interrupt left it."""
         self._begun = self._ended = False
         mover.begin(self)
         keep_in_children(self)

@@ -43,21 +43,6 @@ def check_probability(name: str, value: object) -> float:
     return number
 
 
-def check_integer(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> int:
-    """Return an integer in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        bounds = f"in [{low}, {high}]" if high < math.inf else f"of at least {low}"
-        raise ConfigError(f"{name} must be an integer{f' {bounds}' if low > -math.inf else ''}, got {name}={value!r}")
-    return int(value)
-
-
-def check_flag(name: str, value: object) -> bool:
-    """Return True or False."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ConfigError(f"{name} must be True or False, got {name}={value!r}")
-    return bool(value)
-
-
 def check_size(name: str, value: object) -> tuple[int, int]:
     """Return (height, width) from an int or a sequence of one or two ints."""
     pair = [value, value] if isinstance(value, (int, np.integer)) else value
@@ -107,11 +92,6 @@ def check_fill(name: str, value: Any) -> Fill:
             raise ConfigError(f"{name} must be a number, or one for each channel, got {name}={value!r}")
         return tuple(check_number(f"{name}[{place}]", number) for place, number in enumerate(value))
     return (check_number(name, value),)
-
-
-def check_optional_fill(value: Any) -> Fill | None:
-    """Return ``fill``, or None for None."""
-    return None if value is None else check_fill("fill", value)
 
 
 def in_float32(fill: Fill) -> Fill:

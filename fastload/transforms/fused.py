@@ -1,4 +1,4 @@
-"""Crops, flips, resizes to the nearest pixel, conversion and normalisation in one launch, on CUDA.
+"""Crops, flips, conversion and normalisation in one launch, on CUDA.
 
 The kernel is written in Triton, which comes with torch's builds for CUDA; it is imported on first use, and proves
 itself then (proof.py).
@@ -107,13 +107,11 @@ def transformed(
     fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
     steps = _numbers_of(rows, num), _numbers_of(cols, num)
     kinds, lie = (_kinds_of(rows), _kinds_of(cols), fill is not None), ((channels, channels_last), wide, *block)
-    dtypes = images.dtype, arithmetic.via or torch.float32
 
     def launch() -> Tensor:
         kernel = _kernel()
-        types = [kernel.TYPES[dtype] for dtype in dtypes]
-        # row_kinds, col_kinds, filled, (operation, dtype, via), (channels, channels_last), wide, tile_rows, tile_cols
-        config = *kinds, (int(arithmetic.operation), *types), *lie
+        # row_kinds, col_kinds, filled, (operation, dtype), (channels, channels_last), wide, tile_rows, tile_cols
+        config = *kinds, (int(arithmetic.operation), kernel.TYPES[images.dtype]), *lie
         with torch.cuda.device_of(images):
             kernel.transformed[(programs,)](
                 images.view(integers),
@@ -133,7 +131,7 @@ def transformed(
             found, expected = found.view(integers), expected.view(integers)
         return proof.far_apart(found, expected, _rounding(expected, arithmetic))
 
-    kind = kinds, lie, dtypes, out.dtype, arithmetic.operation, len(fills), len(arithmetic.factors)
+    kind = kinds, lie, images.dtype, out.dtype, arithmetic.operation, len(fills), len(arithmetic.factors)
     return proof.served(images.device, kind, launch, by_torch, difference)
 
 

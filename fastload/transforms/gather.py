@@ -6,7 +6,7 @@
                                      ├────> of floats on the CPU a native call ─> Arithmetic.apply
                                      └────> elsewhere ─rows [N, h], cols [N, w]─> gather ─> Arithmetic.apply
 
-Crops, flips, and resizing to the nearest pixel are such transforms.
+Crops and flips are such transforms.
 """
 
 # N samples, C channels, H and W of the source, h and w of the result.
@@ -32,8 +32,6 @@ from .tensors import memory_format_of, on_host
 class MovingTransform(Transform):
     """A transform that only moves pixels, as ``steps`` says."""
 
-    only_moves = True
-    """True if the transform only moves pixels; a subclass may decide by its arguments."""
     map_fill: Fill | None = None
     """The value of pixels without a source; None: there are none."""
 
@@ -146,9 +144,6 @@ def _indices(steps: Sequence[AxisStep], num: int, length: int, device: torch.dev
 def _sources(step: AxisStep, indices: Tensor) -> Tensor:
     """Return the source of each position for one step: see ``fastload.native.arrays.StepKind``."""
     kind, values, first, side = step
-    if kind == StepKind.MAP:
-        assert values is not None
-        return values.gather(1, indices.clamp(min=0))
     if kind == StepKind.FLIP:
         assert values is not None
         return torch.where(values[:, None] != 0, side - 1 - indices, indices)

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arguments import check_integer, check_positive, check_probability
+from ..base.checks import check_count
+from .arguments import check_positive, check_probability
 from .base import BatchShape, Params, Transform, tensor_of
 from .boxes import Boxes, paste
 from .draws import Floats, Integers, Stream
@@ -35,7 +36,7 @@ class Mix(Transform):
 
     def __init__(self, num_classes: int | None) -> None:
         super().__init__()
-        self.num_classes = None if num_classes is None else check_integer("num_classes", num_classes, 1)
+        self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
 
     def transform_labels(self, labels: Tensor, params: Params) -> Tensor:
         if labels.ndim == 1:
