@@ -70,7 +70,7 @@ class Mover:
         self.streams = streams
         self.given_to: Any = None
         """The stream that has the batch handed out last; None: the user has asked for another one since."""
-        self._consumed: deque[torch.Event] = deque()
+        self._unconsumed: deque[torch.Event] = deque()
         """Events behind the work on each batch that was handed out and that the device has not consumed."""
         self._kept = frozenset(str(key) for key in keep_on_host)
         self._checked = not self._kept
@@ -89,14 +89,9 @@ class Mover:
                 streams.note_use(tensor, streams.transforms)  # given back on any stream
         keep_in_children(self)
 
-    @property
-    def is_forked(self) -> bool:
-        """True in a process that was forked since the device was used: see NOTE [Forked processes] in streams.py."""
-        return self.streams is not None and self._pid != os.getpid()
-
     def check_process(self) -> None:
-        """Raise a RuntimeError in a process that was forked since the device was used."""
-        if self.is_forked:
+        """Raise a RuntimeError in a process that was forked since: see NOTE [Forked processes] in streams.py."""
+        if self.streams is not None and self._pid != os.getpid():
             raise RuntimeError(
                 f"{self.device} was used by process {self._pid} before it was forked, and cannot be used in the forked "
                 f"process {os.getpid()}; start that one with the 'spawn' method, and make the loader there"
@@ -124,22 +119,22 @@ class Mover:
         if streams is None:
             return
         if self.given_to is not None:
-            self._consumed.append(streams.mark(self.given_to))
+            self._unconsumed.append(streams.mark(self.given_to))
             self.given_to = None
         if is_first:  # what the user has made for the transform until now; and see NOTE [Three streams]
-            for event in (streams.mark(streams.compute), *self._consumed):
+            for event in (streams.mark(streams.compute), *self._unconsumed):
                 streams.wait(streams.transforms, event)
 
     def has_room(self, limit: int) -> bool:
         """Return whether fewer batches than this were handed out and are not consumed. Never blocks."""
-        while self._consumed and self._consumed[0].query():
-            self._consumed.popleft()
-        return len(self._consumed) < limit
+        while self._unconsumed and self._unconsumed[0].query():
+            self._unconsumed.popleft()
+        return len(self._unconsumed) < limit
 
     def make_room(self, limit: int) -> None:
         """Block until :meth:`has_room`."""
         while not self.has_room(limit):
-            self._consumed[0].synchronize()
+            self._unconsumed[0].synchronize()
 
     def move(self, batch: Batch) -> None:
         """Begin to move a batch of the host, in place. An error becomes the batch's."""

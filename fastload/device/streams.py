@@ -37,16 +37,8 @@ class Streams:
         self._module: Any = torch.get_device_module(device)
         # A host that waits for such an event sleeps: the workers need its core.
         self._sleeping = {"blocking": True} if device.type == "cuda" else {}
-
-    @functools.cached_property
-    def copies(self) -> Any:
-        """The stream of copies."""
-        return self._module.Stream(device=self.device)
-
-    @functools.cached_property
-    def transforms(self) -> Any:
-        """The stream of transforms."""
-        return self._module.Stream(device=self.device)
+        self.copies: Any = self._module.Stream(device=device)
+        self.transforms: Any = self._module.Stream(device=device)
 
     def holds(self, leaf: Tensor) -> bool:
         """Return whether a tensor is on the device."""

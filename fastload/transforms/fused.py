@@ -9,10 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import shutil
-import sysconfig
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,9 +35,9 @@ _ENOUGH = 2048
 def available(device: torch.device) -> bool:
     """Return whether the kernel runs on a device: CUDA, compute capability 8.0 or later, Triton 3.6 or later.
 
-    Triton also needs a C compiler and Python's headers, as ``torch.compile`` does. ``FASTLOAD_TRITON=0`` in the
-    environment disables the kernel at any time; another value than 0 and 1 raises a ValueError. Where it does not
-    run, torch's own operations are used.
+    ``FASTLOAD_TRITON=0`` in the environment disables the kernel at any time; another value than 0 and 1 raises a
+    ValueError. Where it does not run, torch's own operations are used, and so they are where Triton finds no C compiler
+    or no headers of Python: see proof.py.
     """
     wish = os.environ.get("FASTLOAD_TRITON", "1")
     if wish not in ("0", "1"):
@@ -51,9 +48,6 @@ def available(device: torch.device) -> bool:
 @functools.cache
 def _can_run_triton() -> bool:
     if torch.version.cuda is None or importlib.util.find_spec("triton") is None:
-        return False
-    headers = Path(sysconfig.get_path("include", sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")))
-    if not ("CC" in os.environ or shutil.which("gcc") or shutil.which("clang")) or not (headers / "Python.h").exists():
         return False
     import triton
 

@@ -231,9 +231,7 @@ class RandomAdjustSharpness(_Sometimes):
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         super().__init__(p)
-        self.sharpness_factor = check_number("sharpness_factor", sharpness_factor)
-        if self.sharpness_factor < 0:
-            raise ConfigError(f"sharpness_factor must be at least 0, got {sharpness_factor=}")
+        self.sharpness_factor = check_number("sharpness_factor", sharpness_factor, low=0)
         self.arguments = (self.sharpness_factor,)
 
 

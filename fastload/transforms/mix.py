@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..base.checks import check_count
-from .arguments import check_positive, check_probability
+from .arguments import check_number, check_probability
 from .base import BatchShape, Params, Transform, tensor_of
 from .boxes import Boxes, paste
 from .draws import Floats, Integers, Stream
@@ -83,7 +83,7 @@ class MixUp(Mix):
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
         super().__init__(num_classes)
-        self.alpha = check_positive("alpha", alpha)
+        self.alpha = check_number("alpha", alpha, above=0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         weight = tensor_of(_of_pairs(stream.beta(self.alpha), 1.0))
@@ -112,7 +112,7 @@ class CutMix(Mix):
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
         super().__init__(num_classes)
-        self.alpha = check_positive("alpha", alpha)
+        self.alpha = check_number("alpha", alpha, above=0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         box, kept = _boxes(stream, stream.beta(self.alpha), shape)
@@ -145,8 +145,8 @@ class MixUpOrCutMix(Mix):
         num_classes: int | None = None,
     ) -> None:
         super().__init__(num_classes)
-        self.mixup_alpha = check_positive("mixup_alpha", mixup_alpha)
-        self.cutmix_alpha = check_positive("cutmix_alpha", cutmix_alpha)
+        self.mixup_alpha = check_number("mixup_alpha", mixup_alpha, above=0)
+        self.cutmix_alpha = check_number("cutmix_alpha", cutmix_alpha, above=0)
         self.cutmix_p = check_probability("cutmix_p", cutmix_p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:

@@ -691,7 +691,7 @@ def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave,
     for _ in range(3):
         streams.kernel(ahead.next()["x"])
     held = [weakref.ref(ready.data["x"]) for ready in ahead._ready]
-    held += [weakref.ref(event) for event in mover._consumed]
+    held += [weakref.ref(event) for event in mover._unconsumed]
     held += [weakref.ref(place) for places in mover._buffers for place in places.values()]
     assert len(held) >= 4
     clocks = [streams.copies.queued, streams.transforms.queued, streams.compute.queued]

@@ -140,24 +140,12 @@ def test_the_switch_and_the_device_decide(monkeypatch):
         fused.available(torch.device("cuda", 0))
 
 
-def test_triton_needs_a_compiler_and_headers(monkeypatch, tmp_path):
+def test_triton_must_not_be_too_old(monkeypatch):
     can_run = fused._can_run_triton.__wrapped__
-    monkeypatch.setattr("triton.__version__", "3.6.0")
     monkeypatch.setattr(fused.torch.version, "cuda", "13.0")
-    monkeypatch.setattr(fused.sysconfig, "get_path", lambda *args: str(tmp_path))
-    monkeypatch.setenv("CC", "mycc")
-    assert not can_run()
-    (tmp_path / "Python.h").touch()
-    assert can_run()
-    monkeypatch.delenv("CC")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert not can_run()
-    (tmp_path / "gcc").touch(mode=0o755)
-    assert can_run()
-    monkeypatch.setattr("triton.__version__", "3.5.1")
-    assert not can_run()
-    monkeypatch.setattr("triton.__version__", "3.10.0")
-    assert can_run()
+    for version, runs in (("3.5.1", False), ("3.6.0", True), ("3.10.0", True)):
+        monkeypatch.setattr("triton.__version__", version)
+        assert can_run() == runs
     monkeypatch.setattr(fused.torch.version, "cuda", None)
     assert not can_run()
 
