@@ -158,12 +158,7 @@ class _Plain(Stage):
         self._iterator = iterator
 
     def next(self, wait: bool = True) -> Batch:
-        try:
-            return Batch(data=next(self._iterator))
-        except StopIteration:
-            raise
-        except Exception as error:
-            return Batch(error=error)
+        return Batch(data=next(self._iterator))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +176,8 @@ class DeviceArguments:
 class KeepsMover(Protocol):
     """Keeps a mover for the next iteration."""
 
-    mover: tuple[tuple[object, ...], Mover] | None
-    """Arguments that the mover was built from, and the mover."""
+    mover: tuple[DeviceArguments, Columns | None, Mover] | None
+    """Mover, behind what it was made from."""
 
 
 def mover_of(arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns | None = None) -> Mover:
@@ -190,32 +185,31 @@ def mover_of(arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns |
 
     ``columns``: resident data that batches are gathered from.
     """
-    num_buffers = arguments.prefetch_to_device + 2 if arguments.fixed_buffers else 0
+    known = kept.mover
+    if known is not None and known[0] == arguments and known[1] is columns:
+        return known[2]  # with the same fixed places
+    device = device_or_cpu(arguments.device)
     keep_on_host, channels_last = arguments.keep_on_host, arguments.channels_last
-    made_from = arguments.device, keep_on_host, channels_last, num_buffers, arguments.batch_transform, columns
-    known = kept.mover  # the same fixed places for all iterations
-    if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
-        device = device_or_cpu(arguments.device)
-        transform = None if arguments.batch_transform is None else on_batches(arguments.batch_transform)
-        reads: list[Tensor] = []
-        if columns is not None:
-            gathers, reads = columns.device == device, columns.tensors()
-            transform = columns.on_batches(
-                transform, gathers=gathers, channels_last=channels_last, keep_on_host=keep_on_host
-            )
-            if gathers:
-                keep_on_host, channels_last = (1,), False
-        mover = Mover(
-            device,
-            streams_of(device),
-            keep_on_host=keep_on_host,
-            channels_last=channels_last,
-            transform=transform,
-            num_buffers=num_buffers,
-            reads=reads,
+    transform = None if arguments.batch_transform is None else on_batches(arguments.batch_transform)
+    reads: list[Tensor] = []
+    if columns is not None:
+        gathers, reads = columns.device == device, columns.tensors()
+        transform = columns.on_batches(
+            transform, gathers=gathers, channels_last=channels_last, keep_on_host=keep_on_host
         )
-        kept.mover = known = made_from, mover
-    return known[1]
+        if gathers:
+            keep_on_host, channels_last = (1,), False
+    mover = Mover(
+        device,
+        streams_of(device),
+        keep_on_host=keep_on_host,
+        channels_last=channels_last,
+        transform=transform,
+        num_buffers=arguments.prefetch_to_device + 2 if arguments.fixed_buffers else 0,
+        reads=reads,
+    )
+    kept.mover = arguments, columns, mover
+    return mover
 
 
 def prefetch(

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import operator
+import pickle
 import random
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -151,9 +152,8 @@ class _Watched:
 
 
 def _generator_states() -> list[str]:
-    states = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state().tolist()
-    with np.printoptions(threshold=sys.maxsize):
-        return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state().numpy()
+    return [hashlib.blake2b(pickle.dumps(state), digest_size=16).hexdigest() for state in states]
 
 
 def _look(dataset: Any, length: int, read: Any) -> list[Any]:

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .affine import Resampled, warp
-from .arguments import Fill
 from .base import BatchShape, Layout, Transform, shape_of
 from .draws import Draws
 from .gather import MovingTransform, transformed
@@ -152,7 +151,8 @@ def _joins(stage: Sequence[Transform], transform: Transform) -> bool:
         settings = transform.interpolation, transform.fill
         return isinstance(last, Resampled) and (last.interpolation, last.fill) == settings
     if isinstance(transform, MovingTransform):
-        return all(isinstance(member, MovingTransform) for member in stage) and len(_fills([*stage, transform])) <= 1
+        moving = [member for member in (*stage, transform) if isinstance(member, MovingTransform)]
+        return len(moving) > len(stage) and len({member.map_fill for member in moving} - {None}) <= 1
     if isinstance(last, ValueTransform):
         if not isinstance(last, ToDtype) or len(_values_of(stage)) > 1:
             return False
@@ -192,14 +192,9 @@ def _in_one_pass(stage: Sequence[Any], images: Tensor, params: Sequence[Any]) ->
         arithmetic = normalize.of_levels(to_dtype.dtype, images.shape[1])
     elif values:
         arithmetic = values[0].arithmetic(images.dtype, images.shape[1])
-    fills = list(_fills(moving))  # torch.compile knows no next() with a default before 2.7
-    return transformed(images, moving, params[: len(moving)], fills[0] if fills else None, arithmetic)
+    return transformed(images, moving, params[: len(moving)], arithmetic)
 
 
 def _values_of(stage: Sequence[Any]) -> list[Any]:
     """Return what changes values, which comes last."""
     return [member for member in stage if isinstance(member, ValueTransform)]
-
-
-def _fills(members: Iterable[Any]) -> set[Fill]:
-    return {member.map_fill for member in members if member.map_fill is not None}

@@ -79,7 +79,6 @@ class RandomCrop(MovingTransform):
             self.map_fill = self.fill
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        self._check_mirrored(shape)
         padding = self.padding_of(shape.height, shape.width)
         rows = shape.height + padding.top + padding.bottom - self.size[0] + 1
         cols = shape.width + padding.left + padding.right - self.size[1] + 1
@@ -99,7 +98,7 @@ class RandomCrop(MovingTransform):
         return BatchShape(shape.num, shape.channels, *self.size)
 
     def padding_of(self, height: int, width: int) -> _Padding:
-        """Return the padding of an image of this size; a ValueError if it is smaller than the crop even then."""
+        """Return the padding of an image of this size; a ValueError if it is too small to be cropped or mirrored."""
         left, top, right, bottom = self.padding
         if self.pad_if_needed:
             rows = max(self.size[0] - height - top - bottom, 0)
@@ -111,18 +110,13 @@ class RandomCrop(MovingTransform):
                 f"RandomCrop crops to {self.size}, got images of {(height, width)}, padded {padded}; give a larger "
                 "padding, or pad_if_needed=True"
             )
-        return _Padding(left, top, right, bottom)
-
-    def _check_mirrored(self, shape: BatchShape) -> None:
         most = {"reflect": 1, "symmetric": 0}.get(self.padding_mode)
-        if most is None:
-            return
-        left, top, right, bottom = padding = self.padding_of(shape.height, shape.width)
-        if max(left, right) > shape.width - most or max(top, bottom) > shape.height - most:
+        if most is not None and (max(left, right) > width - most or max(top, bottom) > height - most):
             raise ValueError(
                 f"padding_mode={self.padding_mode!r} cannot mirror more pixels than the image has, got padding "
-                f"{tuple(padding)} for images of {(shape.height, shape.width)}; 'edge' has no such limit"
+                f"{(left, top, right, bottom)} for images of {(height, width)}; 'edge' has no such limit"
             )
+        return _Padding(left, top, right, bottom)
 
 
 class CenterCrop(MovingTransform):

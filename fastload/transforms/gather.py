@@ -41,7 +41,7 @@ class MovingTransform(Transform):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the transformed images: the source's values, or the fill value, bit for bit."""
-        return transformed(images, [self], [params], self.map_fill)
+        return transformed(images, [self], [params])
 
 
 def steps_of(
@@ -60,15 +60,17 @@ def steps_of(
 
 def transformed(
     images: Tensor,
-    transforms: Sequence[MovingTransform],
-    params: Sequence[Params],
-    fill: Fill | None = None,
+    transforms: Sequence[MovingTransform] = (),
+    params: Sequence[Params] = (),
     arithmetic: Arithmetic | None = None,
 ) -> Tensor:
     """Return images with their pixels moved and their values changed, in one pass where a kernel takes them.
 
-    The result is channels-last if the images are. ``fill``: the value of pixels without a source; None: there are none.
+    The result is channels-last if the images are. Transforms that fill have one fill value.
     """
+    fill = None
+    for transform in transforms:  # torch.compile knows no next() with a default before 2.7
+        fill = transform.map_fill if fill is None else fill
     done = arithmetic or Arithmetic(Operation.COPY, images.dtype)
     if not transforms and done.operation == Operation.COPY:
         return images

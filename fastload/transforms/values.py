@@ -27,7 +27,7 @@ class ValueTransform(Transform):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images with other values; the same tensor if there is nothing to change."""
-        return transformed(images, [], [], None, self.arithmetic(images.dtype, images.shape[1]))
+        return transformed(images, arithmetic=self.arithmetic(images.dtype, images.shape[1]))
 
 
 class ToDtype(ValueTransform):
