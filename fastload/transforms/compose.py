@@ -107,10 +107,9 @@ class Compose(Transform):
         return labels
 
     def check_labels(self, labels: object, num_images: int) -> None:
-        """Raise a TypeError if a member mixes labels and there are none."""
-        if self.mixes and labels is None:
-            names = [name for name, member in zip(self._names, self._members(), strict=True) if member.mixes]
-            raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
+        """Raise a TypeError or ValueError for labels that the first member that mixes them does not take."""
+        if mixing := [member for member in self._members() if member.mixes]:
+            mixing[0].check_labels(labels, num_images)  # the others get probabilities
 
     def _members(self) -> Iterator[Any]:
         return iter(self.transforms)

@@ -53,8 +53,10 @@ class Draws:
     @staticmethod
     def joined(draws: Sequence[Draws]) -> Draws:
         """Return the draws of several batches of one epoch as those of one."""
-        ids = np.concatenate([one.ids for one in draws])
-        return replace(draws[0], ids=ids, repeats=np.concatenate([one._all_repeats() for one in draws]))
+        ids, repeats = np.concatenate([one.ids for one in draws]), None
+        if any(one.repeats is not None for one in draws):
+            repeats = np.concatenate([one._all_repeats() for one in draws])
+        return replace(draws[0], ids=ids, repeats=repeats)
 
     def __len__(self) -> int:
         return len(self.ids)

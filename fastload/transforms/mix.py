@@ -51,7 +51,10 @@ class Mix(Transform):
     def check_labels(self, labels: object, num_images: int) -> None:
         name = type(self).__name__
         if not isinstance(labels, Tensor):
-            raise TypeError(f"{name} takes the labels as a tensor, got {type(labels).__name__}")
+            raise TypeError(
+                f"{name} takes the labels as a tensor, got {type(labels).__name__}; call with (images, labels): it "
+                "mixes both"
+            )
         if labels.ndim not in (1, 2) or len(labels) != num_images:
             raise ValueError(
                 f"{name} takes labels [N] or [N, num_classes] for {num_images} images, got shape {tuple(labels.shape)}"
