@@ -176,8 +176,8 @@ class DeviceArguments:
 class KeepsMover(Protocol):
     """Keeps a mover for the next iteration."""
 
-    mover: tuple[DeviceArguments, Columns | None, Mover] | None
-    """Mover, behind what it was made from."""
+    mover: tuple[tuple[object, ...], Mover] | None
+    """Arguments that the mover was built from, and the mover."""
 
 
 def mover_of(arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns | None = None) -> Mover:
@@ -185,9 +185,9 @@ def mover_of(arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns |
 
     ``columns``: resident data that batches are gathered from.
     """
-    known = kept.mover
-    if known is not None and known[0] == arguments and known[1] is columns:
-        return known[2]  # with the same fixed places
+    made_from = arguments, columns
+    if kept.mover is not None and kept.mover[0] == made_from:
+        return kept.mover[1]  # with the same fixed places
     device = device_or_cpu(arguments.device)
     keep_on_host, channels_last = arguments.keep_on_host, arguments.channels_last
     transform = None if arguments.batch_transform is None else on_batches(arguments.batch_transform)
@@ -208,7 +208,7 @@ def mover_of(arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns |
         num_buffers=arguments.prefetch_to_device + 2 if arguments.fixed_buffers else 0,
         reads=reads,
     )
-    kept.mover = arguments, columns, mover
+    kept.mover = made_from, mover
     return mover
 
 

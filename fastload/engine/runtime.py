@@ -12,9 +12,8 @@ from ..workers.pool import Pool
 
 if TYPE_CHECKING:
     from ..cache.records import Records
-    from ..device.columns import Columns, ResidentData
+    from ..device.columns import ResidentData
     from ..device.moving import Mover
-    from ..device.prefetch import DeviceArguments
 
 
 class LoaderRuntime:
@@ -32,8 +31,8 @@ class LoaderRuntime:
         self.remote: dict[str, int] = {}
         self.num_slots = 0
         self.slot_bytes = 0
-        self.mover: tuple[DeviceArguments, Columns | None, Mover] | None = None
-        """Mover of the last iteration, behind the arguments and the resident data that it was made from."""
+        self.mover: tuple[tuple[object, ...], Mover] | None = None
+        """Arguments that the mover was built from, and the mover."""
         self.resident: ResidentData | None = None
         self.cache: Records | None = None
         """Where workers keep records of files; None: nowhere."""
