@@ -253,8 +253,6 @@ class Batch:
     """The :class:`fastload.transforms.draws.Draws` of the batch transform; None: it has none, or not yet."""
     event: Any = field(default=None, init=False)
     """Recorded on the device behind its transform."""
-    parts: Sequence[Any] = field(default=(), init=False)
-    """The batches that were gathered together, for resident data."""
 
     def result(self) -> Any:
         """Return the data.

@@ -165,14 +165,7 @@ class SimulatedStreams:
         self._current = self.compute
         self._free: list[tuple[Block, list[Event]]] = []
         self._block_of: dict[int, Block] = {}
-        self._host_memory: dict[int, Memory] = {}
         self.num_blocks = 0
-
-    def begin(self) -> SimulatedStreams:
-        return self
-
-    def end(self) -> None:
-        """The next iteration has the same."""
 
     def holds(self, leaf: Tensor) -> bool:
         return id(leaf) in self._block_of
@@ -187,32 +180,12 @@ class SimulatedStreams:
 
     def to_device(self, leaf: Tensor) -> Tensor:
         assert self._current is self.copies
-        made, block = self._allocated(leaf)
-        read = self._reader(leaf)
-        self._current.access(self._host_memory.setdefault(leaf.data_ptr(), Memory("a host buffer")), writes=False)
-        self._current.access(block.memory, writes=True)
-        self._current.launch(lambda: block.values.copy_(read()))
-        return made
+        return self.made(leaf)  # from page-locked memory, which torch keeps
 
     def object_to_device(self, leaf: PackedSequence) -> PackedSequence:
         indices = leaf.sorted_indices, leaf.unsorted_indices
         moved = [None if one is None else self.to_device(one) for one in indices]
         return PackedSequence(self.to_device(leaf.data), leaf.batch_sizes, *moved)
-
-    def host_writes(self, leaf: Tensor) -> None:
-        """The host is about to write memory of its own.
-
-        Raises:
-            Race: a copy is still to read it.
-        """
-        memory = self._host_memory.get(leaf.data_ptr())
-        if memory is not None:
-            memory.check(self.host, "the host", writes=True)
-
-    def _reader(self, leaf: Tensor) -> Callable[[], Tensor]:
-        """Return what a copy reads when it runs. It does not keep the host's tensor, as no device does."""
-        memory = leaf.detach()
-        return lambda: memory
 
     def _allocated(self, like: Tensor) -> tuple[Tensor, Block]:
         """Return a tensor on the device for the current stream, and the block that it lies in."""
@@ -254,7 +227,7 @@ class SimulatedStreams:
         return into
 
     def made(self, like: Tensor) -> Tensor:
-        """Return a tensor on the device that the user has filled, on his stream."""
+        """Return a tensor on the device that has been filled, on the current stream."""
         given, block = self._allocated(like)
         values = like.clone()
         self._current.access(block.memory, writes=True)

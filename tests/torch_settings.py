@@ -29,16 +29,3 @@ def default_device(device: str) -> contextlib.AbstractContextManager[None]:
 
 def deterministic() -> contextlib.AbstractContextManager[None]:
     return _set(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
-
-
-def threads(number: int) -> contextlib.AbstractContextManager[None]:
-    return _set(torch.get_num_threads, torch.set_num_threads, number)
-
-
-def matmul_precision(precision: str) -> contextlib.AbstractContextManager[None]:
-    return _set(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
-
-
-def without_mkldnn() -> contextlib.AbstractContextManager[None]:
-    mkldnn: Any = torch.backends.mkldnn
-    return _set(lambda: mkldnn.enabled, lambda on: setattr(mkldnn, "enabled", on), False)

@@ -35,18 +35,14 @@ class BatchKeys:
     def draws(self, batch: Batch) -> Draws:
         """Return the draws of a batch."""
         indices, (key, of_all) = batch.indices, self._of_epoch(batch.epoch)
-        named = self._ids_are_indices and indices is not None
-        epochs = of_all if named else None
-        ids = np.asarray(indices, dtype=np.int64).reshape(-1) if named else None
-        if ids is not None and not self._length and not batch.left_out:
-            return Draws(key, ids, epochs=epochs)
         # Without auto-collation an index stands for a batch, which has one position.
         count = len(indices) if self._auto_collation and hasattr(indices, "__len__") else 1
         places = np.arange(count, dtype=np.int64)
         if batch.left_out:
             places = np.delete(places, batch.left_out)
         positions = batch.position + self._stride * places
-        if ids is None:
+        if not self._ids_are_indices or indices is None:
             return Draws(key, positions)
+        ids = np.asarray(indices, dtype=np.int64).reshape(-1)
         repeats = positions // self._length if self._length else None
-        return Draws(key, ids[places] if batch.left_out else ids, repeats, epochs=epochs)
+        return Draws(key, ids[places] if batch.left_out else ids, repeats, epochs=of_all)

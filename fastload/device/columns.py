@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,6 +27,8 @@ from ..base.nesting import Key, leaves_of, map_leaves
 from ..errors import ConfigError
 from ..transforms.batches import OnBatch
 from ..transforms.draws import Draws
+from ..work import Batch
+from .moving import in_channels_last
 from .streams import keep_in_children
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -36,52 +38,75 @@ _SHARE_ASKED = 0.95
 _SHARE_CHOSEN = 0.5
 
 
-class RowDraws(Draws):
-    """The draws of rows that are to be gathered, with what that takes."""
-
-    host_leaves: dict[int, Any] | None
-    """The batch's leaves from the host; None: the batch was gathered before, on the host."""
-    watch: observe.Watch | None
-    """Times it; None: nobody listens."""
-
-    def __init__(self, draws: Draws, host_leaves: dict[int, Any] | None, watch: observe.Watch | None) -> None:
-        vars(self).update(vars(draws), host_leaves=host_leaves, watch=watch)
-
-
 class TooLarge(Exception):
     """A dataset does not fit into a place. The message says why; no user meets this class."""
 
 
-class TensorColumn:
-    """A tensor for each sample, all of one shape and dtype: ``values`` [N, ...], on any device.
+class Together(NamedTuple):
+    """Batches that are made at once; in the place of a batch's draws."""
 
-    With ``channels_last`` they are [N, H, W, C], and batches are [B, C, H, W] in that layout. ``pinned``: batches
-    are made in page-locked memory, on their way to a device.
+    batches: Sequence[Batch]
+    """Each with its draws."""
+    watch: observe.Watch | None
+    """Times what is done; None: nobody listens."""
+
+    def transformed(self, made: Any, transform: OnBatch) -> Any:
+        """Return the batch that was gathered for all of them, transformed.
+
+        Several get their data, or their errors: only those fail in which an error comes again.
+        """
+        then = transform if self.watch is None else self.watch.transform("batch_transform", transform)
+        batches = self.batches
+        if len(batches) == 1:
+            return then(made, batches[0].draws)
+        sizes = [len(batch.indices) for batch in batches]
+        draws = Draws.joined([batch.draws for batch in batches])
+        try:
+            found = then(made, draws)
+        except Exception:
+            for batch, part in zip(batches, split(made, sizes), strict=True):
+                try:
+                    batch.data = then(part, batch.draws)
+                except Exception as error:
+                    batch.error = error
+            return [batch.data for batch in batches]
+        for batch, size, part in zip(batches, sizes, split(found, sizes), strict=True):
+            batch.data = part
+            batch.draws.shape = draws.shape._replace(num=size)
+        return found
+
+
+class Column:
+    """One leaf of all samples: a tensor [N, ...] on any device, or a list of strings or ``bytes`` on the host.
+
+    ``kind``: the list or tuple that collation makes of strings. ``pinned``: batches are made in page-locked memory, on
+    their way to a device.
     """
 
-    def __init__(self, values: Tensor, *, channels_last: bool = False, pinned: bool = False) -> None:
+    def __init__(self, values: Tensor | list[Any], *, kind: type = list, pinned: bool = False) -> None:
         self.values = values
-        self._channels_last = channels_last
+        self._kind = kind
         self._pinned = pinned
-        self.on_host = values.device.type == "cpu"
 
-    def take(self, rows: Tensor) -> Tensor:
-        """Return [B, ...], given rows [B], int64, on the device of the values."""
-        if self._pinned:
-            shape = len(rows), *self.values.shape[1:]
-            place = torch.empty(shape, dtype=self.values.dtype, device="cpu", pin_memory=True)
-            taken = torch.index_select(self.values, 0, rows, out=place)
-        else:
-            taken = self.values.index_select(0, rows)
-        return taken.permute(0, 3, 1, 2) if self._channels_last else taken
+    def take(self, rows: Tensor) -> Any:
+        """Return the leaf of a batch, given rows [B], int64, on the device of the values."""
+        values = self.values
+        if isinstance(values, list):
+            return self._kind([values[row] for row in rows.tolist()])
+        if not self._pinned:
+            return values.index_select(0, rows)
+        place = torch.empty((len(rows), *values.shape[1:]), dtype=values.dtype, device="cpu", pin_memory=True)
+        return torch.index_select(values, 0, rows, out=place)
 
     def put(self, start: int, leaf: Any) -> None:
-        """Store the rows of a batch; raise a ValueError if they are no tensor, or of another shape or dtype."""
-        if not isinstance(leaf, Tensor):
-            raise ValueError("strings, and no tensor")
-        if self._channels_last:
-            leaf = _in_nhwc(leaf)
-        place = self.values[start : start + len(leaf)]
+        """Store the rows of a batch; raise a ValueError if they are of another kind, shape or dtype."""
+        stop, values = start + len(leaf), self.values
+        if isinstance(values, list) or not isinstance(leaf, Tensor):
+            if isinstance(values, Tensor) or isinstance(leaf, Tensor):
+                raise ValueError("strings, and no tensor" if isinstance(values, Tensor) else "a tensor, and no strings")
+            values[start:stop] = leaf
+            return
+        place = values[start:stop]
         if place.shape != leaf.shape or place.dtype != leaf.dtype:  # else it would be broadcast and converted
             raise ValueError(f"{tuple(leaf.shape[1:])} of {leaf.dtype}, not {tuple(place.shape[1:])} of {place.dtype}")
         place.copy_(leaf)
@@ -89,52 +114,19 @@ class TensorColumn:
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        return self.values.numel() * self.values.element_size()
-
-
-class ListColumn:
-    """A string or ``bytes`` for each sample, on the host; ``kind``: the list or tuple that collation makes."""
-
-    on_host = True
-
-    def __init__(self, kind: type, length: int) -> None:
-        self._kind = kind
-        self._values: list[Any] = [None] * length
-
-    def take(self, rows: Tensor) -> Any:
-        """Return those of some rows, [B], int64, on the host."""
-        return self._kind([self._values[row] for row in rows.tolist()])
-
-    def put(self, start: int, leaf: Any) -> None:
-        """Store the rows of a batch; raise a ValueError if they are no strings."""
-        if isinstance(leaf, Tensor):
-            raise ValueError("a tensor, and no strings")
-        self._values[start : start + len(leaf)] = leaf
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that it takes."""
-        return sum(sys.getsizeof(value) for value in self._values)
+        return self.values.nbytes if isinstance(self.values, Tensor) else sum(map(sys.getsizeof, self.values))
 
 
 class Columns:
     """A whole dataset in memory.
 
-    ``nesting`` is of a batch, with the number of a column at each leaf; columns and paths are in the order of the
-    leaves. All are on ``device``, but for those that stay on the host.
+    ``nesting`` is of a batch, with the path of a column, a :class:`_Path`, at each leaf. All are on ``device``, but for
+    those that stay on the host.
     """
 
-    def __init__(
-        self,
-        nesting: Any,
-        columns: Sequence[TensorColumn | ListColumn],
-        paths: Sequence[str],
-        length: int,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, nesting: Any, columns: dict[str, Column], length: int, device: torch.device) -> None:
         self._nesting = nesting
         self._columns = columns
-        self._paths = paths
         self._length = length
         self.device = device
         keep_in_children(self)
@@ -145,52 +137,59 @@ class Columns:
     @property
     def num_bytes(self) -> int:
         """Memory that they take."""
-        return sum(column.num_bytes for column in self._columns)
+        return sum(column.num_bytes for column in self._columns.values())
 
     def tensors(self) -> list[Tensor]:
         """Return the tensors that they are made of."""
-        return [column.values for column in self._columns if isinstance(column, TensorColumn)]
+        return [column.values for column in self._columns.values() if isinstance(column.values, Tensor)]
 
-    def host_leaves(self, rows: Tensor) -> dict[int, Any]:
-        """Return the leaves of a batch that come from the host, by column; ``rows`` are there too."""
-        return {number: column.take(rows) for number, column in enumerate(self._columns) if column.on_host}
+    def host_leaves(self, rows: Tensor) -> dict[str, Any]:
+        """Return the leaves of a batch that stay on the host, by path; ``rows`` are there too."""
+        return {
+            path: column.take(rows)
+            for path, column in self._columns.items()
+            if isinstance(column.values, list) or column.values.device != self.device
+        }
 
-    def batch(self, rows: Tensor, host_leaves: dict[int, Any]) -> Any:
-        """Return a batch: its leaves from the host, and the others gathered by rows, [B], int64, on the device."""
+    def batch(self, rows: Tensor, host_leaves: dict[str, Any]) -> Any:
+        """Return a batch: those leaves, and the others gathered by rows, [B], int64, on the device."""
 
-        def leaf(column: int) -> Any:
-            return host_leaves[column] if column in host_leaves else self._columns[column].take(rows)
+        def leaf(path: str) -> Any:
+            return host_leaves[path] if path in host_leaves else self._columns[path].take(rows)
 
-        return map_leaves(self._nesting, leaf, is_leaf=lambda value: type(value) is int)
+        return map_leaves(self._nesting, leaf, is_leaf=lambda value: type(value) is _Path)
 
     def gathering(self, watch: observe.Watch | None) -> Callable[..., Any]:
         """Return :meth:`batch`, timed where somebody listens."""
         return self.batch if watch is None else watch.collate(self.batch)
 
-    def transform(self, then: OnBatch | None) -> OnBatch:
-        """Return what a :class:`.moving.Mover` gathers batches with, where the columns are, and then calls ``then``.
+    def on_batches(
+        self, transform: OnBatch | None, *, gathers: bool, channels_last: bool, keep_on_host: Collection[Key]
+    ) -> OnBatch:
+        """Return what a :class:`.moving.Mover` does with the batches of a source, whose draws are a :class:`Together`.
 
-        Its draws are :class:`RowDraws`.
+        ``gathers``: they are (rows, host_leaves), see :meth:`batch`, and are laid out here; else gathered batches.
         """
+        kept = frozenset(map(str, keep_on_host))
 
-        def gathered(batch: Any, draws: Draws | None) -> Any:
-            assert isinstance(draws, RowDraws)
-            if draws.host_leaves is not None:
-                batch = self.gathering(draws.watch)(batch, draws.host_leaves)
-            if then is None:
-                return batch
-            return (then if draws.watch is None else draws.watch.transform("batch_transform", then))(batch, draws)
+        def transformed(batch: Any, together: Any) -> Any:
+            if gathers:
+                batch = self.gathering(together.watch)(*batch)
+                if channels_last:
+                    batch = map_leaves(batch, in_channels_last, kept)
+            return batch if transform is None else together.transformed(batch, transform)
 
-        return gathered
+        return transformed
 
     def put(self, start: int, batch: Any) -> int:
         """Store a batch; return its number of samples. One that is not like the first is a ConfigError."""
         leaves = dict(leaves_of(batch, _is_leaf))
-        size = _size_of(batch)
+        size = next((len(leaf) for leaf in leaves.values() if hasattr(leaf, "__len__")), 0)
         try:
-            if leaves.keys() != set(self._paths):
-                raise ValueError(f"made of {', '.join(map(repr, leaves))}, not of {', '.join(map(repr, self._paths))}")
-            for column, path in zip(self._columns, self._paths, strict=True):
+            if leaves.keys() != self._columns.keys():
+                made, first = (", ".join(map(repr, paths)) for paths in (leaves, self._columns))
+                raise ValueError(f"made of {made}, not of {first}")
+            for path, column in self._columns.items():
                 column.put(start, leaves[path])
         except (RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
@@ -200,104 +199,71 @@ class Columns:
         return size
 
 
+@dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A possible location of a dataset: a device, with parts that stay on the host; see :class:`TensorColumn`."""
+    """A possible location of a dataset: a device, with parts that stay on the host."""
 
-    def __init__(
-        self,
-        device: torch.device,
-        keep_on_host: Collection[Key] = (),
-        *,
-        channels_last: bool = False,
-        pinned: bool = False,
-    ) -> None:
-        self.device = device
-        self._kept = tuple(str(key) for key in keep_on_host)
-        self._channels_last = channels_last
-        self._pinned = pinned
-
-    def check_room(self, num_bytes: int, num_samples: int, *, chosen: bool) -> None:
-        """Raise :class:`TooLarge` if there is no room for a dataset.
-
-        ``chosen``: nobody asked for this place, so that half of what is free is to stay free.
-        """
-        free = free_on(self.device)
-        if free is None:
-            return
-        if self.device.type == "cpu":  # the ranks of a machine share its memory, and each has all the data
-            free //= max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
-        if num_bytes > free * (_SHARE_CHOSEN if chosen else _SHARE_ASKED):
-            raise TooLarge(
-                f"{num_samples:,} samples take {in_words(num_bytes)}, and {in_words(free)} are free {self.words}"
-                + (", half of which may be used" if chosen else "")
-            )
+    device: torch.device
+    keep_on_host: Collection[Key] = ()
+    pinned: bool = False
+    """See :class:`Column`."""
+    chosen: bool = False
+    """True if nobody asked for this place, so that half of what is free is to stay free."""
 
     @property
     def words(self) -> str:
         """Location, for messages."""
         return "on the host" if self.device.type == "cpu" else f"on {self.device}"
 
-    def columns(self, example: Any, length: int) -> Columns:
-        """Make room for a dataset, given a collated batch of some of its samples; or raise TooLarge."""
-        columns: list[TensorColumn | ListColumn] = []
-        paths = []
-        for path, leaf in leaves_of(example, _is_leaf):
-            paths.append(path)
-            if not isinstance(leaf, Tensor):
-                if not isinstance(leaf, (list, tuple)):
-                    raise ConfigError(_not_kept(path, type(leaf).__name__))
-                columns.append(ListColumn(type(leaf), length))
-                continue
-            if type(leaf) is not Tensor or leaf.layout is not torch.strided:
-                raise ConfigError(_not_kept(path, f"{type(leaf).__name__}, {leaf.layout}"))
-            shape = (_in_nhwc(leaf) if self._is_channels_last(leaf, path) else leaf).shape[1:]
-            with self._room():
-                values = torch.empty((length, *shape), dtype=leaf.dtype, device=self._device_at(path))
-            columns.append(self._column(values, leaf, path))
-        return Columns(_nesting_of(example), columns, paths, length, self.device)
+    def check_room(self, num_bytes: int, num_samples: int) -> None:
+        """Raise :class:`TooLarge` if there is no room for a dataset."""
+        free = free_on(self.device)
+        if free is None:
+            return
+        if self.device.type == "cpu":  # the ranks of a machine share its memory, and each has all the data
+            free //= max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+        if num_bytes > free * (_SHARE_CHOSEN if self.chosen else _SHARE_ASKED):
+            raise TooLarge(
+                f"{num_samples:,} samples take {in_words(num_bytes)}, and {in_words(free)} are free {self.words}"
+                + (", half of which may be used" if self.chosen else "")
+            )
 
-    def columns_of(self, tensors: Sequence[Tensor]) -> Columns:
-        """Return a TensorDataset's columns, its own tensors where they are in this place already; or raise TooLarge."""
-        columns = []
-        paths = [str(number) for number in range(len(tensors))]
-        for path, tensor in zip(paths, tensors, strict=True):
-            with self._room():
-                values = tensor.to(self._device_at(path))
-                if self._is_channels_last(tensor, path):
-                    values = _in_nhwc(values).contiguous()
-            columns.append(self._column(values, tensor, path))
-        return Columns(_nesting_of(list(tensors)), columns, paths, len(tensors[0]), self.device)
+    def columns(self, example: Any, length: int, sample_bytes: int, whole: Sequence[Tensor] | None = None) -> Columns:
+        """Make room for a dataset, or raise TooLarge.
 
-    def bytes_copied(self, tensors: Sequence[Tensor]) -> int:
-        """Return how much of a TensorDataset would be copied."""
-        total = 0
-        for path, tensor in zip(map(str, range(len(tensors))), tensors, strict=True):
-            there = tensor.device == self._device_at(path)
-            laid_out = self._is_channels_last(tensor, path) and not _in_nhwc(tensor).is_contiguous()
-            # A copy in the place's own layout follows the one to its device.
-            total += (int(not there) + int(laid_out)) * tensor.numel() * tensor.element_size()
-        return total
-
-    @contextmanager
-    def _room(self) -> Iterator[None]:
+        ``example``: a collated batch of some of its samples. ``whole``: the tensors of a TensorDataset, which are used
+        as they are where they are in this place already.
+        """
+        leaves = dict(leaves_of(example, _is_leaf))
+        given = {} if whole is None else dict(zip(leaves, whole, strict=True))
+        copied = [tensor.nbytes for path, tensor in given.items() if tensor.device != self._device_of(path)]
+        self.check_room(sample_bytes * length if whole is None else sum(copied), length)
         try:
-            yield
+            columns = {path: self._column(path, leaf, length, given.get(path)) for path, leaf in leaves.items()}
         except (RuntimeError, MemoryError) as error:  # torch says with both that there is no memory
             raise TooLarge(f"there is no room {self.words}: {str(error).splitlines()[0]}") from error
+        paths = iter(leaves)
+        nesting = map_leaves(example, lambda _: _Path(next(paths)), is_leaf=_is_leaf)
+        return Columns(nesting, columns, length, self.device)
 
-    def _column(self, values: Tensor, leaf: Tensor, path: str) -> TensorColumn:
-        return TensorColumn(
-            values, channels_last=self._is_channels_last(leaf, path), pinned=self._pinned and not self._is_kept(path)
-        )
+    def _column(self, path: str, leaf: Any, length: int, whole: Tensor | None) -> Column:
+        """Return a column: ``whole``, or an empty one for what is like a leaf of a batch."""
+        if whole is not None:
+            return Column(whole.to(self._device_of(path)), pinned=self.pinned)
+        if isinstance(leaf, (list, tuple)):
+            return Column([None] * length, kind=type(leaf))
+        if type(leaf) is not Tensor or leaf.layout is not torch.strided:
+            what = f"{type(leaf).__name__}, {leaf.layout}" if isinstance(leaf, Tensor) else type(leaf).__name__
+            where = f"{path!r} of a batch" if path else "a batch"
+            raise ConfigError(
+                f"resident data must be dense tensors or strings, but {where} is of type {what}; resident=None loads it"
+            )
+        values = torch.empty((length, *leaf.shape[1:]), dtype=leaf.dtype, device=self._device_of(path))
+        return Column(values, pinned=self.pinned)
 
-    def _is_channels_last(self, leaf: Tensor, path: str) -> bool:
-        return self._channels_last and leaf.ndim == 4 and not self._is_kept(path)
-
-    def _device_at(self, path: str) -> torch.device:
-        return torch.device("cpu") if self._is_kept(path) else self.device
-
-    def _is_kept(self, path: str) -> bool:
-        return any(path == kept or path.startswith(f"{kept}.") for kept in self._kept)
+    def _device_of(self, path: str) -> torch.device:
+        kept = any(path == key or path.startswith(f"{key}.") for key in map(str, self.keep_on_host))
+        return torch.device("cpu") if kept else self.device
 
 
 def bytes_of(batch: Any) -> int:
@@ -328,11 +294,9 @@ def check_alike(one: Any, other: Any, index: int, *, drew: bool) -> None:
 
 def rows_of(indices: Any, length: int) -> Rows:
     """Return the rows that an index batch names, [B]."""
-    if isinstance(indices, np.ndarray):
-        rows = indices.copy()  # the sampler may change its array later
-    else:
-        given = indices.tolist() if isinstance(indices, Tensor) else list(indices)
-        rows = np.asarray(given, dtype=None if given else np.int64)
+    given = indices.tolist() if isinstance(indices, Tensor) else indices
+    given = given if isinstance(given, np.ndarray) else list(given)
+    rows = np.array(given, dtype=None if len(given) else np.int64)  # a copy: the sampler may change its array later
     if rows.dtype.kind not in "iu" or rows.ndim != 1:
         shown = f"{rows.tolist()[:3]!r}{' ...' if len(indices) > 3 else ''}"
         raise ConfigError(
@@ -369,24 +333,15 @@ class ResidentData(NamedTuple):
     """Why not in better places."""
 
 
+class _Path(str):
+    """The path of a column."""
+
+
 def _is_leaf(value: Any) -> bool:
     """Return whether a part of a collated batch is a leaf: a tensor, or the strings of all samples."""
     if isinstance(value, Tensor):
         return True
     return type(value) in (list, tuple) and bool(value) and all(isinstance(part, (str, bytes)) for part in value)
-
-
-def _in_nhwc(images: Tensor) -> Tensor:
-    return images.permute(0, 2, 3, 1)
-
-
-def _nesting_of(batch: Any) -> Any:
-    numbers = itertools.count()
-    return map_leaves(batch, lambda _: next(numbers), is_leaf=_is_leaf)
-
-
-def _size_of(batch: Any) -> int:
-    return next((len(leaf) for _, leaf in leaves_of(batch, _is_leaf) if hasattr(leaf, "__len__")), 0)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -396,8 +351,3 @@ def _same(one: Any, other: Any) -> bool:
         return False
     # A NaN is a NaN, and nothing else is not itself.
     return bool(((one == other) | ((one != one) & (other != other))).all())
-
-
-def _not_kept(path: str, what: str) -> str:
-    where = f"{path!r} of a batch" if path else "a batch"
-    return f"resident data must be dense tensors or strings, but {where} is of type {what}; resident=None loads it"

@@ -21,9 +21,6 @@ from ..work import Batch
 # Batches pinned beyond the one asked for: one being copied, one ready.
 _AHEAD = 2
 
-# What passes through the thread: a batch; None at the end of the epoch; or this, behind what is to be forgotten.
-_DROPPED = Batch()
-
 
 class PinnedAhead:
     """Takes batches from a stage and pins the next ones while the user works on the last: see ``stages.Stage``.
@@ -34,14 +31,14 @@ class PinnedAhead:
 
     def __init__(self, source: Stage, pin: Callable[[Any], Any], where: str) -> None:
         self._source = source
-        self._todo: queue.SimpleQueue[tuple[Batch | None] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Batch] = queue.SimpleQueue()
         self._under_way = 0
-        self.thread = threading.Thread(
+        self._thread = threading.Thread(
             target=_pin_all, args=(self._todo, self._done, pin, where), name="fastload_pin", daemon=True
         )
         close_at_exit(self)
-        self.thread.start()
+        self._thread.start()
 
     def next(self, wait: bool = True) -> Batch:
         """Return the next batch, pinned. Errors of pinning are in their batches."""
@@ -50,7 +47,7 @@ class PinnedAhead:
         self._fill()
         batch = self._done.get()
         self._under_way -= 1
-        if batch is None:
+        if isinstance(batch.error, StopIteration):
             raise StopIteration
         self._fill()
         return batch
@@ -67,39 +64,34 @@ class PinnedAhead:
                 return
 
     def _submit(self, wait: bool) -> None:
-        batch: Batch | None = None
         try:
             batch = self._source.next(wait)
-        except StopIteration:
-            pass
         except (NotReady, LoadTimeout):
             raise
-        except Exception as error:  # behind the batches before it
+        except Exception as error:  # or the end; behind the batches before it
             batch = Batch(error=error)
-        self._todo.put((batch,))
+        self._todo.put(batch)
         self._under_way += 1
 
     def drop(self) -> None:
-        """Forget what is under way. Blocks for the batch that is being pinned."""
-        self._todo.put((_DROPPED,))
-        while self._done.get() is not _DROPPED:
-            pass
-        self._under_way = 0
+        """Forget what is under way. Blocks until it is pinned."""
+        while self._under_way:
+            self._done.get()
+            self._under_way -= 1
 
     def close(self, grace: float | None = None) -> None:
         """End the thread. Blocks for the batch that is being pinned, at most ``grace`` seconds where that is given."""
         self._todo.put(None)
-        self.thread.join(grace)
+        self._thread.join(grace)
 
 
 def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> None:
     use_one_torch_thread()  # one core is enough for a copy, and the training loop wants the others
-    while (entry := todo.get()) is not None:
-        batch = entry[0]
-        if batch is not None and batch is not _DROPPED and batch.error is None:
+    while (batch := todo.get()) is not None:
+        if batch.error is None:
             try:
                 batch.data = pin(batch.data)
             except BaseException as error:  # an exit would end this thread, and nobody would hear of it
                 batch.error, batch.data = error_of(wrap_exception(error, where)), None
         done.put(batch)
-        del entry, batch
+        del batch

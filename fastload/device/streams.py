@@ -12,7 +12,7 @@ it held at the fork. The memory is the parent's: it costs the child nothing.
 from __future__ import annotations
 
 import contextlib
-import copy
+import functools
 import os
 import weakref
 from typing import Any
@@ -28,33 +28,17 @@ from ..errors import ConfigError
 class Streams:
     """The streams of a device that works asynchronously: for copies, for transforms, and the user's current one.
 
-    The first two belong to one iteration, from :meth:`begin` to :meth:`end`. Then the next iteration has them: torch's
-    allocator keeps freed memory for the stream that it was allocated on, so that new streams would leave it unused.
+    All loaders share those of a device (:func:`streams_of`): torch's allocator keeps freed memory for the stream that
+    it was allocated on, so that new streams would leave it unused.
     """
-
-    copies: Any
-    transforms: Any
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._module: Any = torch.get_device_module(device)
         # A host that waits for such an event sleeps: the workers need its core.
         self._sleeping = {"blocking": True} if device.type == "cuda" else {}
-
-    def begin(self) -> Streams:
-        """Return the same with a copy stream and a transform stream that no other iteration has."""
-        begun = copy.copy(self)
-        try:
-            begun.copies, begun.transforms = _idle.setdefault(self.device, []).pop()
-        except IndexError:
-            begun.copies = self._module.Stream(device=self.device)
-            begun.transforms = self._module.Stream(device=self.device)
-        return begun
-
-    def end(self) -> None:
-        """Leave the two streams to the next iteration. What is queued on them is done before what that one queues."""
-        _idle[self.device].append((self.copies, self.transforms))
-        del self.copies, self.transforms
+        self.copies: Any = self._module.Stream(device=device)
+        self.transforms: Any = self._module.Stream(device=device)
 
     def holds(self, leaf: Tensor) -> bool:
         """Return whether a tensor is on the device."""
@@ -114,10 +98,6 @@ class Streams:
             part.record_stream(stream)
 
 
-_idle: dict[torch.device, list[tuple[Any, Any]]] = {}
-"""Copy and transform streams that no iteration has."""
-
-
 def copies_async(leaf: Any) -> bool:
     """Return whether an object with ``to()`` can be copied like a tensor: from page-locked memory, on any stream.
 
@@ -149,6 +129,7 @@ def _strided_parts(leaf: Any) -> list[Any]:
     return [leaf]
 
 
+@functools.cache
 def streams_of(device: torch.device) -> Streams | None:
     """Return the streams of a device; None for the CPU, and for devices that have none."""
     if device.type == "cpu":

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import operator
+import pickle
 import random
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -53,7 +54,6 @@ class ResidentArguments:
     resident: str | None
     device: Any
     keep_on_host: Collection[str | int]
-    channels_last: bool
 
 
 def columns_for(decisions: Decisions, runtime: LoaderRuntime, build: Build) -> Columns | None:
@@ -67,7 +67,7 @@ def columns_for(decisions: Decisions, runtime: LoaderRuntime, build: Build) -> C
         Exception: what the dataset raises.
     """
     wanted, known, length = part(decisions, ResidentArguments), runtime.resident, len(decisions.asked.dataset)
-    made_from = wanted.dataset, wanted.resident, wanted.device, wanted.keep_on_host, wanted.channels_last
+    made_from = wanted.dataset, wanted.resident, wanted.device, wanted.keep_on_host
     if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
         return known.columns
     runtime.mover = runtime.resident = None  # their memory may be what is missing
@@ -92,22 +92,25 @@ def source_of(
 
 def _places(wanted: ResidentArguments, device: torch.device) -> list[Placement]:
     """Return where a loader's data may lie, the best first."""
-    here = Placement(device, wanted.keep_on_host, channels_last=wanted.channels_last)
+    chosen = wanted.resident == "auto"
+    here = Placement(device=device, keep_on_host=wanted.keep_on_host, chosen=chosen)
     if device.type == "cpu":
         return [here]
     # From there batches are copied as from anywhere on the host, and laid out then.
-    beside = Placement(torch.device("cpu"), pinned=device.type == "cuda")
+    beside = Placement(device=torch.device("cpu"), pinned=device.type == "cuda", chosen=chosen)
     return {"device": [here], "host": [beside], "auto": [here, beside]}[wanted.resident or "auto"]
 
 
 def _read_once(wanted: ResidentArguments, read: Any) -> tuple[Columns | None, list[str]]:
     """Return the data, in the first place with room, or None; and why the places before it have none."""
     device, dataset, length = device_or_cpu(wanted.device), wanted.dataset, len(wanted.dataset)
-    places, chosen = _places(wanted, device), wanted.resident == "auto"
+    places = _places(wanted, device)
     if not length:
-        return Columns([], [], [], 0, places[0].device), []
-    whole = type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors)
-    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(dataset, length, read)
+        return Columns([], {}, 0, places[0].device), []
+    whole = None
+    if type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors):
+        whole = dataset.tensors
+    looked_at = _look(dataset, length, read) if whole is None else [[tensor[:1] for tensor in whole]]
     example = looked_at[0]
     if device == places[0].device:  # else the device stage checks the batches
         check_kept(example, wanted.keep_on_host)
@@ -115,18 +118,15 @@ def _read_once(wanted: ResidentArguments, read: Any) -> tuple[Columns | None, li
     fallback_reasons: list[str] = []
     for place in places:
         try:
-            if whole:
-                place.check_room(place.bytes_copied(dataset.tensors), length, chosen=chosen)
-                return place.columns_of(dataset.tensors), fallback_reasons
-            place.check_room(sample_bytes * length, length, chosen=chosen)
-            columns = place.columns(example, length)
+            columns = place.columns(example, length, sample_bytes, whole)
         except TooLarge as error:
             fallback_reasons.append(str(error))
             continue
-        percent = -(-length // 100)  # or the bar would stand still
-        _fill(dataset, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)), read)
+        if whole is None:
+            percent = -(-length // 100)  # or the bar would stand still
+            _fill(dataset, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)), read)
         return columns, fallback_reasons
-    if not chosen:
+    if wanted.resident != "auto":
         others = "resident='auto' takes the first place with room, and none where there is none"
         raise ConfigError(f"resident={wanted.resident!r}: {'; '.join(fallback_reasons)}. {others}")
     return None, fallback_reasons
@@ -169,9 +169,8 @@ class _Watched:
 
 
 def _generator_states() -> list[str]:
-    states = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state().tolist()
-    with np.printoptions(threshold=sys.maxsize):
-        return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state().numpy()
+    return [hashlib.blake2b(pickle.dumps(state), digest_size=16).hexdigest() for state in states]
 
 
 def _look(dataset: Any, length: int, read: Any) -> list[Any]:

@@ -16,21 +16,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from .. import observe
 from ..device.batch_keys import BatchKeys
-from ..device.columns import Columns, RowDraws, Rows, bytes_of, rows_of, split
+from ..device.columns import Columns, Together, bytes_of, rows_of
 from ..device.prefetch import DeviceAhead, DeviceArguments, mover_of
 from ..device.streams import keep_in_children
 from ..sampling.epochs import EpochWork
 from ..stages import Source, Stage
 from ..transforms.base import Transform
-from ..transforms.draws import Draws
 from ..work import GRACE, Batch, Shard
 from .runtime import LoaderRuntime
 
@@ -41,18 +40,11 @@ _AT_ONCE_ON_DEVICE = 1 << 26
 _OURS = "fastload.transforms."
 
 
-class _RowBatch(NamedTuple):
-    """A batch that is to be gathered."""
-
-    rows: Rows
-    draws: Draws
-
-
 class _RowBatches(Stage):
-    """The batches to be gathered next, as the stage before the device.
+    """The batches to be made next, with what they are gathered from, as the stage before the device.
 
-    ``away``: batches are made on the host, and go to a device afterwards. ``in_pairs``: a batch of an odd size is the
-    last of those that are given at once.
+    ``away``: batches are gathered on the host, and go to a device afterwards. ``in_pairs``: a batch of an odd size is
+    the last of those that are made at once.
     """
 
     def __init__(
@@ -71,81 +63,75 @@ class _RowBatches(Stage):
         self._watch, self._iteration, self._num_drawn = watch, iteration, 0
         self._away, self._in_pairs = away, in_pairs
         self.at_once = 1
-        """Samples that are given at once, if they are of several batches."""
+        """Samples that are made at once, if they are of several batches."""
         # What an interrupt leaves is there for the next time.
         self._indices_read: Any = None
-        self._found: list[_RowBatch] = []
-        self._num_rows = 0
-        """Rows of the batches found."""
-        self._error: Exception | None = None
+        self._found: list[Batch] = []
+        """Batches to be made at once, whose data are rows; an error is the last, or alone."""
         self._ended = False
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.stages.Stage`. Several batches at once are the parts of one."""
-        found = self._found
-        while not self._ended and self._error is None and self._has_room():
+        """See :class:`~fastload.stages.Stage`. The draws of what is returned are a :class:`Together`."""
+        while not self._ended and self._has_room():
             since = 0 if self._watch is None else time.perf_counter_ns()
             try:
-                found.append(self._next())
-                self._num_rows += len(found[-1].rows)
+                self._found.append(self._read())
             except StopIteration:
                 self._ended = True
-                continue
-            except Exception as raised:
-                self._error = raised  # in its own place, behind these
+                break
+            except Exception as error:
+                self._found.append(Batch(error=error))  # in its own place, behind these
             if observe.listener is not None and since:
-                task, rows = (self._iteration, self._num_drawn, 0), () if self._error is not None else found[-1].rows
+                task, batch = (self._iteration, self._num_drawn, 0), self._found[-1]
+                rows = () if batch.error is not None else batch.data
                 observe.listener.dispatched(task, rows, 0, since, time.perf_counter_ns() - since)
                 self._num_drawn += 1
         if self._watch is not None:
             self._watch.begin()  # drawing is no part of the task
-        if found:
-            loaded = self.loaded(found)
-            self._found, self._num_rows = [], 0
-            return loaded
-        if self._error is not None:
-            error, self._error = self._error, None
-            return Batch(error=error)
-        raise StopIteration
+        if not self._found:
+            raise StopIteration
+        batches = [batch for batch in self._found if batch.error is None]
+        loaded = self._loaded(batches) if batches else self._found[0]
+        self._found = self._found[max(1, len(batches)) :]
+        return loaded
 
     def _has_room(self) -> bool:
-        found = self._found
-        if not found:
+        if not self._found:
             return True
-        last = len(found[-1].rows)
-        return self._num_rows + last <= self.at_once and not (self._in_pairs and last % 2)
+        last = self._found[-1]
+        if last.error is not None or (self._in_pairs and len(last.data) % 2):
+            return False
+        return sum(len(batch.data) for batch in self._found) + len(last.data) <= self.at_once
 
-    def _next(self) -> _RowBatch:
+    def _read(self) -> Batch:
+        """Return the next batch, to be made, or the error in its place; an error of the sampler is raised."""
         if self._indices_read is None:
             self._indices_read = next(self._work.index_batches)
         indices = self._indices_read
         if not hasattr(indices, "__len__"):
             indices = self._indices_read = list(indices)
+        batch = Batch(epoch=self._work.epoch, indices=indices)
         try:
             if not len(indices):
                 raise IndexError("an index batch without indices has no samples to collate")
-            rows = rows_of(indices, len(self._columns))
-            position = self._work.shard.position(self._row)
-            draws = self._keys.draws(Batch(epoch=self._work.epoch, position=position, indices=indices))
-        except Exception:
-            self._advance(len(indices))
-            raise
-        self._advance(len(indices))  # not where an interrupt came
-        return _RowBatch(rows, draws)
-
-    def _advance(self, num_rows: int) -> None:
-        self._row += num_rows
-        self._indices_read = None
-
-    def loaded(self, parts: list[_RowBatch]) -> Batch:
-        """Return what the device stage is to be given for some batches."""
-        rows: Any = torch.from_numpy(np.concatenate([batch.rows for batch in parts]))
-        draws = Draws.joined([batch.draws for batch in parts])
-        host_leaves = self._columns.host_leaves(rows)
-        batch = Batch(data=self._columns.gathering(self._watch)(rows, host_leaves) if self._away else rows)
-        batch.draws = RowDraws(draws, None if self._away else host_leaves, self._watch)
-        batch.parts = parts
+            batch.data = rows_of(indices, len(self._columns))
+            batch.position = self._work.shard.position(self._row)
+            batch.draws = self._keys.draws(batch)
+        except Exception as error:
+            batch.error, batch.data = error, None
+        self._row += len(indices)
+        self._indices_read = None  # not where an interrupt came
         return batch
+
+    def _loaded(self, batches: list[Batch]) -> Batch:
+        """Return what the device stage is to be given for some batches."""
+        rows: Any = torch.from_numpy(np.concatenate([batch.data for batch in batches]))
+        host_leaves = self._columns.host_leaves(rows)
+        loaded = Batch(data=(rows, host_leaves))
+        if self._away:
+            loaded.data = self._columns.gathering(self._watch)(rows, host_leaves)
+        loaded.draws = Together(batches, self._watch)
+        return loaded
 
 
 class ResidentSource(Source):
@@ -191,18 +177,21 @@ class ResidentSource(Source):
         # Without streams nothing runs beside the user's loop, so nothing is made ahead of it.
         depth = 0 if self._mover.streams is None else self._arguments.prefetch_to_device
         self._stage = DeviceAhead(self._source, self._mover, depth)
-        self._given: Iterator[Batch] = iter(())
-        self._singly: deque[Any] = deque()
+        self._made: deque[Batch] = deque()
+        self._lent_to: Any = None
+        """The stream that what was made at once is lent to."""
 
     def next(self, wait: bool = True) -> Batch:
         if self._stage is None:
             raise StopIteration
         if self._watch is not None:
             self._watch.begin()
-        batch = next(self._given, None)
-        while batch is None:
-            self._given = self._made(self._stage)
-            batch = next(self._given, None)
+        if not self._made:
+            self._made.extend(self._parts(self._stage.next()))
+        batch = self._made.popleft()
+        if batch.error is None:
+            self._lent_to = self._mover.lend(batch.data, batch.event, self._lent_to)
+            self._counts.count(len(batch.indices), None)
         if self._watch is not None:
             self._watch.end(self.iteration, self._num_given, 0)
             if observe.listener is not None:
@@ -210,45 +199,27 @@ class ResidentSource(Source):
             self._num_given += 1
         return batch
 
-    def _made(self, stage: DeviceAhead) -> Iterator[Batch]:
-        """Return the next batches, at least one."""
-        if self._singly:
-            made = stage.move_now(self._source.loaded([self._singly[0]]))
-            self._singly.popleft()  # an interrupt leaves it
-        else:
-            made = stage.next()
-            if made.error is not None and len(made.parts) > 1:
-                self._singly.extend(made.parts)  # so that only those are lost in which it happens again
-                return self._made(stage)
-        return iter((made,)) if made.error is not None else self._parts(made)
-
-    def _parts(self, made: Batch) -> Iterator[Batch]:
-        """Yield the batches that were made at once, each when it is asked for."""
-        sizes = [len(batch.rows) for batch in made.parts]
-        if self._bytes_at_once:  # the first batch tells how much is made of a sample
-            sample_bytes = max(bytes_of(made.data) // sum(sizes), self._columns.num_bytes // len(self._columns), 1)
+    def _parts(self, made: Batch) -> Sequence[Batch]:
+        """Return the batches that were made at once."""
+        if not isinstance(made.draws, Together):  # an error of the sampler
+            return [made]
+        batches = made.draws.batches
+        for batch in batches:
+            if made.error is not None or len(batches) == 1:
+                batch.data, batch.error = made.data, made.error
+            batch.event = made.event
+        if self._bytes_at_once and made.error is None:  # the first batch tells how much is made of a sample
+            num_samples = sum(len(batch.indices) for batch in batches)
+            sample_bytes = max(bytes_of(made.data) // num_samples, self._columns.num_bytes // len(self._columns), 1)
             self._source.at_once = self._bytes_at_once // sample_bytes
-        shape = None if made.draws is None else made.draws.shape
-        parts = split(made.data, sizes) if len(sizes) > 1 else [made.data]
-        stream = None
-        lend, count, event = self._mover.lend, self._counts.count, made.event
-        for size, batch, part in zip(sizes, made.parts, parts, strict=True):
-            stream = lend(part, event, stream)  # the user may have another one by now
-            if shape is not None and shape.num != size:
-                shape = shape._replace(num=size)
-            draws = batch.draws
-            draws.shape = shape
-            count(size, None)
-            given = Batch(data=part)
-            given.draws = draws
-            yield given
+        self._lent_to = self._mover.given_to
+        return batches
 
     def close(self, grace: float = GRACE) -> None:
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.close()
-            self._given = iter(())
-            self._singly.clear()
+            self._made.clear()
             del self._source, self._mover, self._columns
 
 

@@ -120,7 +120,8 @@ class FusedDataset:
         assert pipeline.size is not None
         self._table = pipeline.table
         self._yields = self._table.dtype, (pipeline.channels, *pipeline.size)
-        fills = {step.map_fill for step, _ in pipeline.steps if step.map_fill is not None}
+        moves = [step for step, _ in pipeline.steps if isinstance(step, MovingTransform)]
+        fills = {move.map_fill for move in moves if move.map_fill is not None}
         self._fill = [int(level) for level in next(iter(fills))] if fills else None
         by_library = self._uses_native and self._table.dtype in arrays.DTYPES and len(fills) <= 1
         self._by_block = isinstance(source, Arrays) and pipeline.resize is None and by_library
@@ -166,7 +167,7 @@ class FusedDataset:
             counts, self._decoded = self._decoded, {}
         return counts
 
-    def _drawn(self, draws: Draws, sizes: list[Size]) -> list[tuple[MovingTransform, Params, list[Size]]]:
+    def _drawn(self, draws: Draws, sizes: list[Size]) -> list[tuple[Any, Params, list[Size]]]:
         """Return each step before erasing, its parameters, and the sizes of the images before it."""
         found = []
         for step, name in self._pipeline.steps:

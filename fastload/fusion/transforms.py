@@ -54,7 +54,7 @@ class Pipeline:
     """An image of the 256 levels in each channel, after what was read."""
     resize: Resize | RandomResizedCrop | None = None
     """The first step, if there is one."""
-    steps: list[tuple[MovingTransform, str]] = field(default_factory=list)
+    steps: list[tuple[MovingTransform | Resize | RandomResizedCrop, str]] = field(default_factory=list)
     """It, crops and flips in order, whose fills are levels of the source, and the names of their random streams."""
     erasing: list[tuple[RandomErasing, str]] = field(default_factory=list)
     """Erasing, which comes last, with the names of the streams."""
@@ -138,7 +138,7 @@ def _random_erasing(given: Any, before: Pipeline) -> RandomErasing:
     return erasing
 
 
-GEOMETRY: dict[str, Callable[[Any, Pipeline], MovingTransform | RandomErasing]] = {
+GEOMETRY: dict[str, Callable[[Any, Pipeline], MovingTransform | Resize | RandomResizedCrop | RandomErasing]] = {
     "CenterCrop": _center_crop,
     "RandomCrop": _random_crop,
     "RandomErasing": _random_erasing,

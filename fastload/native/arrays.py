@@ -39,8 +39,6 @@ class StepKind(IntEnum):
     """Like SHIFT, but outside is mirrored, with the last pixel repeated."""
     FLIP = 5
     """second - 1 - position for samples whose value is not 0, else position."""
-    MAP = 6
-    """values[sample, position], where -1 means no source; ``first`` and ``second`` are the length of a row."""
 
 
 class AxisStep(NamedTuple):
@@ -48,7 +46,7 @@ class AxisStep(NamedTuple):
 
     kind: StepKind
     values: Tensor | None
-    """[N], int64 or bool; for MAP [N, second], int64, contiguous; None for OFFSET."""
+    """[N], int64 or bool; None for OFFSET."""
     first: int
     second: int
 
@@ -178,12 +176,8 @@ def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]
             raise TypeError(f"a step of {axis} of the kind {kind.name} must have values")
         if values.dtype not in (torch.bool, torch.int64) or not values.is_contiguous():
             values = values.to(torch.int64).contiguous()
-        shape = (num, second) if kind == StepKind.MAP else (num,)
-        if tuple(values.shape) != shape or (kind == StepKind.MAP and values.dtype == torch.bool):
-            raise ValueError(
-                f"the values of a step of {axis} must be integers of shape {shape}, got {values.dtype} of shape "
-                f"{tuple(values.shape)}"
-            )
+        if tuple(values.shape) != (num,):
+            raise ValueError(f"the values of a step of {axis} must be of shape {(num,)}, got {tuple(values.shape)}")
         referenced.append(values)
         width = values.element_size()
         _STEP.pack_into(converted, place * _STEP.size, kind, width, values.data_ptr(), first, second)

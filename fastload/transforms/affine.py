@@ -5,7 +5,7 @@
     params, shape ─> matrix [N, 3, 3] ─(product with its neighbours')─> warp ─> images
 
 A matrix says where a pixel of the result comes from: it takes (x, y, 1), in pixels from the middle of the image, x to
-the right and y downwards, to the same in the source. Flips have one too, so that a chain of all these is one product.
+the right and y downwards, to the same in the source.
 """
 
 # N samples, C channels, H and W of the images.
@@ -21,18 +21,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import ConfigError
-from .arguments import (
-    Fill,
-    check_interpolation,
-    check_number,
-    check_optional_fill,
-    check_probability,
-    check_range,
-    fill_values,
-)
+from .arguments import Fill, check_fill, check_interpolation, check_number, check_probability, check_range, fill_values
 from .base import BatchShape, Params, Transform, shape_of, tensor_of
 from .draws import Stream
-from .tensors import in_parts, matrix_dtype, narrowed, wide_dtype
+from .tensors import in_parts, narrowed, wide_dtype
 
 _RADIANS = math.pi / 180
 
@@ -40,13 +32,12 @@ _RADIANS = math.pi / 180
 class Resampled(Transform):
     """A transform that is a matrix for each sample, and a resampling.
 
-    Tolerance, against torchvision's function for one image: the matrix of angles and so on, and elsewhere than on the
-    CPU coordinates too, are computed as it does, in float32 (float64 for float64), and may differ in the last place. So
-    "nearest" may take the neighbour where a coordinate falls halfway between two pixels, and "bilinear" is one level
-    off at most for uint8, 1e-4 for values in [0, 1]. On the CPU the coordinates of a matrix are torchvision's on the
-    same processor, bit for bit; another processor may round them otherwise. Turns by
-    multiples of 90 degrees, which torchvision makes by copying, are exact with "nearest". float16 and bfloat16 are
-    computed in float32, where torchvision computes coordinates in half precision, pixels off.
+    Tolerance, against torchvision's function for one image: the matrix of angles and so on, and the coordinates, are
+    computed as it does, in float32 (float64 for float64), and may differ in the last place. So "nearest" may take the
+    neighbour where a coordinate falls halfway between two pixels, and "bilinear" is one level off at most for uint8,
+    1e-4 for values in [0, 1]. Turns by multiples of 90 degrees, which torchvision makes by copying, are exact with
+    "nearest". float16 and bfloat16 are computed in float32, where torchvision computes coordinates in half precision,
+    pixels off.
 
     At the border torchvision weights "bilinear" values by how much of them is inside twice, if there is a ``fill``, be
     it 0; so it is here.
@@ -55,7 +46,7 @@ class Resampled(Transform):
     def __init__(self, interpolation: Any, fill: Any, center: Any) -> None:
         super().__init__()
         self.interpolation = check_interpolation(interpolation, ("nearest", "bilinear"))
-        self.fill = check_optional_fill(fill)
+        self.fill = None if fill is None else check_fill("fill", fill)
         if center is not None and (not isinstance(center, (list, tuple)) or len(center) != 2):
             raise ConfigError(f"center must be (x, y), in pixels, got {center=}")
         self.center = None if center is None else tuple(check_number("center", number) for number in center)
@@ -173,9 +164,8 @@ def _inverse(angle: Tensor, translate: Tensor, scale: Tensor, shear: Tensor, mid
 
     In float64, in which torchvision computes it on the host.
     """
-    angle, shear, zoom, translate = (
-        values.to(matrix_dtype(angle.device)) for values in (angle, shear, scale, translate)
-    )
+    dtype = torch.float32 if angle.device.type == "mps" else torch.float64  # which the former has not
+    angle, shear, zoom, translate = (values.to(dtype) for values in (angle, shear, scale, translate))
     turn, across, down = (degrees * _RADIANS for degrees in (angle, shear[:, 0], shear[:, 1]))
     # The forward matrix without its scale is (a, b; c, d), of determinant 1.
     a = torch.cos(turn - down) / torch.cos(down)
@@ -220,15 +210,6 @@ def _grid(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor
     # By a tensor, since a GPU multiplies by the inverse of a number.
     halves = [torch.full((1, 3), 0.5 * side, dtype=dtype, device=matrix.device) for side in (width, height)]
     scaled = matrix[:, :2].to(dtype) / torch.cat(halves)
-    if matrix.device.type != "cpu" or torch.compiler.is_compiling():  # a loop would be compiled anew for each N
-        # A product, a product, a sum, a sum, each rounded: a product of matrices may round factors to TF32 on a GPU.
-        by_x, by_y, constant = (scaled[:, None, None, :, place] for place in range(3))
-        return x[:, None] * by_x + y[..., None] * by_y + constant
-    base = torch.stack(torch.broadcast_tensors(x, y, x.new_ones(())), dim=-1).view(1, -1, 3)
-    by_sample = scaled.transpose(1, 2)
-    # torchvision's own product, one sample at a time as it does it: whether MKL rounds each product, or uses FMA,
-    # depends on the processor, and in the last rows of a batch on its size and the number of threads.
-    grid = x.new_empty(len(matrix), height * width, 2)
-    for of_one, by_one in zip(grid.split(1), by_sample.split(1), strict=True):
-        torch.bmm(base, by_one, out=of_one)
-    return grid.view(-1, height, width, 2)
+    # A product, a product, a sum, a sum, each rounded: a product of matrices may round factors to TF32 on a GPU.
+    by_x, by_y, constant = (scaled[:, None, None, :, place] for place in range(3))
+    return x[:, None] * by_x + y[..., None] * by_y + constant

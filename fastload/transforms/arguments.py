@@ -18,44 +18,23 @@ Fill: TypeAlias = tuple[float, ...]
 _INTERPOLATION_OF_PIL = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
-def check_number(name: str, value: object) -> float:
-    """Return a finite number."""
+def check_number(
+    name: str, value: object, *, low: float = -math.inf, high: float = math.inf, above: float = -math.inf
+) -> float:
+    """Return a finite number: at least ``low``, at most ``high``, and more than ``above``."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(f"{name} must be a number, got {name}={value!r}")
     if not math.isfinite(value):
         raise ConfigError(f"{name} must be finite, got {name}={value!r}")
+    if not low <= value <= high or value <= above:
+        bounds = f"at least {low}" if high == math.inf else f"in [{low}, {high}]"
+        raise ConfigError(f"{name} must be {f'above {above}' if above > low else bounds}, got {name}={value!r}")
     return float(value)
-
-
-def check_positive(name: str, value: object) -> float:
-    """Return a number above 0."""
-    number = check_number(name, value)
-    if number <= 0:
-        raise ConfigError(f"{name} must be above 0, got {name}={value!r}")
-    return number
 
 
 def check_probability(name: str, value: object) -> float:
     """Return a number in [0, 1]."""
-    number = check_number(name, value)
-    if not 0 <= number <= 1:
-        raise ConfigError(f"{name} must be a probability, in [0, 1], got {name}={value!r}")
-    return number
-
-
-def check_integer(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> int:
-    """Return an integer in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        bounds = f"in [{low}, {high}]" if high < math.inf else f"of at least {low}"
-        raise ConfigError(f"{name} must be an integer{f' {bounds}' if low > -math.inf else ''}, got {name}={value!r}")
-    return int(value)
-
-
-def check_flag(name: str, value: object) -> bool:
-    """Return True or False."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ConfigError(f"{name} must be True or False, got {name}={value!r}")
-    return bool(value)
+    return check_number(name, value, low=0, high=1)
 
 
 def check_size(name: str, value: object) -> tuple[int, int]:
@@ -69,34 +48,20 @@ def check_size(name: str, value: object) -> tuple[int, int]:
     return int(sides[0]), int(sides[1])
 
 
-def check_range(
-    name: str,
-    value: Any,
-    *,
-    low: float = -math.inf,
-    high: float = math.inf,
-    above: float = -math.inf,
-    around: float | None = None,
-) -> tuple[float, float]:
-    """Return (minimum, maximum): at least ``low`` or more than ``above``, at most ``high``.
+def check_range(name: str, value: Any, *, around: float | None = None, **bounds: float) -> tuple[float, float]:
+    """Return (minimum, maximum), each within the bounds that :func:`check_number` takes.
 
     ``around``: one number is allowed too, and means this minus and plus that number.
     """
     if around is not None and not isinstance(value, (list, tuple)):
-        reach = check_number(name, value)
-        if reach < 0:
-            raise ConfigError(f"{name} must be at least 0 if it is one number, got {name}={value!r}")
-        first, last = around - reach, around + reach
-    else:
-        if not isinstance(value, (list, tuple)) or len(value) != 2:
-            one = "" if around is None else "one number or "
-            raise ConfigError(f"{name} must be {one}(minimum, maximum), got {name}={value!r}")
-        first, last = (check_number(f"{name}[{place}]", number) for place, number in enumerate(value))
+        reach = check_number(name, value, low=0)
+        return around - reach, around + reach
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        one = "" if around is None else "one number or "
+        raise ConfigError(f"{name} must be {one}(minimum, maximum), got {name}={value!r}")
+    first, last = (check_number(f"{name}[{place}]", number, **bounds) for place, number in enumerate(value))
     if first > last:
         raise ConfigError(f"{name} must be (minimum, maximum) in this order, got {name}={value!r}")
-    if first < low or last > high or first <= above:
-        bounds = f"above {above}" if above > -math.inf else f"in [{low}, {high}]"
-        raise ConfigError(f"{name} must be {bounds}, got {name}={value!r}")
     return first, last
 
 
@@ -107,11 +72,6 @@ def check_fill(name: str, value: Any) -> Fill:
             raise ConfigError(f"{name} must be a number, or one for each channel, got {name}={value!r}")
         return tuple(check_number(f"{name}[{place}]", number) for place, number in enumerate(value))
     return (check_number(name, value),)
-
-
-def check_optional_fill(value: Any) -> Fill | None:
-    """Return ``fill``, or None for None."""
-    return None if value is None else check_fill("fill", value)
 
 
 def in_float32(fill: Fill) -> Fill:

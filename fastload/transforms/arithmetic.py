@@ -31,8 +31,6 @@ class Arithmetic(NamedTuple):
     operation: Operation
     dtype: torch.dtype
     """The dtype of the result."""
-    via: torch.dtype | None = None
-    """Values are rounded to this dtype first."""
     factors: tuple[float, ...] = (1.0,)
     """For each channel, or one for all; and so the summands."""
     summands: tuple[float, ...] = (0.0,)
@@ -46,8 +44,7 @@ class Arithmetic(NamedTuple):
 
 @in_parts
 def _apply(images: Tensor, *, arithmetic: Arithmetic) -> Tensor:
-    operation, dtype, via, factors, summands = arithmetic
-    images = images if via is None else images.to(via)
+    operation, dtype, factors, summands = arithmetic
     wide = images.to(wide_dtype(images.dtype, dtype))
     if operation == Operation.MOMENTS:
         return (wide - for_channels(summands, wide)).div_(for_channels(factors, wide)).to(dtype)

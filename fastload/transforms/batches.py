@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from ..base.nesting import map_leaves
 from ..errors import ConfigError
 from .base import Transform
 from .draws import Draws, using_draws
@@ -40,13 +40,15 @@ def on_batches(transform: Callable[[Any], Any]) -> OnBatch:
         images = batch if place is None else batch[place]
         own = None if draws is None else draws.for_images(len(images))
         if transform.mixes:
-            labels = _place_of_labels(batch, transform)
-            changed = dict(zip((place, labels), transform(images, batch[labels], draws=own), strict=True))
+            labels = batch[_place_of_labels(batch, transform)]
+            changed = dict(zip((id(images), id(labels)), transform(images, labels, draws=own), strict=True))
         else:
-            changed = {place: transform(images, draws=own)}
+            changed = {id(images): transform(images, draws=own)}
         if draws is not None and own is not None:
             draws.shape = own.shape
-        return changed[None] if place is None else _with(batch, changed)
+        if place is None:
+            return changed[id(images)]
+        return map_leaves(batch, lambda part: changed.get(id(part), part), is_leaf=lambda part: part is not batch)
 
     return apply
 
@@ -108,14 +110,3 @@ def _describe(batch: Any) -> str:
     if isinstance(batch, Tensor):
         return f"a tensor {tuple(batch.shape)}"
     return f"a {type(batch).__name__}"
-
-
-def _with(batch: Any, changed: dict[Any, Any]) -> Any:
-    if isinstance(batch, Mapping):
-        made: Any = copy.copy(batch) if isinstance(batch, MutableMapping) else dict(batch)
-        made.update(changed)
-        return made
-    parts = [changed.get(place, part) for place, part in enumerate(batch)]
-    if hasattr(batch, "_fields"):
-        return type(batch)(*parts)
-    return parts if type(batch) is list else type(batch)(parts)

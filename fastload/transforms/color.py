@@ -115,8 +115,7 @@ def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
 
 def to_grey(images: Tensor) -> Tensor:
     """Return the grey levels of 1 or 3 channels in as many channels."""
-    grey = images if images.shape[1] == 1 else narrowed(_luma(_widened(images)), images.dtype)
-    return grey.expand_as(images)
+    return narrowed(_grey_of(images, _widened(images)), images.dtype).expand_as(images)
 
 
 @in_parts

@@ -3,7 +3,7 @@
 ::
 
     [RandomCrop, RandomHorizontalFlip, ToDtype, Normalize, RandomAffine, RandomRotation, ColorJitter]
-     └────────────────────── OnePass ──────────────────┘ └────────── Warped ───────────┘ └─ Stage ─┘
+     └────────────────── in one pass ───────────────────┘ └──────── warped ────────────┘ └─ alone ─┘
 
 Every member draws what it would draw alone, from the same stream and for the same shape: merging changes no parameter.
 """
@@ -20,13 +20,11 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .affine import Resampled, warp
-from .arguments import Fill
 from .base import BatchShape, Layout, Transform, shape_of
-from .crop import Flip
 from .draws import Draws
 from .gather import MovingTransform, transformed
 from .tensors import memory_format_of
-from .values import Normalize, ToDtype, ValueTransform, arithmetic_of
+from .values import Normalize, ToDtype, ValueTransform
 
 
 class Compose(Transform):
@@ -35,12 +33,12 @@ class Compose(Transform):
     Each member draws what it would draw alone, so adding or removing one does not change the parameters of another.
     These neighbours are merged:
 
-    * crops, flips and nearest resizes, if those that fill have the same fill value, with the conversion or
-      normalisation after them: one launch of a Triton kernel on CUDA, one native call from uint8 on the CPU;
-    * affine transforms with the same interpolation and fill value, and flips: their matrices are multiplied, and the
-      images are resampled once. One after the other they would be resampled several times, each time losing sharpness,
-      and lose what an earlier one moves out of the image: results differ at the borders and by interpolation. Turns
-      by multiples of 90 degrees and flips with the interpolation "nearest" are equal bit for bit.
+    * crops and flips, if those that fill have the same fill value, with the conversion or normalisation after them: one
+      launch of a Triton kernel on CUDA, one native call from uint8 on the CPU;
+    * affine transforms with the same interpolation and fill value: their matrices are multiplied, and the images are
+      resampled once. One after the other they would be resampled several times, each time losing sharpness, and lose
+      what an earlier one moves out of the image: results differ at the borders and by interpolation. Turns by
+      multiples of 90 degrees with the interpolation "nearest" are equal bit for bit.
 
     Pixels that are moved or converted are equal bit for bit, and so are floats that ``Normalize`` has normalised.
     ``ToDtype`` from uint8 with ``Normalize`` after it is ``ToNormalized``, with its tolerance.
@@ -98,7 +96,7 @@ class Compose(Transform):
         """Return the transformed images, [N, C, H, W]. Labels are not touched."""
         names, lie = iter(self._names), memory_format_of(images)
         for stage in self._stages:
-            found = stage.transform(images, [params[name] for name in islice(names, len(stage.members))])
+            found = _applied(stage, images, [params[name] for name in islice(names, len(stage))])
             images = found.contiguous(memory_format=lie)
         return images
 
@@ -109,67 +107,19 @@ class Compose(Transform):
         return labels
 
     def check_labels(self, labels: object, num_images: int) -> None:
-        """Raise a TypeError if a member mixes labels and there are none."""
-        if self.mixes and labels is None:
-            names = [name for name, member in zip(self._names, self._members(), strict=True) if member.mixes]
-            raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
+        """Raise a TypeError or ValueError for labels that the first member that mixes them does not take."""
+        if mixing := [member for member in self._members() if member.mixes]:
+            mixing[0].check_labels(labels, num_images)  # the others get probabilities
 
     def _members(self) -> Iterator[Any]:
         return iter(self.transforms)
 
     def extra_repr(self) -> str:
-        """Return what is done in one pass."""
+        """Return what is merged."""
         names = iter(self._names)
-        anywhere, in_one_call = [], []
-        for stage in self._stages:
-            parts = [" + ".join(islice(names, len(part))) for part in (stage.members[: stage.split], stage.values)]
-            anywhere += [part for part in parts if "+" in part]
-            in_one_call += [" + ".join(parts)] * all(parts)
-        merged = {"in one pass": anywhere, "in one launch with Triton, or one native call from uint8": in_one_call}
-        return "\n".join(f"{where}: {'; '.join(chains)}" for where, chains in merged.items() if chains)
-
-
-class ComposeStage:
-    """Members of a Compose, in order, that are done as one; here, a single one that cannot be merged."""
-
-    def __init__(self, members: Sequence[Any]) -> None:
-        self.members = list(members)
-        self.values = _last_values(members)
-        """The last members, if they change values."""
-        self.split = len(members) - len(self.values)
-        """How many come before them."""
-
-    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        """Return images, [N, C, H, W], transformed with the parameters of each member, which are on their device."""
-        [member] = self.members
-        transformed: Tensor = member.transform(images, params[0])
-        return transformed
-
-
-class OnePass(ComposeStage):
-    """Members that only move pixels, and what changes the values behind them."""
-
-    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        moving = self.members[: self.split]
-        fills = list(_fills(moving))  # torch.compile knows no next() with a default before 2.7
-        fill = fills[0] if fills else None
-        arithmetic = arithmetic_of(self.values, images.dtype, images.shape[1]) if self.values else None
-        return transformed(images, moving, params[: self.split], fill, arithmetic)
-
-
-class Warped(ComposeStage):
-    """Affine transforms and flips: their matrices are multiplied, and the images resampled once."""
-
-    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        shape = shape_of(images)
-        composed: Tensor | None = None
-        for member, its_params in zip(self.members, params, strict=True):
-            matrix = member.matrix(its_params, shape, images.device)
-            # Matrices lead from the result to the source, so the last member's is the first that a pixel meets.
-            composed = matrix if composed is None else torch.matmul(composed, matrix)
-        assert composed is not None
-        settings = next(member for member in self.members if isinstance(member, Resampled))
-        return warp(images, composed, interpolation=settings.interpolation, fill=settings.fill)
+        stages = [" + ".join(islice(names, len(stage))) for stage in self._stages]
+        merged = "; ".join(stage for stage in stages if "+" in stage)
+        return f"merged: {merged}" if merged else ""
 
 
 def numbered(names: Iterable[str]) -> list[str]:
@@ -182,45 +132,68 @@ def numbered(names: Iterable[str]) -> list[str]:
     return found
 
 
-def stages_of(transforms: Sequence[Transform]) -> list[ComposeStage]:
-    """Return the stages that transforms make, each as long as it can be."""
-    stages: list[ComposeStage] = []
-    members: list[Transform] = []
+def stages_of(transforms: Iterable[Transform]) -> list[list[Transform]]:
+    """Return the transforms in parts that are done as one, each as long as it can be."""
+    stages: list[list[Transform]] = []
     for transform in transforms:
-        if members and _kind([*members, transform]) is None:
-            stages.append((_kind(members) or ComposeStage)(members))
-            members = []
-        members.append(transform)
-    return [*stages, (_kind(members) or ComposeStage)(members)] if members else []
+        if stages and _joins(stages[-1], transform):
+            stages[-1].append(transform)
+        else:
+            stages.append([transform])
+    return stages
 
 
-def _kind(members: Sequence[Transform]) -> type[ComposeStage] | None:
-    """Return what these can be together, if anything; then every beginning of them can be something, too."""
-    values = _last_values(members)
-    front = members[: len(members) - len(values)]
-    if len(values) > 2 or (len(values) == 2 and not _normalizes(*values)):
-        return None
-    if all(isinstance(member, MovingTransform) and member.only_moves for member in front):
-        return OnePass if len(_fills(front)) <= 1 else None
-    if values:
-        return None
-    if all(isinstance(member, (Resampled, Flip)) for member in front):
-        settings = {(member.interpolation, member.fill) for member in front if isinstance(member, Resampled)}
-        return Warped if len(settings) == 1 else None
-    return ComposeStage if len(front) == 1 else None
+def _joins(stage: Sequence[Transform], transform: Transform) -> bool:
+    """Return whether a transform can be done together with those of a stage."""
+    last = stage[-1]
+    if isinstance(transform, Resampled):
+        settings = transform.interpolation, transform.fill
+        return isinstance(last, Resampled) and (last.interpolation, last.fill) == settings
+    if isinstance(transform, MovingTransform):
+        moving = [member for member in (*stage, transform) if isinstance(member, MovingTransform)]
+        return len(moving) > len(stage) and len({member.map_fill for member in moving} - {None}) <= 1
+    if isinstance(last, ValueTransform):
+        if not isinstance(last, ToDtype) or len(_values_of(stage)) > 1:
+            return False
+        return last.scale and last.dtype.is_floating_point and isinstance(transform, Normalize)
+    return isinstance(transform, ValueTransform) and isinstance(last, MovingTransform)
 
 
-def _last_values(members: Sequence[Any]) -> list[ValueTransform]:
-    first = len(members)
-    while first and isinstance(members[first - 1], ValueTransform):
-        first -= 1
-    return list(members[first:])
+def _applied(stage: Sequence[Any], images: Tensor, params: Sequence[Any]) -> Tensor:
+    """Return images, [N, C, H, W], transformed with the parameters of each transform, which are on their device."""
+    if len(stage) == 1:
+        found: Tensor = stage[0].transform(images, params[0])
+        return found
+    if isinstance(stage[0], Resampled):
+        return _warped(stage, images, params)
+    return _in_one_pass(stage, images, params)
 
 
-def _normalizes(first: ValueTransform, second: ValueTransform) -> bool:
-    scaled = isinstance(first, ToDtype) and first.scale and first.dtype.is_floating_point
-    return scaled and isinstance(second, Normalize)
+def _warped(stage: Sequence[Resampled], images: Tensor, params: Sequence[Any]) -> Tensor:
+    """Multiply the matrices, and resample the images once."""
+    shape, first = shape_of(images), stage[0]
+    matrix = first.matrix(params[0], shape, images.device)
+    for member, its_params in zip(stage[1:], params[1:], strict=True):
+        # Matrices lead from the result to the source, so the last member's is the first that a pixel meets.
+        matrix = torch.matmul(matrix, member.matrix(its_params, shape, images.device))
+    return warp(images, matrix, interpolation=first.interpolation, fill=first.fill)
 
 
-def _fills(members: Iterable[Any]) -> set[Fill]:
-    return {member.map_fill for member in members if member.map_fill is not None}
+def _in_one_pass(stage: Sequence[Any], images: Tensor, params: Sequence[Any]) -> Tensor:
+    """Move pixels, and change the values."""
+    values = _values_of(stage)
+    moving = stage[: len(stage) - len(values)]
+    if len(values) == 2 and images.is_floating_point():
+        images = values.pop(0).transform(images, {})
+    arithmetic = None
+    if len(values) == 2:
+        to_dtype, normalize = values
+        arithmetic = normalize.of_levels(to_dtype.dtype, images.shape[1])
+    elif values:
+        arithmetic = values[0].arithmetic(images.dtype, images.shape[1])
+    return transformed(images, moving, params[: len(moving)], arithmetic)
+
+
+def _values_of(stage: Sequence[Any]) -> list[Any]:
+    """Return what changes values, which comes last."""
+    return [member for member in stage if isinstance(member, ValueTransform)]

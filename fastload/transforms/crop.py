@@ -8,15 +8,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from ..base.checks import check_flag
 from ..errors import ConfigError
 from ..native.arrays import AxisStep, StepKind
-from .arguments import check_fill, check_flag, check_probability, check_size, in_float32
+from .arguments import check_fill, check_probability, check_size, in_float32
 from .base import BatchShape, Params, tensor_of
 from .draws import Stream, to_integers
 from .gather import MovingTransform
-from .tensors import matrix_dtype
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 
@@ -80,7 +79,6 @@ class RandomCrop(MovingTransform):
             self.map_fill = self.fill
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        self._check_mirrored(shape)
         padding = self.padding_of(shape.height, shape.width)
         rows = shape.height + padding.top + padding.bottom - self.size[0] + 1
         cols = shape.width + padding.left + padding.right - self.size[1] + 1
@@ -100,7 +98,7 @@ class RandomCrop(MovingTransform):
         return BatchShape(shape.num, shape.channels, *self.size)
 
     def padding_of(self, height: int, width: int) -> _Padding:
-        """Return the padding of an image of this size; a ValueError if it is smaller than the crop even then."""
+        """Return the padding of an image of this size; a ValueError if it is too small to be cropped or mirrored."""
         left, top, right, bottom = self.padding
         if self.pad_if_needed:
             rows = max(self.size[0] - height - top - bottom, 0)
@@ -112,18 +110,13 @@ class RandomCrop(MovingTransform):
                 f"RandomCrop crops to {self.size}, got images of {(height, width)}, padded {padded}; give a larger "
                 "padding, or pad_if_needed=True"
             )
-        return _Padding(left, top, right, bottom)
-
-    def _check_mirrored(self, shape: BatchShape) -> None:
         most = {"reflect": 1, "symmetric": 0}.get(self.padding_mode)
-        if most is None:
-            return
-        left, top, right, bottom = padding = self.padding_of(shape.height, shape.width)
-        if max(left, right) > shape.width - most or max(top, bottom) > shape.height - most:
+        if most is not None and (max(left, right) > width - most or max(top, bottom) > height - most):
             raise ValueError(
                 f"padding_mode={self.padding_mode!r} cannot mirror more pixels than the image has, got padding "
-                f"{tuple(padding)} for images of {(shape.height, shape.width)}; 'edge' has no such limit"
+                f"{(left, top, right, bottom)} for images of {(height, width)}; 'edge' has no such limit"
             )
+        return _Padding(left, top, right, bottom)
 
 
 class CenterCrop(MovingTransform):
@@ -142,10 +135,9 @@ class CenterCrop(MovingTransform):
         self.size = check_size("size", size)
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
-        sides = shape.height, shape.width
         rows, cols = (
-            [AxisStep(StepKind.OFFSET, None, start, side)]
-            for start, side in zip(centre_starts(sides, self.size), sides, strict=True)
+            [AxisStep(StepKind.OFFSET, None, _centre_start(side, length), side)]
+            for side, length in zip((shape.height, shape.width), self.size, strict=True)
         )
         return rows, cols
 
@@ -168,13 +160,6 @@ class Flip(MovingTransform):
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
         step = [AxisStep(StepKind.FLIP, params["flip"], 0, (shape.height, shape.width)[self.dim])]
         return ([], step) if self.dim else (step, [])
-
-    def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
-        """Return [N, 3, 3]: see ``fastload.transforms.affine``."""
-        sign = torch.where(params["flip"], -1.0, 1.0).to(matrix_dtype(device))
-        diagonal = [torch.ones_like(sign)] * 3
-        diagonal[1 - self.dim] = sign
-        return torch.diag_embed(torch.stack(diagonal, dim=-1))
 
 
 class RandomHorizontalFlip(Flip):
@@ -221,13 +206,9 @@ class RandomVerticalFlip(Flip):
     dim = 0
 
 
-def centre_starts(sides: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+def _centre_start(side: int, length: int) -> int:
     """Return where the crop begins, rounded as in torchvision; below 0 where padding is needed."""
-    top, left = (
-        round((side - length) / 2) if side >= length else -((length - side) // 2)
-        for side, length in zip(sides, size, strict=True)
-    )
-    return top, left
+    return round((side - length) / 2) if side >= length else -((length - side) // 2)
 
 
 def _check_padding(padding: Any) -> _Padding:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,10 +23,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-# Rounds of rejection: each accepts at least half, so 64 of them fail once in 2**64.
-_MAX_ROUNDS = 64
 
-
+@dataclass(eq=False)
 class Draws:
     """The random numbers of a batch, from the key of the epoch and the ids of its samples.
 
@@ -35,21 +36,13 @@ class Draws:
         epochs: the epoch, and a key that all epochs share; None: ids do not name the same samples in all epochs.
     """
 
-    def __init__(
-        self,
-        key: bytes,
-        ids: Integers,
-        repeats: Integers | None = None,
-        prefix: str = "",
-        epochs: tuple[int, bytes] | None = None,
-    ) -> None:
-        self.key = key
-        self.ids = ids
-        self.repeats = repeats
-        self.epochs = epochs
-        self.shape: Any = None
-        """The ``fastload.transforms.BatchShape`` that parameters were drawn for last."""
-        self._prefix = prefix
+    key: bytes
+    ids: Integers
+    repeats: Integers | None = None
+    prefix: str = ""
+    epochs: tuple[int, bytes] | None = None
+    shape: Any = field(default=None, init=False)
+    """The ``fastload.transforms.BatchShape`` that parameters were drawn for last."""
 
     @classmethod
     def from_generator(cls, generator: torch.Generator | None, num_samples: int) -> Draws:
@@ -57,24 +50,20 @@ class Draws:
         bits = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device="cpu", generator=generator).item()
         return cls(int(bits).to_bytes(8, "little", signed=True), np.arange(num_samples, dtype=np.int64))
 
-    @classmethod
-    def joined(cls, draws: Sequence[Draws]) -> Draws:
+    @staticmethod
+    def joined(draws: Sequence[Draws]) -> Draws:
         """Return the draws of several batches of one epoch as those of one."""
-        if len(draws) == 1:
-            return draws[0]
-        repeats = None
+        ids, repeats = np.concatenate([one.ids for one in draws]), None
         if any(one.repeats is not None for one in draws):
-            zeros = [np.zeros(len(one), dtype=np.int64) if one.repeats is None else one.repeats for one in draws]
-            repeats = np.concatenate(zeros)
-        first = draws[0]
-        return cls(first.key, np.concatenate([one.ids for one in draws]), repeats, first._prefix, first.epochs)
+            repeats = np.concatenate([one._all_repeats() for one in draws])
+        return replace(draws[0], ids=ids, repeats=repeats)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def stream(self, purpose: str) -> Stream:
         """Return the stream of one transform; streams of different purposes are independent."""
-        return Stream(self, zlib.crc32((self._prefix + purpose).encode()))
+        return Stream(self, zlib.crc32((self.prefix + purpose).encode()))
 
     def for_images(self, num_images: int) -> Draws:
         """Return the draws of a batch's images, which may be more or fewer than its samples.
@@ -84,33 +73,24 @@ class Draws:
         """
         if num_images <= len(self) or not len(self):
             return self if num_images == len(self) else self.of(slice(num_images))
-        places = np.arange(num_images)
-        rows, turns = places % len(self), places // len(self)
-        repeats = np.zeros(len(self), dtype=np.int64) if self.repeats is None else self.repeats
-        return Draws(self.key, self.ids[rows], repeats[rows] + (turns << 6), self._prefix, self.epochs)
+        turns, rows = np.divmod(np.arange(num_images), len(self))
+        return replace(self, ids=self.ids[rows], repeats=self._all_repeats()[rows] + (turns << 6))
 
     def of(self, rows: Any) -> Draws:
         """Return the draws of some of the samples."""
-        repeats = None if self.repeats is None else self.repeats[rows]
-        return Draws(self.key, self.ids[rows], repeats, self._prefix, self.epochs)
+        return replace(self, ids=self.ids[rows], repeats=None if self.repeats is None else self.repeats[rows])
 
-    def of_all_epochs(self) -> Draws:
-        """Return draws that a sample has in every epoch; a ConfigError if ids do not name the same samples in all."""
-        if self.epochs is None:
-            raise ConfigError(
-                "draws that hold for all epochs need samples that are named by their index: use a "
-                "fastload.DataLoader with an integer seed and without a sampler of your own"
-            )
-        return Draws(self.epochs[1], self.ids, None, self._prefix, self.epochs)
+    def _all_repeats(self) -> Integers:
+        return np.zeros(len(self), dtype=np.int64) if self.repeats is None else self.repeats
 
 
-_given: ContextVar[list[Draws] | None] = ContextVar("_given", default=None)
+_given: ContextVar[tuple[Draws, Iterator[int]] | None] = ContextVar("_given", default=None)
 
 
 @contextmanager
 def using_draws(draws: Draws | None) -> Iterator[None]:
     """Make transforms that are called in this context without draws use these."""
-    token = _given.set(None if draws is None else [draws])
+    token = _given.set(None if draws is None else (draws, itertools.count(1)))
     try:
         yield
     finally:
@@ -122,10 +102,8 @@ def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
     given = _given.get()
     if given is None or generator is not None:
         return Draws.from_generator(generator, num_images)
-    draws = given[0].for_images(num_images)
-    given.append(draws)
-    calls = len(given) - 1
-    return draws if calls == 1 else Draws(draws.key, draws.ids, draws.repeats, f"call {calls}: ", draws.epochs)
+    draws, call = given[0].for_images(num_images), next(given[1])
+    return draws if call == 1 else replace(draws, prefix=f"call {call}: ")
 
 
 class Stream:
@@ -140,10 +118,17 @@ class Stream:
         return len(self._draws)
 
     def of_all_epochs(self) -> tuple[int, Stream]:
-        """Return the epoch, and a stream with the same numbers in all epochs: see ``Draws.of_all_epochs``."""
-        draws = self._draws.of_all_epochs()
-        assert draws.epochs is not None
-        return draws.epochs[0], Stream(draws, self._purpose)
+        """Return the epoch, and a stream with the same numbers in all epochs.
+
+        A ConfigError if ids do not name the same samples in all of them.
+        """
+        if self._draws.epochs is None:
+            raise ConfigError(
+                "draws that hold for all epochs need samples that are named by their index: use a "
+                "fastload.DataLoader with an integer seed and without a sampler of your own"
+            )
+        epoch, key = self._draws.epochs
+        return epoch, Stream(replace(self._draws, key=key, repeats=None), self._purpose)
 
     def words(self, count: int) -> Words:
         """Return [N, count] new uint32."""
@@ -181,24 +166,26 @@ class Stream:
         return np.argsort(self.uniform(count=length), axis=1, kind="stable")
 
     def beta(self, alpha: float) -> Floats:
-        """Return [N] numbers of the distribution Beta(alpha, alpha).
+        """Return [N] numbers of the distribution Beta(alpha, alpha): by the inverse of its distribution function."""
+        unit = self.uniform()
+        shares, roots, power = _half_of_beta(alpha)
+        low = np.interp(np.minimum(unit, 1 - unit), shares, roots) ** power
+        return np.where(unit < 0.5, low, 1 - low)
 
-        For alpha <= 1 after Jöhnk (1964), else after Cheng's BB (1978).
-        """
-        candidates = _johnk if alpha <= 1 else _cheng
-        found, wanted = np.full(len(self), 0.5), np.ones(len(self), dtype=bool)
-        # What is drawn next must not depend on how many rounds the other samples of the batch need.
-        next_block = self._block + _MAX_ROUNDS
-        for _ in range(_MAX_ROUNDS):
-            units = self.uniform(count=2)
-            drawn, accepted = candidates(alpha, units[:, 0], units[:, 1])
-            taken = wanted & accepted
-            found[taken] = drawn[taken]
-            wanted &= ~taken
-            if not wanted.any():
-                break
-        self._block = next_block
-        return found
+
+@functools.cache
+def _half_of_beta(alpha: float) -> tuple[Floats, Floats, float]:
+    """Return how much of Beta(alpha, alpha) lies below x, for places x of [0, 0.5].
+
+    The places are given by their roots, x ** (1 / power), which are evenly spaced. Below alpha = 1 the density of x is
+    infinite at 0, and that of its root is not.
+    """
+    power = max(1.0, 1 / alpha)
+    roots = np.linspace(0, 0.5 ** (1 / power), 1 << 14)
+    places = np.minimum(roots**power, 0.5)
+    density = (4 * places * (1 - places) if alpha > 1 else 1 - places) ** (alpha - 1)
+    shares = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return shares * (0.5 / shares[-1]), roots, power
 
 
 def to_integers(unit: Floats, bound: int | Integers) -> Integers:
@@ -213,22 +200,3 @@ def first_fitting(fits: Flags, heights: Floats, widths: Floats) -> tuple[Flags, 
     first = fits.argmax(axis=1)[:, None]
     height, width = (np.take_along_axis(lengths, first, axis=1)[:, 0] for lengths in (heights, widths))
     return np.asarray(fits.any(axis=1)), height, width
-
-
-def _johnk(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
-    # In logarithms: U ** (1 / alpha) is 0 for many U where alpha is small.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        x, y = np.log(first) / alpha, np.log(second) / alpha
-        top = np.maximum(x, y)
-        total = top + np.log(np.exp(x - top) + np.exp(y - top))
-        return np.exp(x - total), (total <= 0) & np.isfinite(total)
-
-
-def _cheng(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        scale = 1 / np.sqrt(alpha)
-        v = scale * np.log(first / (1 - first))
-        w = alpha * np.exp(v)
-        r = (alpha + 1 / scale) * v - np.log(4)
-        accepted = r + 2 * alpha * np.log(2 * alpha / (alpha + w)) >= np.log(first * first * second)
-        return w / (alpha + w), accepted & np.isfinite(w)

@@ -1,4 +1,4 @@
-"""Crops, flips, resizes to the nearest pixel, conversion and normalisation in one launch, on CUDA.
+"""Crops, flips, conversion and normalisation in one launch, on CUDA.
 
 The kernel is written in Triton, which comes with torch's builds for CUDA; it is imported on first use, and proves
 itself then (proof.py).
@@ -9,10 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import shutil
-import sysconfig
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,9 +35,9 @@ _ENOUGH = 2048
 def available(device: torch.device) -> bool:
     """Return whether the kernel runs on a device: CUDA, compute capability 8.0 or later, Triton 3.6 or later.
 
-    Triton also needs a C compiler and Python's headers, as ``torch.compile`` does. ``FASTLOAD_TRITON=0`` in the
-    environment disables the kernel at any time; another value than 0 and 1 raises a ValueError. Where it does not
-    run, torch's own operations are used.
+    ``FASTLOAD_TRITON=0`` in the environment disables the kernel at any time; another value than 0 and 1 raises a
+    ValueError. Where it does not run, torch's own operations are used, and so they are where Triton finds no C compiler
+    or no headers of Python: see proof.py.
     """
     wish = os.environ.get("FASTLOAD_TRITON", "1")
     if wish not in ("0", "1"):
@@ -51,9 +48,6 @@ def available(device: torch.device) -> bool:
 @functools.cache
 def _can_run_triton() -> bool:
     if torch.version.cuda is None or importlib.util.find_spec("triton") is None:
-        return False
-    headers = Path(sysconfig.get_path("include", sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")))
-    if not ("CC" in os.environ or shutil.which("gcc") or shutil.which("clang")) or not (headers / "Python.h").exists():
         return False
     import triton
 
@@ -107,13 +101,11 @@ def transformed(
     fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
     steps = _numbers_of(rows, num), _numbers_of(cols, num)
     kinds, lie = (_kinds_of(rows), _kinds_of(cols), fill is not None), ((channels, channels_last), wide, *block)
-    dtypes = images.dtype, arithmetic.via or torch.float32
 
     def launch() -> Tensor:
         kernel = _kernel()
-        types = [kernel.TYPES[dtype] for dtype in dtypes]
-        # row_kinds, col_kinds, filled, (operation, dtype, via), (channels, channels_last), wide, tile_rows, tile_cols
-        config = *kinds, (int(arithmetic.operation), *types), *lie
+        # row_kinds, col_kinds, filled, (operation, dtype), (channels, channels_last), wide, tile_rows, tile_cols
+        config = *kinds, (int(arithmetic.operation), kernel.TYPES[images.dtype]), *lie
         with torch.cuda.device_of(images):
             kernel.transformed[(programs,)](
                 images.view(integers),
@@ -133,7 +125,7 @@ def transformed(
             found, expected = found.view(integers), expected.view(integers)
         return proof.far_apart(found, expected, _rounding(expected, arithmetic))
 
-    kind = kinds, lie, dtypes, out.dtype, arithmetic.operation, len(fills), len(arithmetic.factors)
+    kind = kinds, lie, images.dtype, out.dtype, arithmetic.operation, len(fills), len(arithmetic.factors)
     return proof.served(images.device, kind, launch, by_torch, difference)
 
 

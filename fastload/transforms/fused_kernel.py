@@ -33,7 +33,6 @@ EDGE = tl.constexpr(int(StepKind.EDGE))
 REFLECT = tl.constexpr(int(StepKind.REFLECT))
 SYMMETRIC = tl.constexpr(int(StepKind.SYMMETRIC))
 FLIP = tl.constexpr(int(StepKind.FLIP))
-MAP = tl.constexpr(int(StepKind.MAP))
 COPY = tl.constexpr(int(Operation.COPY))
 LINE = tl.constexpr(int(Operation.LINE))
 
@@ -58,10 +57,6 @@ def _source(place, inside, sample, kinds: tl.constexpr, values, numbers):
         if kinds[step] == FLIP:
             flipped = tl.load(values[step] + sample)
             place = tl.where(flipped != 0, second - 1 - place, place)
-        elif kinds[step] == MAP:
-            inside = inside & (place >= 0) & (place < second)
-            place = tl.load(values[step] + sample * first + place, mask=inside, other=-1).to(tl.int32)
-            inside = inside & (place >= 0)
         else:
             place = place + first
             if kinds[step] != OFFSET:
@@ -141,7 +136,7 @@ def _filled(bits, fill, many: tl.constexpr, row_inside, col_inside, channels_las
 
 @triton.jit
 def _computed(bits, factor, summand, many: tl.constexpr, arithmetic: tl.constexpr, channels_last: tl.constexpr):
-    """Return a tile of values after the arithmetic: operation, dtype of the images, and dtype that they go by."""
+    """Return a tile of values after the arithmetic: operation, and dtype of the images."""
     operation: tl.constexpr = arithmetic[0]
     if operation == COPY:
         number = bits
@@ -149,7 +144,7 @@ def _computed(bits, factor, summand, many: tl.constexpr, arithmetic: tl.constexp
         if arithmetic[1] == tl.uint8:
             number = bits.to(tl.int32).to(tl.float32)
         else:
-            number = bits.to(arithmetic[1], bitcast=True).to(arithmetic[2]).to(tl.float32)
+            number = bits.to(arithmetic[1], bitcast=True).to(tl.float32)
         if operation >= LINE:
             by = _spread(factor, many, channels_last, bits.shape[0], bits.shape[1])
             more = _spread(summand, many, channels_last, bits.shape[0], bits.shape[1])

@@ -6,7 +6,7 @@
                                      ├────> of floats on the CPU a native call ─> Arithmetic.apply
                                      └────> elsewhere ─rows [N, h], cols [N, w]─> gather ─> Arithmetic.apply
 
-Crops, flips, and resizing to the nearest pixel are such transforms.
+Crops and flips are such transforms.
 """
 
 # N samples, C channels, H and W of the source, h and w of the result.
@@ -32,8 +32,6 @@ from .tensors import memory_format_of, on_host
 class MovingTransform(Transform):
     """A transform that only moves pixels, as ``steps`` says."""
 
-    only_moves = True
-    """True if the transform only moves pixels; a subclass may decide by its arguments."""
     map_fill: Fill | None = None
     """The value of pixels without a source; None: there are none."""
 
@@ -43,7 +41,7 @@ class MovingTransform(Transform):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the transformed images: the source's values, or the fill value, bit for bit."""
-        return transformed(images, [self], [params], self.map_fill)
+        return transformed(images, [self], [params])
 
 
 def steps_of(
@@ -62,15 +60,17 @@ def steps_of(
 
 def transformed(
     images: Tensor,
-    transforms: Sequence[MovingTransform],
-    params: Sequence[Params],
-    fill: Fill | None = None,
+    transforms: Sequence[MovingTransform] = (),
+    params: Sequence[Params] = (),
     arithmetic: Arithmetic | None = None,
 ) -> Tensor:
     """Return images with their pixels moved and their values changed, in one pass where a kernel takes them.
 
-    The result is channels-last if the images are. ``fill``: the value of pixels without a source; None: there are none.
+    The result is channels-last if the images are. Transforms that fill have one fill value.
     """
+    fill = None
+    for transform in transforms:  # torch.compile knows no next() with a default before 2.7
+        fill = transform.map_fill if fill is None else fill
     done = arithmetic or Arithmetic(Operation.COPY, images.dtype)
     if not transforms and done.operation == Operation.COPY:
         return images
@@ -146,9 +146,6 @@ def _indices(steps: Sequence[AxisStep], num: int, length: int, device: torch.dev
 def _sources(step: AxisStep, indices: Tensor) -> Tensor:
     """Return the source of each position for one step: see ``fastload.native.arrays.StepKind``."""
     kind, values, first, side = step
-    if kind == StepKind.MAP:
-        assert values is not None
-        return values.gather(1, indices.clamp(min=0))
     if kind == StepKind.FLIP:
         assert values is not None
         return torch.where(values[:, None] != 0, side - 1 - indices, indices)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional
 
+from ..base.checks import is_integer
 from ..errors import ConfigError
 from . import color
-from .arguments import check_integer, check_number, check_probability, check_range, check_size
+from .arguments import check_number, check_probability, check_range, check_size
 from .base import BatchShape, Params, Transform, tensor_of
 from .draws import Stream
 from .tensors import choose
@@ -114,6 +114,10 @@ class _Sometimes(Transform):
     Drawn: ``chosen`` [N], bool.
     """
 
+    function: str
+    """Name of the function among those of torchvision."""
+    arguments: tuple[Any, ...] = ()
+    """Its other arguments, behind the images."""
     any_channels = True
     """True if images may have another number of channels than 1 and 3."""
 
@@ -135,7 +139,10 @@ class _Sometimes(Transform):
 
     def change(self, images: Tensor) -> Tensor:
         """Return the changed images, of any number of samples: uint8, float32 or float64."""
-        raise NotImplementedError
+        from torchvision.transforms.v2 import functional  # takes long to import, and most need none of it
+
+        found: Tensor = getattr(functional, self.function)(images, *self.arguments)
+        return found
 
 
 class RandomGrayscale(_Sometimes):
@@ -145,30 +152,29 @@ class RandomGrayscale(_Sometimes):
     """
 
     any_channels = False
+    change = staticmethod(color.to_grey)
 
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
-
-    change = staticmethod(color.to_grey)
 
 
 class RandomInvert(_Sometimes):
     """Invert the values of a sample with probability p."""
 
-    change = staticmethod(functional.invert_image)
+    function = "invert_image"
 
 
 class RandomEqualize(_Sometimes):
     """Equalise the histogram of each channel of a sample with probability p."""
 
-    change = staticmethod(functional.equalize_image)
+    function = "equalize_image"
 
 
 class RandomAutocontrast(_Sometimes):
     """Stretch the values of each channel of a sample to the whole range with probability p."""
 
+    function = "autocontrast_image"
     any_channels = False
-    change = staticmethod(functional.autocontrast_image)
 
 
 class RandomSolarize(_Sometimes):
@@ -181,17 +187,19 @@ class RandomSolarize(_Sometimes):
         TypeError: at the call: the threshold is above 1, and the images are floats.
     """
 
+    function = "solarize_image"
+
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         super().__init__(p)
         self.threshold = check_number("threshold", threshold)
         if self.threshold > 255:
             raise ConfigError(f"threshold must be at most 255, the highest value of uint8, got {threshold=}")
+        self.arguments = (self.threshold,)
 
     def change(self, images: Tensor) -> Tensor:
         if images.dtype != torch.uint8 and self.threshold > 1:
             raise TypeError(f"threshold must be at most 1 for images of floats, got threshold={self.threshold}")
-        found: Tensor = functional.solarize_image(images, self.threshold)
-        return found
+        return super().change(images)
 
 
 class RandomPosterize(_Sometimes):
@@ -201,13 +209,14 @@ class RandomPosterize(_Sometimes):
         bits: number of bits to keep, 0 to 8.
     """
 
+    function = "posterize_image"
+
     def __init__(self, bits: int, p: float = 0.5) -> None:
         super().__init__(p)
-        self.bits = check_integer("bits", bits, 0, 8)
-
-    def change(self, images: Tensor) -> Tensor:
-        found: Tensor = functional.posterize_image(images, self.bits)
-        return found
+        if not is_integer(bits, 0, 9):
+            raise ConfigError(f"bits must be an integer in [0, 8], got {bits=}")
+        self.bits = bits
+        self.arguments = (bits,)
 
 
 class RandomAdjustSharpness(_Sometimes):
@@ -217,17 +226,13 @@ class RandomAdjustSharpness(_Sometimes):
         sharpness_factor: 0: a smoothed image; 1: the image itself; 2: twice as sharp; at least 0.
     """
 
+    function = "adjust_sharpness_image"
     any_channels = False
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         super().__init__(p)
-        self.sharpness_factor = check_number("sharpness_factor", sharpness_factor)
-        if self.sharpness_factor < 0:
-            raise ConfigError(f"sharpness_factor must be at least 0, got {sharpness_factor=}")
-
-    def change(self, images: Tensor) -> Tensor:
-        found: Tensor = functional.adjust_sharpness_image(images, self.sharpness_factor)
-        return found
+        self.sharpness_factor = check_number("sharpness_factor", sharpness_factor, low=0)
+        self.arguments = (self.sharpness_factor,)
 
 
 def _range(name: str, value: Range, *, center: float = 1.0, low: float = 0.0, high: float = math.inf) -> Any:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arguments import check_integer, check_positive, check_probability
+from ..base.checks import check_count
+from .arguments import check_number, check_probability
 from .base import BatchShape, Params, Transform, tensor_of
 from .boxes import Boxes, paste
 from .draws import Floats, Integers, Stream
@@ -35,7 +36,7 @@ class Mix(Transform):
 
     def __init__(self, num_classes: int | None) -> None:
         super().__init__()
-        self.num_classes = None if num_classes is None else check_integer("num_classes", num_classes, 1)
+        self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
 
     def transform_labels(self, labels: Tensor, params: Params) -> Tensor:
         if labels.ndim == 1:
@@ -50,7 +51,10 @@ class Mix(Transform):
     def check_labels(self, labels: object, num_images: int) -> None:
         name = type(self).__name__
         if not isinstance(labels, Tensor):
-            raise TypeError(f"{name} takes the labels as a tensor, got {type(labels).__name__}")
+            raise TypeError(
+                f"{name} takes the labels as a tensor, got {type(labels).__name__}; call with (images, labels): it "
+                "mixes both"
+            )
         if labels.ndim not in (1, 2) or len(labels) != num_images:
             raise ValueError(
                 f"{name} takes labels [N] or [N, num_classes] for {num_images} images, got shape {tuple(labels.shape)}"
@@ -82,7 +86,7 @@ class MixUp(Mix):
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
         super().__init__(num_classes)
-        self.alpha = check_positive("alpha", alpha)
+        self.alpha = check_number("alpha", alpha, above=0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         weight = tensor_of(_of_pairs(stream.beta(self.alpha), 1.0))
@@ -111,7 +115,7 @@ class CutMix(Mix):
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
         super().__init__(num_classes)
-        self.alpha = check_positive("alpha", alpha)
+        self.alpha = check_number("alpha", alpha, above=0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         box, kept = _boxes(stream, stream.beta(self.alpha), shape)
@@ -144,8 +148,8 @@ class MixUpOrCutMix(Mix):
         num_classes: int | None = None,
     ) -> None:
         super().__init__(num_classes)
-        self.mixup_alpha = check_positive("mixup_alpha", mixup_alpha)
-        self.cutmix_alpha = check_positive("cutmix_alpha", cutmix_alpha)
+        self.mixup_alpha = check_number("mixup_alpha", mixup_alpha, above=0)
+        self.cutmix_alpha = check_number("cutmix_alpha", cutmix_alpha, above=0)
         self.cutmix_p = check_probability("cutmix_p", cutmix_p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:

@@ -106,10 +106,10 @@ def resample(images: Tensor, boxes: Boxes, size: tuple[int, int], interpolation:
     rounded to whole levels before the rows are weighted, as torch's integer kernel does it: one level remains in a few
     pixels. Where both sums lie halfway between levels, which happens in small images, it is two, once in some 40,000 of
     them, and may be three in "bicubic". torchvision on CUDA does not round in between and may be one level off, in
-    "bicubic", where rounding also clips, by more. For uint8 this holds where products of matrices may be in TF32 or
-    bfloat16 too (``_parts``); floats have TF32's precision then, 1e-3. The library that multiplies may choose
-    another order of summation for another size of the batch: then the last place depends on it. Infinities and NaN
-    spread to the whole row and column, also from outside the box.
+    "bicubic", where rounding also clips, by more. Products have the precision that is chosen by
+    ``torch.set_float32_matmul_precision``: in TF32 floats are within 1e-3, and one level more remains. The library that
+    multiplies may choose another order of summation for another size of the batch: then the last place depends on it.
+    Infinities and NaN spread to the whole row and column, also from outside the box.
 
     Cost:
         C (H W w + H w h) multiplications for each sample, and memory for C H (W + w) + H h + W w numbers of float32
@@ -128,31 +128,11 @@ def resample(images: Tensor, boxes: Boxes, size: tuple[int, int], interpolation:
         by_col = weights(box.left, box.width, size[1], width, interpolation, antialias, work)
         source = images[part].to(work).reshape(-1, channels * height, width)
         by_row, by_col = (matrix.expand(len(source), -1, -1) for matrix in (by_row, by_col))
-        row_parts, col_parts = _parts(by_row, whole), _parts(by_col.transpose(1, 2), whole)
-        cols = _levels(_sum([torch.bmm(source, shares) for shares in col_parts]), whole)
-        cols = cols.view(-1, channels, height, size[1])
-        rows = [_sum([torch.bmm(shares, cols[:, channel]) for shares in row_parts]) for channel in range(channels)]
-        both = torch.stack(rows, dim=1)
+        cols = _levels(torch.bmm(source, by_col.transpose(1, 2)), whole).view(-1, channels, height, size[1])
+        both = torch.stack([torch.bmm(by_row, channel) for channel in cols.unbind(1)], dim=1)
         parts.append(_levels(both, whole).to(images.dtype))
     resized = parts[0] if len(parts) == 1 else torch.cat(parts)
     return resized.contiguous(memory_format=memory_format_of(images))
-
-
-def _parts(shares: Tensor, whole: bool) -> list[Tensor]:
-    """Return shares as a sum of matrices for which a product with levels of uint8 is exact enough.
-
-    ``torch.set_float32_matmul_precision`` may let factors be rounded to TF32 (11 bits) or bfloat16 (8 bits); sums stay
-    in float32. Levels are exact in both. So shares are cut into their first 8 bits and the rest, which is below 2**-7
-    of them: rounded to 8 bits it is off by 2**-16 of a share at most, as the shares of torch's integer kernel are.
-    """
-    if not whole:
-        return [shares]
-    first = (shares.view(torch.int32) & -(2**16)).view(torch.float32)  # not by casts, which compilers leave out
-    return [shares - first, first]
-
-
-def _sum(products: list[Tensor]) -> Tensor:
-    return functools.reduce(torch.add, products)
 
 
 def _levels(values: Tensor, whole: bool) -> Tensor:

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..base.checks import check_flag
 from ..errors import ConfigError
-from ..native.arrays import AxisStep, StepKind
-from .arguments import check_flag, check_interpolation, check_range, check_size
-from .base import BatchShape, Params, shape_of, tensor_of
+from .arguments import check_interpolation, check_range, check_size
+from .base import BatchShape, Params, Transform, shape_of, tensor_of
 from .boxes import Boxes, whole_box
 from .draws import Integers, Stream, first_fitting, to_integers
-from .gather import MovingTransform
+from .gather import gather
 from .resampling import nearest_places, resample, resize_boxes, resize_natively
 from .tensors import on_host
 
@@ -25,42 +25,31 @@ _BATCHED = (*_NEAREST, "bilinear", "bicubic")
 _ATTEMPTS = 10
 
 
-class _Resizing(MovingTransform):
-    """Boxes of the images, resized to one size. With a nearest interpolation this only moves pixels."""
+class _Resizing(Transform):
+    """Boxes of the images, resized to one size."""
 
     size: Any
 
     def __init__(self, interpolation: Any, antialias: bool | None) -> None:
         super().__init__()
         self.interpolation = check_interpolation(interpolation, _BATCHED)
-        self.only_moves = self.interpolation in _NEAREST
         # torchvision's None means False, for tensors.
-        self.antialias = antialias is not None and check_flag("antialias", antialias) and not self.only_moves
+        self.antialias = antialias is not None and check_flag("antialias", antialias)
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         raise NotImplementedError
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        if self.only_moves:
-            return super().transform(images, params)
         shape = shape_of(images)
         boxes, after = self._boxes(params, shape, images.device), self.shape_after(shape)
         size = after.height, after.width  # torch.compile takes no part of a named tuple before 2.7
+        if self.interpolation in _NEAREST:
+            exact = self.interpolation == "nearest-exact"
+            rows = boxes.top[:, None] + nearest_places(boxes.height, size[0], exact)
+            cols = boxes.left[:, None] + nearest_places(boxes.width, size[1], exact)
+            return gather(images, rows.expand(len(images), -1), cols.expand(len(images), -1))
         resize = resize_boxes if on_host(images) else resample
         return resize(images, boxes, size, self.interpolation, self.antialias)
-
-    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
-        """See ``MovingTransform``; for a nearest interpolation."""
-        boxes, after = self._boxes(params, shape, device), self.shape_after(shape)
-        exact = self.interpolation == "nearest-exact"
-        rows, cols = (
-            [AxisStep(StepKind.MAP, places.expand(shape.num, -1).contiguous(), size, size)]
-            for places, size in (
-                (boxes.top[:, None] + nearest_places(boxes.height, after.height, exact), after.height),
-                (boxes.left[:, None] + nearest_places(boxes.width, after.width, exact), after.width),
-            )
-        )
-        return rows, cols
 
 
 class Resize(_Resizing):
@@ -100,7 +89,7 @@ class Resize(_Resizing):
             )
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        if self.only_moves or not on_host(images):
+        if self.interpolation in _NEAREST or not on_host(images):
             return super().transform(images, params)
         after = self.shape_after(shape_of(images))
         size = after.height, after.width

@@ -101,20 +101,7 @@ def choose(images: Tensor, chosen: Tensor, function: Callable[..., Tensor], *val
     for rows in chosen.nonzero().flatten().split(part_of(images)):
         if len(rows):
             part = images.index_select(0, rows).contiguous()
-            _put(changed, rows, of_part(part, *(value.index_select(0, rows) for value in values)))
+            part = of_part(part, *(value.index_select(0, rows) for value in values))
+            for row, sample in zip(rows.tolist(), part, strict=True):  # index_copy_ copies value by value
+                changed[row] = sample
     return changed
-
-
-def _put(images: Tensor, rows: Tensor, part: Tensor) -> None:
-    """Write samples at their rows: eight bytes at a time if possible, since ``index_copy_`` copies value by value."""
-    if not images.is_contiguous():
-        images, part = images.permute(0, 2, 3, 1), part.permute(0, 2, 3, 1)
-    whole = images.is_contiguous() and images[0].numel() * images.element_size() % 8 == 0
-    if whole and not (images.requires_grad or part.requires_grad):
-        images, part = images.flatten(1).view(torch.int64), part.contiguous().flatten(1).view(torch.int64)
-    images.index_copy_(0, rows, part)
-
-
-def matrix_dtype(device: torch.device) -> torch.dtype:
-    """Return the dtype of coordinate matrices: float64, if the device has it."""
-    return torch.float32 if device.type == "mps" else torch.float64

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..base.checks import check_flag
 from ..errors import ConfigError
-from .arguments import check_dtype, check_flag, check_number
+from .arguments import check_dtype, check_number
 from .arithmetic import Arithmetic, Operation
 from .base import DTYPES, Params, Transform
 from .gather import transformed
@@ -26,19 +27,7 @@ class ValueTransform(Transform):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images with other values; the same tensor if there is nothing to change."""
-        return transformed(images, [], [], None, self.arithmetic(images.dtype, images.shape[1]))
-
-
-def arithmetic_of(transforms: Sequence[ValueTransform], dtype: torch.dtype, channels: int) -> Arithmetic:
-    """Return what one transform does, or ToDtype(scale=True) to a float dtype and then Normalize."""
-    if len(transforms) == 1:
-        return transforms[0].arithmetic(dtype, channels)
-    to_dtype, normalize = transforms
-    assert isinstance(to_dtype, ToDtype)
-    assert isinstance(normalize, Normalize)
-    if dtype == torch.uint8:
-        return ToNormalized(normalize.mean, normalize.std, to_dtype.dtype).arithmetic(dtype, channels)
-    return normalize.arithmetic(to_dtype.dtype, channels)._replace(via=to_dtype.dtype)
+        return transformed(images, arithmetic=self.arithmetic(images.dtype, images.shape[1]))
 
 
 class ToDtype(ValueTransform):
@@ -92,7 +81,12 @@ class Normalize(ValueTransform):
                 "use ToNormalized"
             )
         _check_channels(self, channels, self.mean)
-        return Arithmetic(Operation.MOMENTS, dtype, None, self.std, self.mean)
+        return Arithmetic(Operation.MOMENTS, dtype, self.std, self.mean)
+
+    def of_levels(self, dtype: torch.dtype, channels: int) -> Arithmetic:
+        """Return what it does with images of uint8 after ``ToDtype(dtype, scale=True)``, with this conversion."""
+        _check_channels(self, channels, self.mean)
+        return _line(self.mean, self.std, 255.0, dtype)
 
 
 class ToNormalized(ValueTransform):
@@ -117,10 +111,14 @@ class ToNormalized(ValueTransform):
 
     def arithmetic(self, dtype: torch.dtype, channels: int) -> Arithmetic:
         _check_channels(self, channels, self.mean)
-        bound = 255.0 if dtype == torch.uint8 else 1.0
-        factors = tuple(1.0 / (bound * deviation) for deviation in self.std)
-        summands = tuple(-mean / deviation for mean, deviation in zip(self.mean, self.std, strict=True))
-        return Arithmetic(Operation.LINE, self.dtype, None, factors, summands)
+        return _line(self.mean, self.std, 255.0 if dtype == torch.uint8 else 1.0, self.dtype)
+
+
+def _line(mean: Sequence[float], std: Sequence[float], bound: float, dtype: torch.dtype) -> Arithmetic:
+    """Return what scales values from [0, bound] to [0, 1], and normalises them."""
+    factors = tuple(1.0 / (bound * deviation) for deviation in std)
+    summands = tuple(-middle / deviation for middle, deviation in zip(mean, std, strict=True))
+    return Arithmetic(Operation.LINE, dtype, factors, summands)
 
 
 def _check_moments(mean: Sequence[float], std: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:

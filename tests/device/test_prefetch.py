@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import gc
 import math
@@ -43,16 +44,14 @@ class Recycled:
     Args:
         number: of batches.
         ready: how many are, for who does not wait; else the next is made in the call that asks for it.
-        streams: where copies read the buffers.
     """
 
-    def __init__(self, number: int, ready: float = math.inf, streams: SimulatedStreams | None = None) -> None:
+    def __init__(self, number: int, ready: float = math.inf) -> None:
         self.number = number
         self.made = 0
         self.ready = ready
         self.buffers = 0
         self.free: list[torch.Tensor] = []
-        self._streams = streams
 
     def next(self, wait: bool = True) -> Any:
         if not wait:
@@ -63,8 +62,6 @@ class Recycled:
             raise StopIteration
         self.buffers += not self.free
         buffer = self.free.pop() if self.free else torch.empty(4)
-        if self._streams is not None:
-            self._streams.host_writes(buffer)
         buffer.fill_(self.made)
         self.made += 1
         batch = buffer.view(4)
@@ -93,7 +90,7 @@ def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped
     number, depth, blocking, fixed, transforms, plan
 ):
     streams = SimulatedStreams()
-    source = Recycled(number, math.inf if blocking else 0, streams)
+    source = Recycled(number, math.inf if blocking else 0)
     options = negated(streams) if transforms else {}
     mover = moved_with(streams, num_buffers=(depth + 2) * fixed, **options)
     ahead = DeviceAhead(source, mover, depth)
@@ -123,10 +120,9 @@ def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped
     ahead.close()
 
 
-def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) -> tuple[Recycled, list[float]]:
+def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) -> list[float]:
     """Let the copies and transforms be done at once, and the kernels of a loop when the host waits for them."""
-    source = Recycled(number, streams=streams)
-    ahead = DeviceAhead(source, moved_with(streams, **options), depth)
+    ahead = DeviceAhead(Recycled(number), moved_with(streams, **options), depth)
     seen: list[float] = []
     for _ in range(number):
         batch = ahead.next()
@@ -136,17 +132,15 @@ def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) 
         streams.transforms.run()
     streams.compute.run()
     ahead.close()
-    return source, seen
+    return seen
 
 
 @pytest.mark.parametrize("number", [20, 100])
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_however_far_the_device_is_behind_so_much_memory_is_used_and_no_more(number, depth):
     streams = SimulatedStreams()
-    source, seen = lagging(number, depth, streams)
-    assert seen == list(range(number))
+    assert lagging(number, depth, streams) == list(range(number))
     assert streams.num_blocks <= depth + 3
-    assert source.buffers <= depth + 3
     streams = SimulatedStreams()
     lagging(number, depth, streams, **negated(streams))
     assert streams.num_blocks <= 2 * (depth + 3)  # what is copied, and what is made of it
@@ -175,43 +169,44 @@ def test_two_epochs_have_the_bound_together():
     assert streams.num_blocks <= 5
 
 
-def test_two_iterations_at_once_have_a_bound_each():
+def test_two_iterations_at_once_give_what_each_gives_alone():
     streams = SimulatedStreams()
     mover = moved_with(streams)
     both = [DeviceAhead(Recycled(20), mover, 3) for _ in range(2)]
-    for _ in range(5):  # depth + 2
+    seen: list[float] = []
+    for _ in range(20):
         for ahead in both:
-            streams.kernel(ahead.next()["x"])
-    assert streams.compute.done == 0
-    for ahead in both:
-        ahead.close()
+            streams.kernel(ahead.next()["x"], lambda block: seen.append(block.mean().item()))
+    streams.compute.run()
+    assert seen == [number for number in range(20) for _ in both]
+    assert streams.num_blocks <= 2 * (3 + 3)
 
 
 def test_views_are_lent_to_whatever_stream_the_user_has_by_then_and_to_each_once():
     streams = SimulatedStreams()
     mover = moved_with(streams)
-    moved = mover.move({"x": torch.ones(4)}, None, streams)
-    batch = moved.made
-    first = mover.lend(batch, moved.event, None)
+    batch = Batch(data={"x": torch.ones(4)})
+    mover.move(batch)
+    first = mover.lend(batch.data, batch.event)
     queued = first.queued
-    assert mover.lend(batch, moved.event, first) is first
+    assert mover.lend(batch.data, batch.event, first) is first
     assert first.queued == queued
     streams.compute = Stream("second", streams.host)
     with pytest.raises(Race):
-        streams.kernel(batch["x"])
-    assert mover.lend(batch, moved.event, first) is streams.compute
-    streams.kernel(batch["x"])
+        streams.kernel(batch.data["x"])
+    assert mover.lend(batch.data, batch.event, first) is streams.compute
+    streams.kernel(batch.data["x"])
 
 
 def test_what_was_on_the_device_already_is_waited_for_by_another_stream_of_the_users():
     streams = SimulatedStreams()
     there = streams.made(torch.ones(4))
-    moved = moved_with(streams).move({"x": there, "y": torch.ones(2)}, None, streams)
+    batch = Batch(data={"x": there, "y": torch.ones(2)})
+    moved_with(streams).move(batch)
     streams.compute = streams._current = Stream("second", streams.host)
-    batch = moved.made
-    moved_with(streams).lend(batch, moved.event, None)
-    streams.kernel(batch["x"])
-    streams.kernel(batch["y"])
+    moved_with(streams).lend(batch.data, batch.event)
+    streams.kernel(batch.data["x"])
+    streams.kernel(batch.data["y"])
 
 
 def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
@@ -222,8 +217,6 @@ def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
     streams.copies.run()
     assert streams.copies.done == streams.copies.queued == 4
     assert streams.transforms.done == 0
-    ahead._let_go()
-    assert not ahead._host  # their memory is free
     ahead.close()
 
 
@@ -344,37 +337,39 @@ def test_whatever_is_forgotten_is_caught(forgotten, scene):
         scene(SimulatedStreams(*forgotten))
 
 
-def test_a_host_batch_is_held_until_its_copy_is_done_and_no_longer():
+@pytest.mark.parametrize("raised", [None, ValueError])
+def test_the_memory_of_the_host_is_free_as_soon_as_a_batch_is_moved_or_its_transform_failed(raised):
+    def transform(batch: Any, _: Any) -> Any:
+        if raised is not None:
+            raise raised("bad")
+        return batch
+
     streams = SimulatedStreams()
     source = Recycled(10)
-    ahead = DeviceAhead(source, moved_with(streams), 2)
-    for _ in range(4):
+    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 2)
+    with contextlib.nullcontext() if raised is None else pytest.raises(raised, match="bad"):
         ahead.next()
-    assert len(ahead._host) == source.made
-    streams.copies.run()
-    ahead.next()
-    assert len(ahead._host) == 1  # the one taken just now
+    assert source.made == 1
+    gc.collect()
+    assert len(source.free) == source.buffers == 1
+    assert streams.copies.done == 0
     ahead.close()
-    assert streams.copies.done == streams.copies.queued
-    assert not ahead._host
 
 
-@pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt])
-def test_a_batch_whose_transform_failed_or_was_interrupted_is_held_until_its_copy_is_done(raised):
+def test_a_batch_whose_transform_was_interrupted_is_moved_again():
+    raised = [KeyboardInterrupt("once")]
+
     def transform(batch: Any, _: Any) -> Any:
-        raise raised("bad")
+        if raised:
+            raise raised.pop()
+        return batch
 
-    streams = SimulatedStreams()
-    source = Recycled(1)
-    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1)
-    with pytest.raises(raised, match="bad"):
+    ahead = DeviceAhead(Recycled(3), moved_with(SimulatedStreams(), transform=transform), 1)
+    with pytest.raises(KeyboardInterrupt, match="once"):
         ahead.next()
-    gc.collect()
-    assert not source.free
-    ahead.close()
-    assert streams.copies.done == streams.copies.queued
-    gc.collect()
-    assert len(source.free) == 1
+    assert len([ahead.next() for _ in range(3)]) == 3
+    with pytest.raises(StopIteration):
+        ahead.next()
 
 
 @pytest.mark.parametrize("ready", [math.inf, 9])
@@ -696,10 +691,9 @@ def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave,
     for _ in range(3):
         streams.kernel(ahead.next()["x"])
     held = [weakref.ref(ready.data["x"]) for ready in ahead._ready]
-    held += [weakref.ref(event) for event, _ in ahead._host]
-    held += [weakref.ref(event) for event in ahead._backlog._events]
-    held += [weakref.ref(place) for buffers in mover._buffers for place in buffers._places.values()]
-    assert len(held) > 8
+    held += [weakref.ref(event) for event in mover._unconsumed]
+    held += [weakref.ref(place) for places in mover._buffers for place in places.values()]
+    assert len(held) >= 4
     clocks = [streams.copies.queued, streams.transforms.queued, streams.compute.queued]
     pid = os.fork()
     if pid == 0:

@@ -479,11 +479,8 @@ def test_results_that_are_larger_than_the_data_are_made_fewer_at_once(monkeypatc
 
 
 def test_close_lets_go_of_the_data_also_where_somebody_holds_the_iterator():
-    dataset = TensorDataset(Images().images, torch.arange(LENGTH))
     for stop in (1, 8, 9):
-        loader = DataLoader(
-            dataset, 5, batch_transform=augmentation(), resident="host", channels_last=True, device="cpu"
-        )
+        loader = DataLoader(Images(), 5, batch_transform=augmentation(), resident="host")
         iterator = iter(loader)
         for _ in range(stop):
             next(iterator, None)
@@ -513,13 +510,10 @@ def test_batches_that_are_transformed_on_the_host_are_pinned_in_the_end(monkeypa
     loader.close()
 
 
-def test_there_must_be_room_for_a_copy_in_another_layout(monkeypatch):
+def test_what_is_used_without_a_copy_needs_no_room(monkeypatch):
     dataset = TensorDataset(torch.zeros(100, 3, 8, 8))
-    size = 100 * 3 * 8 * 8 * 4
-    monkeypatch.setattr("fastload.device.columns.free_on", lambda device: size - 1)
+    monkeypatch.setattr("fastload.device.columns.free_on", lambda device: 1)
     assert len(epochs(DataLoader(dataset, 5, resident="host"), 1)[0]) == 20
-    with pytest.raises(ConfigError, match="100 samples take"):
-        iter(DataLoader(dataset, 5, resident="device", device="cpu", channels_last=True))
 
 
 def test_the_size_of_strings_is_that_of_several():

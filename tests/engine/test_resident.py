@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import namedtuple
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.utils.data import default_collate
 from fastload import ConfigError
 from fastload.device.columns import Columns, Placement, TooLarge, bytes_of, check_alike, rows_of, split
 
-HOST = torch.device("cpu")
+PLACE = Placement(device=torch.device("cpu"))
 Pair = namedtuple("Pair", ["image", "label"])
 
 
@@ -25,7 +26,7 @@ def nested(index: int) -> Any:
 
 
 def columns_of(samples: list[Any], step: int) -> Columns:
-    columns = Placement(HOST).columns(default_collate(samples[:1]), len(samples))
+    columns = PLACE.columns(default_collate(samples[:1]), len(samples), 0)
     start = 0
     while start < len(samples):
         start += columns.put(start, default_collate(samples[start : start + step]))
@@ -58,8 +59,8 @@ def test_a_batch_of_several_is_split_into_them(sizes):
 
 
 def test_the_tensors_of_a_dataset_are_not_copied_where_they_lie_right():
-    images = torch.rand(5, 2)
-    columns = Placement(HOST).columns_of([images, torch.arange(5)])
+    images, labels = torch.rand(5, 2), torch.arange(5)
+    columns = PLACE.columns([images[:1], labels[:1]], 5, 0, [images, labels])
     assert columns.tensors()[0] is images
     assert columns.num_bytes == 5 * 2 * 4 + 5 * 8
     assert difference(gathered(columns, [3]), [images[3:4], torch.tensor([3])]) is None
@@ -71,19 +72,19 @@ def test_the_tensors_of_a_dataset_are_not_copied_where_they_lie_right():
     ids=["shape", "dtype", "what would be broadcast", "text"],
 )
 def test_samples_that_are_not_like_the_first_are_refused(other):
-    columns = Placement(HOST).columns(default_collate([torch.zeros(3, 4)]), 4)
+    columns = PLACE.columns(default_collate([torch.zeros(3, 4)]), 4, 0)
     with pytest.raises(ConfigError, match=r"one shape and dtype, and samples 2 to 2"):
         columns.put(2, default_collate([other]))
-    strings = Placement(HOST).columns(default_collate(["a"]), 2)
+    strings = PLACE.columns(default_collate(["a"]), 2, 0)
     with pytest.raises(ConfigError, match="one shape and dtype"):
         strings.put(0, torch.zeros(1))
 
 
 def test_samples_of_other_things_are_refused_with_their_place():
     with pytest.raises(ConfigError, match=r"dense tensors or strings, but 'a.1' of a batch is of type object"):
-        Placement(HOST).columns({"a": [torch.zeros(1), object()]}, 3)
+        PLACE.columns({"a": [torch.zeros(1), object()]}, 3, 0)
     with pytest.raises(ConfigError, match=r"'0' of a batch is of type Tensor, torch.sparse_coo"):
-        Placement(HOST).columns([torch.zeros(1, 2).to_sparse()], 3)
+        PLACE.columns([torch.zeros(1, 2).to_sparse()], 3, 0)
 
 
 @pytest.mark.parametrize(
@@ -116,20 +117,21 @@ def test_indices_out_of_range_are_errors_as_of_a_sequence(index):
 
 def test_a_dataset_without_room_is_too_large():
     with pytest.raises(TooLarge, match=r"7 samples take .* GiB, and .* are free on the host"):
-        Placement(HOST).check_room(1 << 60, 7, chosen=False)
+        PLACE.check_room(1 << 60, 7)
+    chosen = dataclasses.replace(PLACE, chosen=True)
     with pytest.raises(TooLarge, match="half of which may be used"):
-        Placement(HOST).check_room(1 << 60, 7, chosen=True)
-    Placement(HOST).check_room(1 << 20, 7, chosen=True)
+        chosen.check_room(1 << 60, 7)
+    chosen.check_room(1 << 20, 7)
     with pytest.raises(TooLarge, match="no room on the host"):
-        Placement(HOST).columns(torch.zeros(1, 1).expand(1, 1 << 40), 1 << 16)
+        PLACE.columns(torch.zeros(1, 1).expand(1, 1 << 40), 1 << 16, 0)
 
 
 def test_ranks_of_a_machine_share_its_memory(monkeypatch):
     monkeypatch.setattr("fastload.device.columns.free_on", lambda device: 1000)
-    Placement(HOST).check_room(900, 1, chosen=False)
+    PLACE.check_room(900, 1)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     with pytest.raises(TooLarge, match="250 bytes are free"):
-        Placement(HOST).check_room(900, 1, chosen=False)
+        PLACE.check_room(900, 1)
 
 
 def test_the_size_of_a_batch_counts_tensors_and_strings():

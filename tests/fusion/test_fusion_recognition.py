@@ -89,7 +89,7 @@ REASONS = [
     ([v1.ToTensor(), v1.ToTensor()], "ToTensor: pic should be PIL Image or ndarray"),
     ([v1.ToTensor(), v2.ToDtype(torch.int64, scale=True)], "ToDtype: "),
     ([v2.ToImage(), v1.RandomHorizontalFlip()], "a transform of v1 gets a tv_tensors.Image of v2"),
-    ([v1.RandomHorizontalFlip(1.5)], "RandomHorizontalFlip: p must be a probability"),
+    ([v1.RandomHorizontalFlip(1.5)], "RandomHorizontalFlip: p must be in"),
     ([v1.Resize(10, max_size=5)], "Resize: max_size must be more than size"),
     ([v1.Resize(9, NEAREST)], "Resize: interpolation must be one of"),
     ([v1.PILToTensor(), v1.Resize(9)], "Resize: it resizes an image that is a tensor already"),

@@ -24,7 +24,6 @@ from fastload.transforms import (
     Normalize,
     RandomCrop,
     RandomHorizontalFlip,
-    RandomResizedCrop,
     RandomVerticalFlip,
     ToDtype,
     ToNormalized,
@@ -197,7 +196,6 @@ MEMBERS: dict[str, Any] = {
     "centre": lambda: CenterCrop(15),
     "flip": RandomHorizontalFlip,
     "up": RandomVerticalFlip,
-    "nearest": lambda: RandomResizedCrop(14, interpolation="nearest"),
 }
 VALUES: dict[str, Any] = {
     "none": list,
@@ -324,7 +322,7 @@ def along(axis: str, *step: Any) -> dict[str, Any]:
         (
             along("rows", StepKind.SHIFT, ints(0, 0), 0, 8),
             ValueError,
-            r"a step of rows must be integers of shape \(4,\)",
+            r"a step of rows must be of shape \(4,\)",
         ),
         (along("rows", StepKind.SHIFT, None, 0, 8), TypeError, "of rows of the kind SHIFT must have values"),
         (along("rows", StepKind.OFFSET, None, 0, 0), ValueError, "the side of a step of rows must be in"),
@@ -336,10 +334,6 @@ def along(axis: str, *step: Any) -> dict[str, Any]:
         (along("cols", StepKind.FLIP, ints(1, 0, 0, 0), 0, 8), ValueError, "of sample 0 from outside"),
         (along("cols", StepKind.REFLECT, ints(0, 0, 17, 0), 0, 9), ValueError, "of sample 2 from outside"),
         (along("cols", StepKind.SYMMETRIC, ints(0, -10, 0, 0), 0, 9), ValueError, "of sample 1 from outside"),
-        (along("cols", StepKind.MAP, torch.full((4, 9), 9), 9, 9), ValueError, "of sample 0 from outside"),
-        (along("cols", StepKind.MAP, torch.full((4, 9), 2**40), 9, 9), ValueError, "of sample 0 from outside"),
-        (along("cols", StepKind.MAP, torch.zeros(4, 8), 8, 9), ValueError, r"integers of shape \(4, 9\)"),
-        (along("cols", StepKind.MAP, torch.zeros(4, 8).long(), 8, 8), ValueError, "of sample 0 from outside"),
     ],
 )
 def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):
@@ -348,9 +342,7 @@ def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):
 
 
 @given(
-    kind=st.sampled_from(
-        [StepKind.SHIFT, StepKind.EDGE, StepKind.REFLECT, StepKind.SYMMETRIC, StepKind.MAP, StepKind.FLIP]
-    ),
+    kind=st.sampled_from([StepKind.SHIFT, StepKind.EDGE, StepKind.REFLECT, StepKind.SYMMETRIC, StepKind.FLIP]),
     value=st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-30, 30)),
     first=st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-30, 30)),
     second=st.one_of(st.integers(1, 2**30 - 1), st.integers(1, 30)),
@@ -359,9 +351,6 @@ def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):
 def test_numbers_that_nobody_drew_give_an_error_or_places_of_the_image(kind, value, first, second, fill):
     images = torch.arange(1, 4 * 9 + 1, dtype=torch.uint8).view(1, 1, 4, 9)
     values = torch.tensor([value])
-    if kind == StepKind.MAP:
-        second = second % 30 + 1
-        values = values.expand(1, second).contiguous()
     out = torch.zeros(1, 1, 4, 9, dtype=torch.uint8)
     try:
         transformed(images, [], [AxisStep(kind, values, first, second)], out, fill=fill)

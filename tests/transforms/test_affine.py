@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 from hypothesis import given
@@ -16,11 +14,9 @@ from references import (
     made_images,
     one_by_one,
 )
-from torch_settings import matmul_precision, threads, without_mkldnn
 from torchvision.transforms.v2 import InterpolationMode, functional
-from torchvision.transforms.v2.functional import _geometry
 
-from fastload.transforms.affine import RandomAffine, RandomRotation, _grid
+from fastload.transforms.affine import RandomAffine, RandomRotation
 from fastload.transforms.base import shape_of
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -78,35 +74,6 @@ def test_random_rotation_equals_torchvisions(data, generator):
         return functional.rotate(image, angle, **{**settings, "interpolation": mode})
 
     check(images, RandomRotation(degrees, **settings), generator, reference)
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        contextlib.nullcontext,
-        lambda: threads(1),
-        lambda: threads(16),  # the last rows go to a thread of their own
-        lambda: matmul_precision("high"),
-        lambda: matmul_precision("medium"),  # bfloat16 where the processor has it
-        without_mkldnn,
-    ],
-    ids=["default", "1 thread", "16 threads", "high precision", "medium precision", "no mkldnn"],
-)
-def test_coordinates_of_a_matrix_are_torchvisions_bit_for_bit(setting):
-    """In its private function, since images hide a difference in the last place but at the borders between pixels."""
-    generator = torch.Generator().manual_seed(0)
-    with setting():
-        for height, width in ((1, 1), (1, 5), (8, 9), (16, 16), (17, 40), (513, 5), (97, 103)):
-            for num in (1, 2, 5, 8):
-                for dtype in (torch.float32, torch.float64):
-                    matrix = torch.randn((num, 3, 3), generator=generator, dtype=torch.float64)
-                    expected = [
-                        _geometry._affine_grid(
-                            one[None, :2].to(dtype, copy=True), w=width, h=height, ow=width, oh=height
-                        )
-                        for one in matrix
-                    ]
-                    assert torch.equal(_grid(matrix, height, width, dtype), torch.cat(expected))
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270, -90, 360])

@@ -23,7 +23,7 @@ from fastload.transforms.base import BatchShape, Transform
 # What several members do in one pass, and ways of one that its case does not take.
 MAKE = {name: case.make for name, case in CASES.items()} | {
     "gathered": lambda: Compose([RandomCrop(8, 2), *FLIPS]),
-    "warped": lambda: Compose([transforms.RandomRotation(20), *FLIPS]),
+    "warped": lambda: Compose([transforms.RandomRotation(20), transforms.RandomAffine(10)]),
     "resized to the nearest": lambda: RandomResizedCrop(6, interpolation="nearest"),
     "resized without antialiasing": lambda: RandomResizedCrop(6, interpolation="bicubic", antialias=False),
     "filled": lambda: RandomCrop(8, 2, fill=(1, 2, 3)),

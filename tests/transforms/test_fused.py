@@ -15,7 +15,7 @@ from fastload.transforms.arithmetic import Arithmetic, Operation
 from fastload.transforms.base import DTYPES, BatchShape
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.resize import RandomResizedCrop, Resize
+from fastload.transforms.resize import RandomResizedCrop
 from fastload.transforms.tensors import memory_format_of
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
@@ -31,8 +31,6 @@ MOVING = {
     "center": lambda channels: CenterCrop((5, 11)),
     "across": lambda channels: RandomHorizontalFlip(),
     "down": lambda channels: RandomVerticalFlip(),
-    "nearest": lambda channels: Resize((7, 5), "nearest"),
-    "resized": lambda channels: RandomResizedCrop((6, 5), interpolation="nearest"),
 }
 
 
@@ -93,12 +91,10 @@ def test_the_usual_chain_is_one_launch_in_either_layout(on_cpu):
     assert torch.equal(first, last.permute(0, 3, 1, 2))
 
 
-def test_print_says_what_is_one_launch_and_what_is_one_pass_elsewhere():
+def test_print_says_what_is_merged():
     lines = repr(Compose([*CHAIN, RandomResizedCrop(5), RandomVerticalFlip()])).splitlines()
-    assert "  in one pass: RandomCrop + RandomHorizontalFlip; ToDtype + Normalize" in lines
-    whole = "RandomCrop + RandomHorizontalFlip + ToDtype + Normalize"
-    assert f"  in one launch with Triton, or one native call from uint8: {whole}" in lines
-    assert "Triton" not in repr(Compose([RandomCrop(4), RandomHorizontalFlip()]))
+    assert "  merged: RandomCrop + RandomHorizontalFlip + ToDtype + Normalize" in lines
+    assert "merged" not in repr(Compose([RandomCrop(4)]))
 
 
 def test_what_the_kernel_cannot_take_goes_the_other_way(on_cpu):
@@ -144,24 +140,12 @@ def test_the_switch_and_the_device_decide(monkeypatch):
         fused.available(torch.device("cuda", 0))
 
 
-def test_triton_needs_a_compiler_and_headers(monkeypatch, tmp_path):
+def test_triton_must_not_be_too_old(monkeypatch):
     can_run = fused._can_run_triton.__wrapped__
-    monkeypatch.setattr("triton.__version__", "3.6.0")
     monkeypatch.setattr(fused.torch.version, "cuda", "13.0")
-    monkeypatch.setattr(fused.sysconfig, "get_path", lambda *args: str(tmp_path))
-    monkeypatch.setenv("CC", "mycc")
-    assert not can_run()
-    (tmp_path / "Python.h").touch()
-    assert can_run()
-    monkeypatch.delenv("CC")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert not can_run()
-    (tmp_path / "gcc").touch(mode=0o755)
-    assert can_run()
-    monkeypatch.setattr("triton.__version__", "3.5.1")
-    assert not can_run()
-    monkeypatch.setattr("triton.__version__", "3.10.0")
-    assert can_run()
+    for version, runs in (("3.5.1", False), ("3.6.0", True), ("3.10.0", True)):
+        monkeypatch.setattr("triton.__version__", version)
+        assert can_run() == runs
     monkeypatch.setattr(fused.torch.version, "cuda", None)
     assert not can_run()
 

@@ -11,7 +11,9 @@ from references import batches
 from fastload import native
 from fastload.native.arrays import AxisStep, StepKind
 from fastload.transforms.base import BatchShape
-from fastload.transforms.gather import _moved, gather
+from fastload.transforms.gather import _indices, _moved, gather
+
+CPU = torch.device("cpu")
 
 
 @st.composite
@@ -45,22 +47,34 @@ def pixel_by_pixel(images, rows, cols, fill):
     return found
 
 
-@pytest.mark.skipif(not native.available(), reason="the native library is not there")
 @given(data=st.data())
-def test_pixels_are_where_the_places_say_by_either_way(data):
+def test_pixels_are_where_the_places_say(data):
     images = data.draw(batches(sides=(1, 7)))
     (num, _, height, width), (rows, cols) = images.shape, data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
     by_row = data.draw(st.one_of(runs(num, height, rows), any_places(num, height, rows)))
     by_col = data.draw(st.one_of(runs(num, width, cols), any_places(num, width, cols)))
     before = images.clone()
     fill = tuple(float(3 + channel) for channel in range(images.shape[1]))
-    expected = pixel_by_pixel(images, by_row, by_col, torch.tensor(fill))
-    steps = [[AxisStep(StepKind.MAP, along, along.shape[1], along.shape[1])] for along in (by_row, by_col)]
-    after = BatchShape(num, images.shape[1], rows, cols)
-    for found in (gather(images, by_row, by_col, fill), _moved(images, *steps, after, fill)):
-        assert found.dtype == images.dtype
-        assert torch.equal(found, expected)
+    found = gather(images, by_row, by_col, fill)
+    assert found.dtype == images.dtype
+    assert torch.equal(found, pixel_by_pixel(images, by_row, by_col, torch.tensor(fill)))
     assert torch.equal(images, before)
+
+
+@pytest.mark.skipif(not native.available(), reason="the native library is not there")
+@given(data=st.data())
+def test_the_native_library_moves_values_of_any_dtype_as_a_gather_does(data):
+    images = data.draw(batches(sides=(1, 7)))
+    num, channels, *sides = images.shape
+    sizes, steps = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9))), []
+    for side in sides:
+        starts = torch.tensor(data.draw(st.lists(st.integers(-3, 3), min_size=num, max_size=num)))
+        steps.append([AxisStep(StepKind.FLIP, starts > 0, 0, side), AxisStep(StepKind.SHIFT, starts, 0, side)])
+    fill = tuple(float(3 + channel) for channel in range(channels))
+    places = [_indices(axis, num, size, CPU) for axis, size in zip(steps, sizes, strict=True)]
+    found = _moved(images, *steps, BatchShape(num, channels, *sizes), fill)
+    assert found.dtype == images.dtype
+    assert torch.equal(found, gather(images, *places, fill))
 
 
 def test_gradients_pass():

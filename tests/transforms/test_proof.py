@@ -187,7 +187,7 @@ def test_one_rounding_less_is_within_the_tolerance_and_more_is_not(dtype):
     generator = torch.Generator().manual_seed(0)
     levels = torch.randint(0, 256, (2, 3, 50, 50), dtype=torch.uint8, generator=generator)
     factors, summands = (0.0171, 0.0175, 0.0174), (-2.118, -2.036, -1.804)
-    arithmetic = Arithmetic(Operation.LINE, dtype, None, factors, summands)
+    arithmetic = Arithmetic(Operation.LINE, dtype, factors, summands)
     expected = arithmetic.apply(levels)
     of_channels = [torch.tensor(torch.tensor(each).tolist(), dtype=torch.float64) for each in (factors, summands)]
     factor, summand = (values.view(1, 3, 1, 1) for values in of_channels)

@@ -149,31 +149,6 @@ def test_both_ways_agree_on_sizes_of_photographs(interpolation, antialias):
     assert farthest(batched, alone) < 1e-5
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("bits", [13, 16], ids=["TF32", "bfloat16"])
-def test_levels_do_not_depend_on_the_precision_of_products(bits, interpolation, monkeypatch):
-    """Simulated: a device rounds the factors, and sums in float32."""
-
-    def rounded(factor: torch.Tensor) -> torch.Tensor:
-        return ((factor.contiguous().view(torch.int32) + (1 << (bits - 1))) & -(1 << bits)).view(torch.float32)
-
-    generator = torch.Generator().manual_seed(1)
-    images = torch.randint(0, 256, (3, 3, 120, 90), dtype=torch.uint8, generator=generator)
-    crop = RandomResizedCrop(40, interpolation=interpolation)
-    params = crop(images, generator=generator, return_params=True)[1]
-    exactly = elsewhere(crop, images, params=params)
-    bmm = torch.bmm
-    monkeypatch.setattr(torch, "bmm", lambda one, other: bmm(rounded(one), rounded(other)))
-    found = elsewhere(crop, images, params=params)
-    apart = (found.int() - exactly.int()).abs()
-    assert apart.max() <= 1
-    assert (apart > 0).float().mean() < 0.01  # halves, above all
-    expected = crop(images, params=params)
-    assert (found.int() - expected.int()).abs().max() <= tolerance(images, interpolation)
-    floats = elsewhere(crop, images.float(), params=params)
-    assert (floats - found).abs().mean() > 0.01, "the simulation rounds"
-
-
 def test_large_batches_are_resized_part_by_part(monkeypatch):
     images = made_images(3, (5, 3, 9, 8))
     boxes = Boxes(*(torch.tensor(values) for values in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [5] * 5, [4] * 5)))
