@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader
 import fastload
 from fastload.errors import TraceError
 from fastload.profiling.analyze import analyze
-from fastload.profiling.blame import parts_of
 from fastload.profiling.hooks.samples import file_of
 from fastload.profiling.reader import CARRYING, _carried_task, read_trace
 from fastload.profiling.recording import SETTINGS_FILE
 from fastload.profiling.ring import Record, RecordKind, Ring
 from fastload.profiling.trace import Span
+from fastload.profiling.workers import parts_of
 
 
 def recording(folder: Path, records: list[tuple[int, ...]], lines: list[dict[str, Any]] | None = None) -> str:
@@ -108,7 +108,7 @@ def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
     folder = recording(tmp_path, [(RecordKind.PROBE, 0, 0, 1, 0)])
     inline = [
         (RecordKind.EPOCH, 0, 0, 10, 0, 5),
-        (RecordKind.WORK, 0, 13, 19, -1, -1, 5, 0, 0),
+        (RecordKind.WORK, 0, 13, 19, 0, 0, 5, 0, 0),
         (RecordKind.WAIT, 1, 12, 20, 0, 0),
         (RecordKind.WAIT, 1, 30, 31, 0, 1),
     ]
