@@ -38,7 +38,7 @@ def read_trace(folder: str) -> Trace:
 
 def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
     written = processes(folder)
-    workers = {pid for process in written for note in process.notes["workers"] for pid in note["processes"]}
+    workers = {pid for process in written for note in process.notes["epoch"] for pid in note["processes"]}
     waited = [process for process in written if any(ring.of[RecordKind.WAIT] for ring in process.rings)]
     mains = [process for process in waited if process.pid not in workers]
     if not mains:
@@ -98,9 +98,8 @@ class _RankReader:
             )
         self._rings = [ring for ring in main.rings if ring in waiting or not ring.of[RecordKind.WAIT]]
         """Those of other threads that wait for batches are left out."""
-        self._epochs = main.notes["workers"]
-        self._loader_of = {record.a: record.b for record in self._of(RecordKind.EPOCH)}
-        self._loader_of |= {note["iterator"]: note["loader"] for note in self._epochs if "loader" in note}
+        self._epochs = main.notes["epoch"]
+        self._loader_of = {note["iterator"]: note["loader"] for note in self._epochs}
         pids = sorted({pid for note in self._epochs for pid in note["processes"]})
         self._workers = [others[pid] for pid in pids if pid in others]
         self._until = next((int(note["at"]) for note in main.notes["ended"]), inf)
@@ -213,7 +212,10 @@ class _RankReader:
         return iterators[0] if len(iterators) == 1 else None
 
     def _steps(self) -> list[TracedStep]:
-        upcoming, waits = deque(self._of(RecordKind.EPOCH)), self._of(RecordKind.WAIT)
+        waits = self._of(RecordKind.WAIT)
+        iterators = {wait.a for wait in waits}
+        epochs = (note for note in self._epochs if note["iterator"] in iterators)
+        upcoming = deque(sorted((note["begun"], note["ended"]) for note in epochs))
         begun_epochs = {wait.a for wait in waits[:1] if self._since}
         steps: list[TracedStep] = []
         before: TracedStep | None = None
@@ -221,9 +223,9 @@ class _RankReader:
         after = 0
         for wait in waits:
             begun: list[Span] = []
-            while upcoming and upcoming[0].begun <= wait.begun:
-                record = upcoming.popleft()
-                begun.append(Span(max(after, record.begun), min(record.ended, wait.begun)))
+            while upcoming and upcoming[0][0] <= wait.begun:
+                since, until = upcoming.popleft()
+                begun.append(Span(max(after, since), min(until, wait.begun)))
             if wait.begun < self._since:
                 begun_epochs.add(wait.a)
                 continue

@@ -64,11 +64,9 @@ class RecordKind(IntEnum):
     """A tensor was copied to a device, as the host saw it. small: 1 page-locked, 2 non-blocking, 3 both."""
     DEVICE = 10
     """A device around a wait, from its events. a: iterator; b: batch; c: idle."""
-    EPOCH = 11
-    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
-    PROBE = 12
+    PROBE = 11
     """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
-    CARRIED = 13
+    CARRIED = 12
     """A worker on another machine did a task, and its rows are here. small: worker. a: iterator; b: batch; c: time that
     it worked; d: samples; e: task within the batch."""
 

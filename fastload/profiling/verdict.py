@@ -82,8 +82,8 @@ class Facts:
         return self.total_workers > self.cores and self.wanted >= CROWDED * self.cores
 
 
-def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    """Return sum(above) / sum(below) with the limits of its 90 % interval, by leaving out one block of steps at a time.
+def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval:
+    """Return sum(above) / sum(below) with its 90 % interval, by leaving out one block of steps at a time.
 
     Neighbouring steps depend on each other: a slow batch delays the following ones. Leaving out single steps would give
     intervals that are too narrow.
@@ -93,11 +93,11 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[floa
     length = max(1, len(above) // _BLOCKS, round(len(above) ** (1 / 3)))
     blocks = [slice(at, at + length) for at in range(0, len(above), length)]
     if len(blocks) < 2:
-        return value, value, value
+        return Interval(value, value, value)
     parts = [(upper - sum(above[block]), lower - sum(below[block])) for block in blocks]
     without = [one / other if other else 0.0 for one, other in parts]
     spread = _DEVIATIONS * math.sqrt(len(blocks) - 1) * statistics.pstdev(without)
-    return value, max(0.0, value - spread), value + spread
+    return Interval(value, max(0.0, value - spread), value + spread)
 
 
 class Judgement:
@@ -115,8 +115,9 @@ class Judgement:
         self._steps, self._facts = steps, facts
         totals, stalls = [step.total_ns for step in steps], [step.stall_ns for step in steps]
         self.total_ns, self.stall_ns = sum(totals), sum(stalls)
-        self.step_ms = Interval(*ratio_interval([ns / 1e6 for ns in totals], [1] * len(steps)))
-        self.stall = Interval(*(min(1.0, one) for one in ratio_interval(stalls, totals)))
+        self.step_ms = ratio_interval([ns / 1e6 for ns in totals], [1] * len(steps))
+        share = ratio_interval(stalls, totals)
+        self.stall = Interval(*(min(1.0, one) for one in (share.value, share.low, share.high)))
         self.parts: Counter[str] = Counter()
         for step in steps:
             self.parts.update(step.parts)
@@ -147,8 +148,7 @@ class Judgement:
         if reason := self._too_little_data():
             return self._none(reason)
         stall = self.stall
-        alone = min(self._without_other_programs(), stall.value * (1 - self._other_programs_share()))
-        if stall.value < MODERATE or (stall.value < SEVERE and alone < MODERATE):
+        if stall.value < MODERATE or (stall.value < SEVERE and self._without_other_programs() < MODERATE):
             return self._not_input_bound()
         unknown = 1 - sum(self._shares.values())
         if unknown > _MOST_UNKNOWN:
@@ -186,22 +186,19 @@ class Judgement:
     def _without_other_programs(self) -> float:
         """Return the share of the time that would be lost if other programs did not use the cores.
 
-        Taking a complete batch costs the main thread next to nothing, unless it waits for a core. If the run's own
-        threads do not want all cores, and the loop mostly waits for one too, other programs have them.
+        They have them where workers wait for a core and hardly compute. And where the loop mostly waits for a core,
+        though the run's own threads do not want all: to take a complete batch costs it next to nothing otherwise.
         """
         foreign = 0.0
+        if self._share("cpu") < 0.1 * self._share("oversubscribed"):
+            foreign += self.parts["run-queue"]
         if not self._facts.is_crowded and self._core_wait >= _SHARED_CORES:
-            foreign = self._core_wait * (self.parts.get("transport", 0) + self.parts.get("main-thread", 0))
+            foreign += self._core_wait * (self.parts["transport"] + self.parts["main-thread"])
         return (self.stall_ns - foreign) / max(1.0, self.total_ns - foreign)
-
-    def _other_programs_share(self) -> float:
-        """Return the share of the stall in which other programs had the cores: the workers hardly compute."""
-        waited = self._share("oversubscribed")
-        return waited if self._share("cpu") < 0.1 * waited else 0.0
 
     def _is_collation(self) -> bool:
         computed = sum(ns for state, ns in self.parts.items() if state_of(state).cause == "cpu")
-        return self.parts.get("collate", 0) > computed / 2
+        return self.parts["collate"] > computed / 2
 
     def _too_little_data(self) -> str | None:
         stall, overhead, number = self.stall, self._facts.overhead, len(self._steps)

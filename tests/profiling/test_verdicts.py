@@ -22,7 +22,7 @@ from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
 from fastload.profiling.dominant import dominant
 from fastload.profiling.reader import read_trace
-from fastload.profiling.schema import Analysis, RankAnalysis, Verdict
+from fastload.profiling.schema import Analysis, Interval, RankAnalysis, Verdict
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from fastload.profiling.verdict import Facts, Judgement, ratio_interval
 from fastload.profiling.workers import stages_of
@@ -146,9 +146,9 @@ def test_waits_that_other_programs_cause_are_not_blamed_on_the_loader():
 
 def test_the_interval_holds_the_value_and_grows_with_the_spread():
     even = ratio_interval([10.0] * 60, [20.0] * 60)
-    assert even == (0.5, 0.5, 0.5)
-    value, low, high = ratio_interval([1.0] * 30 + [30.0] * 30, [11.0] * 30 + [40.0] * 30)
-    assert low < value < high
+    assert even == Interval(0.5, 0.5, 0.5)
+    found = ratio_interval([1.0] * 30 + [30.0] * 30, [11.0] * 30 + [40.0] * 30)
+    assert found.low < found.value < found.high
 
 
 # -- ranks ------------------------------------------------------------------------------------------------------------

@@ -162,10 +162,10 @@ class Session:
     def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
         """Note that an iterator has started an epoch, which took from ``begun`` until now."""
         number, which = epoch_of(iterator), self.loader_number(loader, iterator)
-        self.recorder.ring().write(RecordKind.EPOCH, 0, 0, begun, _now(), number, which)
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
-        self.recorder.note("workers", iterator=number, loader=which, processes=processes)
+        about = {"iterator": number, "loader": which, "processes": processes}
+        self.recorder.note("epoch", **about, begun=begun, ended=_now())
         if has_threads(getattr(loader, "worker_method", None)) and getattr(iterator, "_workers", None):
             self._probe = self._probe or _GilProbe(self.recorder)
 

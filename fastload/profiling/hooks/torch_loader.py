@@ -40,9 +40,8 @@ def _recording_epoch(is_recorded: Callable[[Session, Any, Any], bool]) -> Any:
         try:
             function(iterator, loader, *rest, **named)
         finally:
-            session.loader_number(loader, iterator)
-            session.thread.work = None
             session.note_epoch(iterator, loader, begun)
+            session.thread.work = None
 
     return begin
 
