@@ -55,7 +55,7 @@ class Verdict:
 class SlowSample:
     """One of the samples that took longest."""
 
-    index: int | None
+    index: int
     file: str | None
     ms: float
     stage: str | None

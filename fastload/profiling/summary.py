@@ -151,8 +151,7 @@ def _head(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
         yield plural(len(analysis.ranks), "rank")
     yield plural(analysis.cores, "core")
     workers = rank.workers
-    named = f"{plural(workers.number, 'worker')} ({printable(workers.method)})"
-    yield "no workers" if workers.method == "inline" or workers.number == 0 else named
+    yield f"{plural(workers.number, 'worker')} ({printable(workers.method)})" if workers.number else "no workers"
     if analysis.overhead is not None:
         yield f"overhead at least {percent(analysis.overhead)}"
 

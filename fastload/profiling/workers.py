@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import accumulate
 from statistics import median, median_low, quantiles
 
 from ..base.worker_kinds import has_threads
@@ -309,19 +309,13 @@ def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[Sl
 
     Of a sample that several epochs loaded, or a file that several samples share, there is the slowest time only.
     """
-    slowest: dict[int | str, Sample] = {}
+    slowest: dict[int | str, SlowSample] = {}
     for sample in sorted((sample for task in tasks for sample in task.samples), key=lambda sample: -sample.ns):
-        if sample.index is not None:
-            slowest.setdefault(files.get(sample.index, sample.index), sample)
-    return [
-        SlowSample(
-            index=sample.index,
-            file=None if sample.index is None else files.get(sample.index),
-            ms=sample.ns / 1e6,
-            stage=_longest_stage(sample),
-        )
-        for sample in islice(slowest.values(), _NUM_SLOW)
-    ]
+        if sample.index is not None and len(slowest) < _NUM_SLOW:
+            file = files.get(sample.index)
+            found = SlowSample(index=sample.index, file=file, ms=sample.ns / 1e6, stage=_longest_stage(sample))
+            slowest.setdefault(file or sample.index, found)
+    return list(slowest.values())
 
 
 def _longest_stage(sample: Sample) -> str | None:
