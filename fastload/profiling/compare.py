@@ -20,7 +20,7 @@ from .verdict import FEWEST_STEPS
 _SAME = 0.05
 """Share of a step's time by which the same script differs when it runs twice on an idle machine."""
 _NO_SETTINGS = ("number", "torchs", "copied")
-"""What a loader's description has beside its settings."""
+"""Parts of a loader's description that are no settings."""
 
 
 def compare(first: Analysis, second: Analysis) -> list[Any]:

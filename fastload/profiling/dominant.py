@@ -47,7 +47,7 @@ class Dominant(NamedTuple):
 
     stage: str
     share: float
-    """Of the time per sample, its collation included; without waiting for a core."""
+    """Its share of the time per sample, collation included; without waiting for a core."""
 
 
 def decodes(stage: str) -> bool:

@@ -98,7 +98,7 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 class LoaderWork:
-    """What the workers of one loader did; without workers, the main process.
+    """Work of the workers of one loader; without workers, of the main process.
 
     Attributes:
         settings: the loader's.

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import fastload
 from fastload.errors import TraceError
 from fastload.profiling.analyze import analyze
-from fastload.profiling.hooks.samples import file_of
+from fastload.profiling.hooks.fetching import file_of
 from fastload.profiling.reader import CARRYING, _carried_task, read_trace
 from fastload.profiling.recording import SETTINGS_FILE
 from fastload.profiling.ring import Record, RecordKind, Ring

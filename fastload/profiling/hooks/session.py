@@ -40,10 +40,8 @@ class ThreadState(threading.local):
         self.clock = ThreadClock()
         """Measures tasks, and what the loop does between two waits."""
 
-    in_loop: bool = False
-    """True between two waits."""
-    loop: tuple[int, int] = -1, -1
-    """CPU time and run-queue time of the loop after the last wait; -1 if unknown."""
+    loop: tuple[int, int] | None = -1, -1
+    """CPU time and run-queue time of the loop after the last wait, -1 if unknown; None: it still runs."""
     work: Any = None
     """The outermost iterator, worker or task; None: nothing that is recorded."""
     nested: bool = False
@@ -61,13 +59,14 @@ class ThreadState(threading.local):
 
     def begin_loop(self) -> int:
         """A wait is over; return the time."""
-        self.in_loop, self.loop = True, (-1, -1)
+        self.loop = None
         return self.clock.begin()
 
-    def end_loop(self, now: int) -> None:
-        """The next wait begins, or an iterator is made."""
-        if self.in_loop:
-            self.in_loop, self.loop = False, self.clock.end(now)
+    def end_loop(self, now: int) -> tuple[int, int]:
+        """The next wait begins, or an iterator is made; return CPU time and run-queue time of the loop before."""
+        if self.loop is None:
+            self.loop = self.clock.end(now)
+        return self.loop
 
 
 class _GilProbe:

@@ -126,7 +126,7 @@ class TorchHooks:
         self._limit.check()
         came = 0
         begun = _now()
-        thread.end_loop(begun)
+        loop = thread.end_loop(begun)
         device = self._device or self._find_device()
         if device is not None:
             device.wait_begins()
@@ -137,10 +137,9 @@ class TorchHooks:
             self._limit.count()
             return batch
         finally:
-            thread = session.thread
-            thread.work = None
+            session.thread.work = None
             iteration, number = delivered_batch(iterator)
-            loop, ended = thread.loop, thread.begin_loop()
+            ended = session.thread.begin_loop()
             self._recorder.ring().write(RecordKind.WAIT, 0, came, begun, ended, iteration, number, *loop)
             if device is not None:
                 device.wait_ends(iteration, number if came else -1, begun, ended)
