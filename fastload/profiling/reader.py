@@ -51,9 +51,9 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
     ranks = [_RankReader(main, by_pid, missing).rank() for main in mains]
     for rank in ranks:
         rank.level = settings.get("level")
-    versions = {name: text for process in mains for note in process.notes["versions"] for name, text in note.items()}
-    versions.pop("kind", None)
-    costs = [note["hook_ns"] for process in written for note in process.notes["cost"]]
+    begun = [note for process in mains for note in process.notes["begun"]]
+    versions = {name: text for note in begun for name, text in note["versions"].items()}
+    num_records = sum(len(ring.records) for process in written for ring in process.rings)
     return Trace(
         ranks=sorted(ranks, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.process)),
         command=settings.get("command", []),
@@ -61,7 +61,7 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
         versions={**settings.get("versions", {}), **versions},
         warmup=settings.get("warmup", 0),
         recorded=settings.get("recorded", ""),
-        hooks_ns=costs[0] * sum(len(ring.records) for process in written for ring in process.rings) if costs else None,
+        hooks_ns=begun[0]["hook_ns"] * num_records if begun else None,
     )
 
 

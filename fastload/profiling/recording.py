@@ -95,8 +95,8 @@ class Process:
     @property
     def rank(self) -> int | None:
         """The process's rank, from its environment or torch.distributed; None without one."""
-        grouped: int | None = next((note["rank"] for note in self.notes["rank"]), None)
-        return grouped if grouped is not None else self.identity["rank"]
+        told = (note["rank"] for note in (*self.notes["begun"], self.identity))
+        return next((rank for rank in told if rank is not None), None)
 
 
 def processes(folder: str) -> list[Process]:

@@ -56,7 +56,8 @@ THEIR_NOTES = [epoch(0, 0, 10), epoch(1, 70, 80)]
 
 
 def test_passes_become_steps_with_their_batches_and_copies_and_the_wait_for_an_end_is_no_part_of_the_loop(tmp_path):
-    notes = [{"kind": "versions", "torch": "2.13.0"}, {"kind": "file", "index": 3, "path": "a.jpg"}, *THEIR_NOTES]
+    begun = {"kind": "begun", "versions": {"torch": "2.13.0"}, "hook_ns": 100.0, "rank": None}
+    notes = [begun, {"kind": "file", "index": 3, "path": "a.jpg"}, *THEIR_NOTES]
     trace = read_trace(recording(tmp_path, TWO_PASSES, notes))
     assert trace.ranks[0].files == {3: "a.jpg"}
     assert trace.versions == {"torch": "2.13.0"}
@@ -186,7 +187,7 @@ def test_a_dataset_without_a_list_of_files_names_none_and_runs_no_code():
     [
         {"kind": "epoch", "iterator": 0, "processes": [[]]},
         {"kind": "epoch", "processes": [8]},
-        {"kind": "cost"},
+        {"kind": "begun"},
         {"kind": "file", "path": "a.jpg"},
         {"signal": "a note of no kind"},
     ],

@@ -112,7 +112,7 @@ class Session:
         self._noted: dict[int, tuple[dict[str, Any], weakref.ref[Any]]] = {}
         """Number of a loader -> its noted description, and the last loader with that number."""
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._measured = False
+        self._has_begun = False
         self._probe: _GilProbe | None = None
 
     def is_recorded(self, loader: DataLoader[Any]) -> bool:
@@ -123,12 +123,10 @@ class Session:
         """Give an iterator a number for its next epoch."""
         iterator._fastload_number = next(observe.numbers)
         self._iterators.add(iterator)
-        if not self._measured:
-            self._measured = True
-            self.recorder.note("cost", hook_ns=hook_ns(self.recorder.level))
-            self.recorder.note("versions", **_versions())
-            if (rank := _rank()) is not None:
-                self.recorder.note("rank", rank=rank)
+        if not self._has_begun:
+            self._has_begun = True
+            cost = hook_ns(self.recorder.level)
+            self.recorder.note("begun", hook_ns=cost, versions=_versions(), rank=_rank())
 
     def loader_number(self, loader: DataLoader[Any], iterator: Any) -> int:
         """Return the number of a loader. A loader that is made again for each epoch keeps its number."""
