@@ -298,7 +298,7 @@ def _tasks(ring: RingFile, names: Mapping[int, str]) -> Iterator[tuple[Record, T
         elif record.kind == RecordKind.SAMPLE:
             sample = Sample(begun, ended, index=_known(record.a), weight=record.b)
             task.samples.append(sample)
+        elif record.kind == RecordKind.STAGE and not record.name:
+            task.collate, task.collate_cpu_ns = Span(begun, ended), _known(record.a)
         elif record.kind == RecordKind.STAGE and sample is not None and ended <= sample.ended:
             sample.stages.append(StageSpan(begun, ended, names.get(record.name, "?"), _known(record.a)))
-        elif record.kind == RecordKind.COLLATE and task.collate is None:
-            task.collate, task.collate_cpu_ns = Span(begun, ended), _known(record.a)

@@ -53,20 +53,18 @@ class RecordKind(IntEnum):
     SAMPLE = 4
     """A sample. a: index, -1 if it is not an integer; b: number of samples, where several were returned at once."""
     STAGE = 5
-    """A stage within a sample. name: which. a: CPU time."""
-    COLLATE = 6
-    """Samples were collated. a: CPU time."""
-    ARRIVE = 7
+    """A stage within a sample; without a name, the collation of a task's samples. name: which. a: CPU time."""
+    ARRIVE = 6
     """The parent process read a worker's result. a: iterator; b: batch; c: task."""
-    PIN = 8
+    PIN = 7
     """A batch was copied to page-locked memory. a: iterator; b: batch."""
-    COPY = 9
+    COPY = 8
     """A tensor was copied to a device, as the host saw it. small: 1 page-locked, 2 non-blocking, 3 both."""
-    DEVICE = 10
+    DEVICE = 9
     """A device around a wait, from its events. a: iterator; b: batch; c: idle."""
-    PROBE = 11
+    PROBE = 10
     """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
-    CARRIED = 12
+    CARRIED = 11
     """A worker on another machine did a task, and its rows are here. small: worker. a: iterator; b: batch; c: time that
     it worked; d: samples; e: task within the batch."""
 

@@ -119,25 +119,14 @@ class TaskRecorder:
 
     def collate(self, collate: Any) -> Any:
         """Wrap a ``collate_fn``."""
-
-        def write(begun: int, ended: int, cpu: int) -> None:
-            self._recorder.ring().write(RecordKind.COLLATE, 0, 0, begun, ended, cpu)
-
-        return self._timed(collate, write)
+        return self._timed(0, collate)
 
     def transform(self, name: str, function: Any) -> Any:
         """Wrap a transform of whole batches, which is recorded as one sample of the task with one stage."""
-        number = self._recorder.name(name)
+        return self._timed(self._recorder.name(name), function)
 
-        def write(begun: int, ended: int, cpu: int) -> None:
-            ring = self._recorder.ring()
-            ring.write(RecordKind.SAMPLE, 0, 0, begun, ended, -1, 1)
-            ring.write(RecordKind.STAGE, number, 0, begun, ended, cpu)
-
-        return self._timed(function, write)
-
-    def _timed(self, function: Any, write: Callable[[int, int, int], None]) -> Any:
-        """Wrap a function; ``write`` gets when a call within a task began and ended, and its CPU time."""
+    def _timed(self, stage: int, function: Any) -> Any:
+        """Wrap a function whose calls within a task are a stage, by the number of its name; 0: collation."""
 
         def recorded(*arguments: Any, **named: Any) -> Any:
             cpu = _cpu()
@@ -146,7 +135,11 @@ class TaskRecorder:
                 return function(*arguments, **named)
             finally:
                 if self._is_recorded:
-                    write(begun, _now(), _cpu() - cpu)
+                    ended, cpu = _now(), _cpu() - cpu
+                    ring = self._recorder.ring()
+                    if stage:
+                        ring.write(RecordKind.SAMPLE, 0, 0, begun, ended, -1, 1)
+                    ring.write(RecordKind.STAGE, stage, 0, begun, ended, cpu)
 
         return recorded
 
