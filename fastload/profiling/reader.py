@@ -141,7 +141,7 @@ class _RankReader:
             loaders={note["number"]: note for note in self._main.notes["loader"]},
             steps=steps,
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
-            probe_ns=[record.ended - record.begun - record.a for record in self._of(RecordKind.PROBE)],
+            probe_ns=[record.ended - record.begun for record in self._of(RecordKind.PROBE)],
             files={note["index"]: note["path"] for note in files},
         )
 

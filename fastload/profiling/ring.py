@@ -63,7 +63,7 @@ class RecordKind(IntEnum):
     DEVICE = 9
     """A device around a wait, from its events. a: iterator; b: batch; c: idle."""
     PROBE = 10
-    """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
+    """How late a thread that slept got the interpreter, from when it wanted to wake up."""
     CARRIED = 11
     """A worker on another machine did a task, and its rows are here. small: worker. a: iterator; b: batch; c: time that
     it worked; d: samples; e: task within the batch."""

@@ -85,7 +85,7 @@ class _GilProbe:
     def _run(self) -> None:
         begun = _now()
         while not self._over.wait(PROBE_NS / 1e9):
-            self._recorder.ring().write(RecordKind.PROBE, 0, 0, begun, _now(), PROBE_NS)
+            self._recorder.ring().write(RecordKind.PROBE, 0, 0, begun + PROBE_NS, _now())
             begun = _now()
 
     def close(self, grace: float) -> None:
