@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from typing import Any
 
 from fastload.profiling.schema import (
@@ -14,9 +13,7 @@ from fastload.profiling.schema import (
     Interval,
     RankAnalysis,
     SlowSample,
-    SpanLine,
     StepCosts,
-    StepLine,
     Verdict,
     Workers,
 )
@@ -62,44 +59,15 @@ def rank(
     stall: float | None = None,
     files: tuple[str | None, ...] = ("/data/train/n01440764/n01440764_10026.JPEG",),
 ) -> RankAnalysis:
-    """A rank with a timeline that could have been."""
+    """A rank that could have been."""
     share = stall if stall is not None else 0.012 if cause == "compute" else 0.41
     stalled = step_ms * share
     blame = {state: part * stalled for state, part in BLAMES.get(cause, BLAMES[None]).items()}
-    steps, spans = [], []
-    begun = 0.0
-    task_ms = max(step_ms * max(num_workers, 1) * 0.95, 1.0)
-    for step in range(num_steps):
-        swing = 1 + 0.7 * math.sin(step * 12.9898) * math.cos(step * 0.31)
-        mine = {state: value * swing for state, value in blame.items()}
-        lost = sum(mine.values())
-        loop = step_ms - stalled
-        steps.append(
-            StepLine(
-                begun_ms=begun,
-                wait_ms=lost + 0.2,
-                loop_ms=None if step == num_steps - 1 else loop,
-                stall_ms=lost,
-                blame_ms=mine,
-                batch=step,
-            )
-        )
-        consumed = begun + lost
-        worker = step % num_workers if num_workers else -1
-        long = task_ms * (1 + 0.25 * math.sin(step * 3.7))
-        ended = consumed - (0.5 if num_workers else 0.0)
-        spans.append(
-            SpanLine(track=f"worker {worker}", begun_ms=ended - long, ended_ms=ended, batch=step, epoch=0)
-            if num_workers
-            else SpanLine(track="main", begun_ms=begun, ended_ms=ended, batch=step, epoch=0)
-        )
-        spans.append(SpanLine(track="pin", begun_ms=ended, ended_ms=ended + 0.4, batch=step, epoch=0))
-        begun += lost + 0.2 + loop
     severity = "none" if share < 0.05 else "severe" if share >= 0.2 else "moderate"
     words = f"the loop waits {share:.0%} of its time for data"
     slow = [
         SlowSample(
-            index=4711 + place * 97 if place % 3 else None,
+            index=4711 + place * 97,
             file=files[place % len(files)],
             ms=612.5 / (place + 1),
             stage="Decode" if place % 2 else None,
@@ -139,8 +107,6 @@ def rank(
             evidence=[] if cause is None else ["12 % of bytes came from the page cache", "143 MB/s from storage"],
         ),
         slow_samples=slow,
-        steps=steps,
-        spans=spans,
     )
 
 
@@ -184,7 +150,7 @@ def analysis(cause: Cause | None = "read", **changes: Any) -> Analysis:
 def bare() -> Analysis:
     """Nothing known that may be unknown, nothing in any list."""
     one = rank(None, num_steps=0)
-    one.num_steps, one.slow_samples, one.spans, one.blame_ms = 0, [], [], {}
+    one.num_steps, one.slow_samples, one.blame_ms = 0, [], {}
     one.loader, one.first_batch_ms, one.epoch_gap_ms = {}, None, None
     one.stall, one.step_ms, one.compute_ms = interval(0.0), interval(0.0), 0.0
     one.workers = Workers(
@@ -229,8 +195,6 @@ def hostile() -> Analysis:
     one.workers.stages_ms = {HOSTILE: 3.0}
     one.verdict.sentence = HOSTILE
     one.verdict.evidence = [HOSTILE]
-    for line in one.steps:
-        line.blame_ms = {f"stage:{HOSTILE}": line.stall_ms}
     worst = fixes()[:1]
     worst[0].title, worst[0].change, worst[0].limit = HOSTILE, f"- {HOSTILE}\n+ {HOSTILE}", HOSTILE
     return analysis(
@@ -246,8 +210,6 @@ def hostile() -> Analysis:
 def no_stall() -> Analysis:
     one = rank("compute", stall=0.0)
     one.blame_ms = {}
-    for line in one.steps:
-        line.blame_ms = {}
     return analysis("compute", ranks=[one])
 
 

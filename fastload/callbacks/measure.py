@@ -24,7 +24,7 @@ class Stall:
 
     def __init__(self, loader: Any) -> None:
         self._loader: DataLoader[Any] | None = None
-        self._before = self._window = self._whole = Steps()
+        self._before = self._counted = self._logged = Steps()
         self._has_told = False
         self.follow(loader)
 
@@ -57,7 +57,7 @@ class Stall:
         Then all ranks must call this at the same steps, and wait for each other here.
         """
         self._take()
-        own, self._window = self._numbers_of(self._window), Steps()
+        own, self._logged = self._numbers_of(self._counted.since(self._logged)), self._counted
         if self._loader is None or not (dist.is_available() and dist.is_initialized()):
             return own
         of_ranks: list[Any] = [None] * dist.get_world_size()
@@ -67,7 +67,7 @@ class Stall:
     def last_line(self) -> str:
         """Return what all steps so far lost to data, and where, in words: those of this rank."""
         self._take()
-        return stall_in_words(self._numbers_of(self._whole))
+        return stall_in_words(self._numbers_of(self._counted))
 
     def end(self) -> None:
         """Print :meth:`last_line` on rank 0, if the loader counts its steps."""
@@ -75,11 +75,10 @@ class Stall:
             say(self.last_line())
 
     def _take(self) -> None:
-        """Add what was counted since the last time to the window and the whole."""
+        """Add what the loader has counted since the last time."""
         if self._loader is not None:
             now = Steps(*self._loader._runtime.measured.steps)
-            passed, self._before = now.since(self._before), now
-            self._window, self._whole = self._window.plus(passed), self._whole.plus(passed)
+            self._counted, self._before = self._counted.plus(now.since(self._before)), now
 
     def _numbers_of(self, steps: Steps) -> dict[str, float]:
         loader = self._loader

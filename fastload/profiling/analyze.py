@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any
 
 from .blame import BlamedStep, blamed_steps, clock_of
 from .bounds import costs_of, fixes
 from .dominant import dominant
 from .formatting import percent, rank_name
 from .reader import read_trace
-from .schema import Analysis, RankAnalysis, SlowSample, SpanLine, StepLine, Workers
-from .trace import Rank, Span, Trace, TracedBatch, TracedStep
-from .verdict import MODERATE, Facts, judge, stall_share, step_interval, summed
+from .schema import Analysis, RankAnalysis, SlowSample, Workers
+from .trace import Rank, Span, Trace
+from .verdict import MODERATE, Facts, Judgement
 from .workers import (
     UNUSUAL_WORKER,
-    all_batches,
+    LoaderWork,
     cores_wanted,
-    gil_share,
     loader_text,
     main_loader,
     slow_samples,
-    tasks_of,
-    worker_kind,
     worker_statistics,
 )
 
@@ -32,8 +28,6 @@ _MOSTLY = 2 / 3
 """Share of the time that ranks wait for each other which one rank must cause, to be named."""
 _APART = 0.25
 """Ranks that meet at each step are no further apart, at the first and last step, than this share of their time."""
-_MOST_LINES = 2_000
-"""Steps in a timeline; the first ones."""
 
 
 def analysis_of(folder: str) -> Analysis:
@@ -50,8 +44,7 @@ class _Blamed:
 
     def __init__(self, rank: Rank, warmup: int) -> None:
         self.rank = rank
-        self.loader = main_loader(rank)
-        self.settings = rank.loaders.get(self.loader, {})
+        self.work = LoaderWork(rank, main_loader(rank))
         self.clock = clock_of(rank.steps)
         self.steps = blamed_steps(rank, self.clock)
         self.steady = [step for step in self.steps if step.step.number >= warmup]
@@ -86,24 +79,20 @@ def analyze(trace: Trace) -> Analysis:
 def _rank_analysis(
     one: _Blamed, ranks: Sequence[_Blamed], late: _Blamed | None, overhead: float | None
 ) -> RankAnalysis:
-    rank, steady, loader, settings = one.rank, one.steady, one.loader, one.settings
-    within = Span(steady[0].step.wait.begun, _end(steady[-1].step)) if steady else Span(0, 0)
-    tasks = tasks_of(rank, loader, within)
-    workers = worker_statistics(tasks, settings, within)
+    rank, steady, work = one.rank, one.steady, one.work
+    within = Span(steady[0].step.wait.begun, steady[-1].step.ended) if steady else Span(0, 0)
+    tasks = [task for task in work.tasks if task.ended > within.begun and task.begun < within.ended]
+    workers = worker_statistics(work, tasks, within)
     slow = slow_samples(tasks, rank.files)
-    starts = [_start(step) for step in rank.steps if step.first]
-    number = max(1, len(steady))
-    parts = summed(steady)
-    stall = sum(step.stall_ns for step in steady)
-    total = sum(step.total_ns for step in steady)
+    starts = [step.wait.ended - step.asked for step in rank.steps if step.first]
     found = dominant(workers.stages_ms)
     facts = Facts(
         clock=one.clock,
         cores=rank.cores,
-        total_workers=sum(other.settings.get("num_workers") or 0 for other in ranks),
+        total_workers=sum(other.work.settings.get("num_workers") or 0 for other in ranks),
         wanted=sum(cores_wanted(other.rank) for other in ranks),
-        method=worker_kind(settings),
-        probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
+        method=work.kind,
+        probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and work.gil_share else None,
         dominant=found,
         hottest=None if found is not None else _hottest_text(workers.stages_ms, rank.level),
         unusual=list(_unusual_texts(workers, slow)),
@@ -111,23 +100,25 @@ def _rank_analysis(
         held_up_by=None if late in (None, one) else rank_name(late.rank),
         by_loader=_by_loader(rank, steady),
     )
+    judgement = Judgement(steady, facts)
+    number = max(1, len(steady))
     return RankAnalysis(
         rank=rank.rank,
         process=rank.process,
-        loader=dict(settings),
+        loader=dict(work.settings),
         num_steps=len(steady),
         num_warmup=len(one.steps) - len(steady),
         clock=one.clock,
-        step_ms=step_interval(steady),
-        compute_ms=max(0, total - stall) / number / 1e6,  # a device may have been idle before the first wait
-        stall=stall_share(steady),
-        blame_ms={state: ns / number / 1e6 for state, ns in sorted(parts.items(), key=lambda item: -item[1])},
+        step_ms=judgement.step_ms,
+        # A device may have been idle before the first wait.
+        compute_ms=max(0, judgement.total_ns - judgement.stall_ns) / number / 1e6,
+        stall=judgement.stall,
+        blame_ms={state: ns / number / 1e6 for state, ns in judgement.parts.most_common()},
         first_batch_ms=starts[0] / 1e6 if starts else None,
         epoch_gap_ms=sum(starts[1:]) / len(starts[1:]) / 1e6 if starts[1:] else None,
         workers=workers,
-        verdict=judge(steady, facts),
+        verdict=judgement.verdict(),
         slow_samples=slow,
-        **_timeline(one),
     )
 
 
@@ -165,20 +156,6 @@ def _hottest_text(stages_ms: Mapping[str, float], level: int | None) -> str | No
         more = "; --level 2 found no stage in it" if level == 2 else "; --level 2 shows which transform"
     share = stages_ms[name] / max(1e-9, sum(stages_ms.values()))
     return f"{where} takes {stages_ms[name]:.2f} ms a sample, {percent(share)} of the workers' time{more}"
-
-
-def _asked(step: TracedStep) -> int:
-    """Return when the step's iterator was made, or else when its batch was asked for."""
-    return min([step.wait.begun, *(span.begun for span in step.startup)])
-
-
-def _start(step: TracedStep) -> int:
-    """Return the time from making an iterator to its first batch."""
-    return step.wait.ended - _asked(step)
-
-
-def _end(step: TracedStep) -> int:
-    return step.wait.ended + (step.loop_ns or 0)
 
 
 def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:
@@ -220,45 +197,7 @@ def _overhead(trace: Trace) -> float | None:
     """Return the share of the workers' and the loops' time that hooks took; None if the cost of a hook is unknown."""
     if trace.hooks_ns is None:
         return None
-    tasks = (task for rank in trace.ranks for batch in all_batches(rank) for task in batch.tasks)
-    loops = sum(_end(rank.steps[-1]) - _asked(rank.steps[0]) for rank in trace.ranks if rank.steps)
+    tasks = (task for rank in trace.ranks for batch in rank.batches for task in batch.tasks)
+    loops = sum(rank.steps[-1].ended - rank.steps[0].asked for rank in trace.ranks if rank.steps)
     spent = loops + sum(task.ns for task in tasks if task.worker >= 0)
     return trace.hooks_ns / spent if spent else None
-
-
-def _timeline(one: _Blamed) -> dict[str, Any]:
-    """Return the lines of the first steps, and of what threads did until their end."""
-    shown = one.steps[:_MOST_LINES]
-    base = _asked(one.rank.steps[0]) if shown else 0
-    until = max((step.step.wait.ended for step in shown), default=0)
-    steps = [
-        StepLine(
-            begun_ms=(blamed.step.wait.begun - base) / 1e6,
-            wait_ms=blamed.step.wait.ns / 1e6,
-            loop_ms=None if blamed.step.loop_ns is None else blamed.step.loop_ns / 1e6,
-            stall_ms=blamed.stall_ns / 1e6,
-            blame_ms={state: ns / 1e6 for state, ns in blamed.parts.items()},
-            batch=blamed.step.batch.number,
-        )
-        for blamed in shown
-    ]
-    spans = [
-        SpanLine(
-            track=track,
-            begun_ms=(span.begun - base) / 1e6,
-            ended_ms=(span.ended - base) / 1e6,
-            batch=batch.number,
-            epoch=batch.iterator,
-        )
-        for batch in all_batches(one.rank)
-        for track, span in _spans_of(batch)
-        if base <= span.begun < until
-    ]
-    return {"steps": steps, "spans": sorted(spans, key=lambda line: (line.begun_ms, line.track))}
-
-
-def _spans_of(batch: TracedBatch) -> Iterator[tuple[str, Span]]:
-    for task in batch.tasks:
-        yield "main" if task.worker < 0 else f"worker {task.worker}", task
-    if batch.pinned is not None:
-        yield "pin", batch.pinned

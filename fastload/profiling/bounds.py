@@ -184,10 +184,9 @@ def _of_samples(
             change = [*_TO_FASTLOAD, "# or without an edit: fastload run SCRIPT"]
         yield _fix(title, change, replace(costs, batch_ms=blocked, batch_cpu_ms=0.0), tuned=True)
     if cause in (*_COMPUTING, "read") and stage is not None:
-        share = stage.ms / stage.sample_ms
         others = "on smaller images, for fewer samples (RandomApply), in another way, or for whole batches on a GPU"
         change = [f"# {remedy_for(stage.stage) or others}"]
-        removed = share * costs.batch_ms
+        removed = stage.share * costs.batch_ms
         after = replace(costs, batch_ms=costs.batch_ms - removed, batch_cpu_ms=max(0.0, costs.batch_cpu_ms - removed))
         yield _fix(f"a cheaper {stage.stage}", change, after)
     if cause == "read":

@@ -1,49 +1,43 @@
-"""The run-queue time of a thread: how long it was ready to run while others had the cores."""
+"""A clock of one thread: how long it took, was on the CPU, and was ready to run while others had the cores."""
 
 from __future__ import annotations
 
-import threading
+import time
 
 from ..measurement.measurement import run_queue_ns
-from .recorder import Recorder
 
 _SHARE = 100
 """One in so many: a smaller share of time off the CPU is ignored."""
 
 
-class RunQueue:
-    """Measures a thread's run-queue time, interval by interval, and reads it only if it can have changed.
+class ThreadClock:
+    """Measures intervals of a thread that do not overlap.
 
-    A reading takes system calls with cold caches, 20 µs and more. A thread that was on the CPU for all but 1 % of an
-    interval did not wait. After an interval in which it may have waited, it is also read when the next one begins. The
-    last reading may be from before an interval; then the difference is an upper bound, limited by the time off the CPU.
+    A reading of the run-queue time takes system calls with cold caches, 20 µs and more, so it is read only if it can
+    have changed. A thread that was on the CPU for all but 1 % of an interval did not wait. After an interval in which
+    it may have waited, it is also read when the next one begins. The last reading may be from before an interval; then
+    the difference is an upper bound, limited by the time off the CPU.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._known = 0, -1
-        """A thread, and its run-queue time when it was read last; -1 if unknown."""
+    def __init__(self) -> None:
+        self._queued: int | None = None
         self._has_waited = True
+        self.begun = self._cpu = 0
 
-    def begin(self) -> None:
-        """An interval begins."""
+    def begin(self) -> int:
+        """Begin an interval; return the time."""
         if self._has_waited:
-            self._known = self._read()
+            self._queued = run_queue_ns()
+        self._cpu = time.thread_time_ns()
+        self.begun = time.perf_counter_ns()
+        return self.begun
 
-    def end(self, ns: int, cpu: int) -> int:
-        """Return the run-queue time, in ns, of an interval of ``ns`` with ``cpu`` of CPU time; -1 if unknown."""
-        off = ns - cpu
-        self._has_waited = off * _SHARE > ns
+    def end(self, now: int) -> tuple[int, int]:
+        """End the interval at a time; return its CPU time and run-queue time, in ns, -1 if that is unknown."""
+        cpu = time.thread_time_ns() - self._cpu
+        off = now - self.begun - cpu
+        self._has_waited = off * _SHARE > now - self.begun
         if not self._has_waited:
-            return min(self._known[1], 0)
-        before, self._known = self._known, self._read()
-        if before[0] != self._known[0] or min(before[1], self._known[1]) < 0:  # another thread may have taken over
-            return -1
-        return min(off, self._known[1] - before[1])
-
-    def _read(self) -> tuple[int, int]:
-        """Return this thread and its run-queue time."""
-        found = run_queue_ns()
-        if found is None:
-            self._recorder.missing("run-queue time (schedstat)", "the system does not provide it")
-        return threading.get_native_id(), -1 if found is None else found
+            return cpu, -1 if self._queued is None else 0
+        before, self._queued = self._queued, run_queue_ns()
+        return cpu, -1 if before is None or self._queued is None else min(off, self._queued - before)

@@ -24,6 +24,7 @@ from ..run.child import Child, exit_status
 from ..run.targets import positive
 from .recording import begin, empty_folder
 from .schema import Analysis
+from .trace import Trace
 
 REPORTS = {"json": "profile.json", "html": "profile.html", "perfetto": "trace.json"}
 """Files in a recording's folder, by kind."""
@@ -88,12 +89,11 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
         pass
     status = exit_status(child.process.wait())
     try:
-        from .analyze import analysis_of
-
-        analysis = analysis_of(folder)
+        trace, analysis = _read(folder)
         for kind, name in REPORTS.items():
-            Path(folder, name).write_text(rendered(analysis, kind), encoding="utf-8")
-        _print(analysis, "text", sys.stderr)
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                _report(trace, analysis, kind, file)
+        _report(trace, analysis, "text", sys.stderr)
         _tell(f"page: {os.path.relpath(os.path.join(folder, REPORTS['html']))}\n")
     except TraceError as error:
         _tell(f"fastload profile: {str(error).removeprefix(f'{folder}: ')}\n")
@@ -161,15 +161,13 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 def report(options: argparse.Namespace) -> int:
     """Show a recording again: as a card, a page, a trace for Perfetto, or JSON."""
-    from .analyze import analysis_of
-
     try:
-        analysis = analysis_of(options.recording)
+        trace, analysis = _read(options.recording)
         if options.output is not None:
             with open(options.output, "w", encoding="utf-8") as file:
-                _print(analysis, options.kind, file)
+                _report(trace, analysis, options.kind, file)
         else:
-            _print(analysis, options.kind, sys.stdout)
+            _report(trace, analysis, options.kind, sys.stdout)
     except BrokenPipeError:
         raise
     except (TraceError, OSError) as error:
@@ -178,38 +176,41 @@ def report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(analysis: Analysis, kind: str, file: TextIO) -> None:
+def _read(folder: str) -> tuple[Trace, Analysis]:
+    from .analyze import analyze
+    from .reader import read_trace
+
+    trace = read_trace(folder)
+    return trace, analyze(trace)
+
+
+def _report(trace: Trace, analysis: Analysis, kind: str, file: TextIO) -> None:
+    """Write a report: ``text``, ``html``, ``perfetto`` or ``json``."""
     if kind == "text":
         from .summary import summary
 
         show(summary(analysis), file=file)
-    else:
-        print(rendered(analysis, kind), file=file, end="")
-
-
-def rendered(analysis: Analysis, kind: str) -> str:
-    """Return the text of a report: ``html``, ``perfetto`` or ``json``."""
-    if kind == "html":
+    elif kind == "html":
         from .page import page
 
-        return page(analysis)
-    if kind == "perfetto":
+        print(page(analysis), file=file, end="")
+    elif kind == "perfetto":
         from .perfetto import trace_json
 
-        return trace_json(analysis) + "\n"
-    return analysis.to_json() + "\n"
+        print(trace_json(trace.ranks, analysis), file=file)
+    else:
+        print(analysis.to_json(), file=file)
 
 
 def compare(options: argparse.Namespace) -> int:
     """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
     from .analyze import analysis_of
     from .compare import compare as compared
-    from .compare import table
 
     try:
-        comparison = compared(analysis_of(options.before), analysis_of(options.after))
+        found = compared(analysis_of(options.before), analysis_of(options.after))
     except (TraceError, OSError) as error:
         print(f"fastload compare: {error}", file=sys.stderr)
         return 1
-    show(*table(comparison))
+    show(*found)
     return 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ..base.console import plain_table, section
@@ -18,45 +17,37 @@ from .formatting import cause_name, ms, percent_number, printable, rank_name, st
 from .schema import Analysis, Interval, RankAnalysis
 from .verdict import FEWEST_STEPS
 
-SAME = 0.05
+_SAME = 0.05
 """Share of a step's time by which the same script differs when it runs twice on an idle machine."""
-_SETTINGS = (
-    *("class", "dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory"),
-    *("persistent_workers", "in_order", "worker_method", "context", "collate", "sampler", "drop_last"),
-)
-"""Settings of a loader that make two runs hard to compare."""
+_NO_SETTINGS = ("number", "torchs", "copied")
+"""Parts of a loader's description that are no settings."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Comparison:
-    """Changes between two recordings."""
+def compare(first: Analysis, second: Analysis) -> list[Any]:
+    """Compare two analyses; return rich renderables: what has become of a step, the numbers, and notes."""
+    from rich.text import Text
 
-    before: RankAnalysis
-    after: RankAnalysis
-    step_delta_ms: Interval
-    """After less before."""
-    is_thin: bool
-    """There are too few steps to compare."""
-    has_changed: bool
-    """True if the time of a step differs: the interval of the difference excludes zero, and it is not small."""
-    notes: list[str]
-    """Why the two may not be comparable."""
-
-
-def compare(first: Analysis, second: Analysis) -> Comparison:
-    """Compare two analyses."""
     before, after = first.main_rank(), second.main_rank()
-    step = difference(before.step_ms, after.step_ms)
-    is_thin = min(before.num_steps, after.num_steps) < FEWEST_STEPS
-    is_small = abs(step.value) < SAME * abs(before.step_ms.value)
-    return Comparison(
-        before=before,
-        after=after,
-        step_delta_ms=step,
-        is_thin=is_thin,
-        has_changed=not is_thin and not is_small and (step.low > 0 or step.high < 0),
-        notes=list(_notes(first, second)),
-    )
+    outcome, style = _outcome(before, after)
+    causes = dict.fromkeys(cause_name(rank.verdict.cause) for rank in (before, after))
+    notes = list(_notes(first, second))
+    found = [Text(f"{outcome}; {' → '.join(causes)}", style), _numbers(before, after), Text()]
+    return [*found, section("notes", notes)] if notes else found
+
+
+def _outcome(before: RankAnalysis, after: RankAnalysis) -> tuple[str, str]:
+    """Return whether the time of a step differs, in words, and their style.
+
+    It does if the interval of the difference excludes zero, and the difference is not small.
+    """
+    if min(before.num_steps, after.num_steps) < FEWEST_STEPS:
+        few = f"{before.num_steps} and {after.num_steps}"
+        return f"too few steps to compare ({few}; at least {FEWEST_STEPS} are needed)", "bold"
+    one, other, delta = before.step_ms.value, after.step_ms.value, difference(before.step_ms, after.step_ms)
+    if abs(delta.value) < _SAME * abs(one) or delta.low <= 0 <= delta.high:
+        return "no significant difference", "bold"
+    words = f"{times(one / other)} as fast" if one > 0 and other > 0 else "different"
+    return words, "bold green" if other < one else "bold red"
 
 
 def difference(before: Interval, after: Interval) -> Interval:
@@ -71,11 +62,12 @@ def difference(before: Interval, after: Interval) -> Interval:
 
 def _notes(first: Analysis, second: Analysis) -> Iterator[str]:
     before, after = first.main_rank(), second.main_rank()
+    settings = [name for name in {**before.loader, **after.loader} if name not in _NO_SETTINGS]
     facts: list[tuple[str, object, object]] = [
         ("the number of cores", first.cores, second.cores),
         ("the number of ranks", len(first.ranks), len(second.ranks)),
         ("the clock of the stall", before.clock, after.clock),
-        *((f"{name} of the loader", before.loader.get(name), after.loader.get(name)) for name in _SETTINGS),
+        *((f"{name} of the loader", before.loader.get(name), after.loader.get(name)) for name in settings),
         *((name, first.versions[name], second.versions[name]) for name in first.versions if name in second.versions),
     ]
     if before.rank is not None and after.rank is not None:
@@ -85,38 +77,14 @@ def _notes(first: Analysis, second: Analysis) -> Iterator[str]:
             yield f"{printable(name)} changed from {printable(str(old))} to {printable(str(new))}"
 
 
-def table(comparison: Comparison) -> list[Any]:
-    """Return the comparison as rich renderables."""
-    from rich.text import Text
-
-    notes = [section("notes", comparison.notes)] if comparison.notes else []
-    return [_outcome(comparison), _numbers(comparison), Text(), *notes]
-
-
-def _outcome(found: Comparison) -> Any:
-    from rich.text import Text
-
-    before, after = found.before.step_ms.value, found.after.step_ms.value
-    style, outcome = "bold", "no significant difference"
-    if found.is_thin:
-        few = f"{found.before.num_steps} and {found.after.num_steps}"
-        outcome = f"too few steps to compare ({few}; at least {FEWEST_STEPS} are needed)"
-    elif found.has_changed:
-        style = "bold green" if after < before else "bold red"
-        outcome = f"{times(before / after)} as fast" if before > 0 and after > 0 else "different"
-    causes = [cause_name(rank.verdict.cause) for rank in (found.before, found.after)]
-    return Text(f"{outcome}; {' → '.join(dict.fromkeys(causes))}", style)
-
-
-def _numbers(found: Comparison) -> Any:
+def _numbers(before: RankAnalysis, after: RankAnalysis) -> Any:
     """Return a table: before and after, the difference, and its interval."""
-    before, after = found.before, found.after
     rows = plain_table(["", *({"header": head, "justify": "right"} for head in ("before", "after", "difference", ""))])
-    stall = difference(before.stall, after.stall)
-    for name, old, new, unit, delta, number in (
-        ("step", before.step_ms, after.step_ms, "ms", found.step_delta_ms, ms),
-        ("stall", before.stall, after.stall, "%", stall, percent_number),
+    for name, old, new, unit, number in (
+        ("step", before.step_ms, after.step_ms, "ms", ms),
+        ("stall", before.stall, after.stall, "%", percent_number),
     ):
+        delta = difference(old, new)
         first, low, high = (_signed(value, number) for value in (delta.value, delta.low, delta.high))
         rows.add_row(
             name, f"{number(old.value)} {unit}", f"{number(new.value)} {unit}", f"{first} {unit}", f"[{low}, {high}]"

@@ -46,10 +46,8 @@ class Dominant(NamedTuple):
     """The transform or decoder that takes more than half of a sample."""
 
     stage: str
-    ms: float
-    """Mean time per sample, without waiting for a core."""
-    sample_ms: float
-    """The same of all of a sample and its collation."""
+    share: float
+    """Its share of the time per sample, collation included; without waiting for a core."""
 
 
 def decodes(stage: str) -> bool:
@@ -68,4 +66,4 @@ def dominant(stages_ms: Mapping[str, float]) -> Dominant | None:
     stage = max(stages_ms, key=lambda name: stages_ms[name], default="")
     if stage in _NO_TRANSFORMS or not stages_ms or stages_ms[stage] <= HOT * whole:
         return None
-    return Dominant(stage, stages_ms[stage], whole)
+    return Dominant(stage, stages_ms[stage] / whole)

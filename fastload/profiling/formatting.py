@@ -72,10 +72,8 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def ms(value: float | None) -> str:
-    """Return a time in milliseconds, without its unit; ``-`` if it is None."""
-    if value is None:
-        return "-"
+def ms(value: float) -> str:
+    """Return a time in milliseconds, without its unit."""
     size = abs(value)
     if size == 0 or size >= 99.95:
         return f"{value:.0f}"

@@ -6,16 +6,14 @@ import datetime
 import json
 import os
 import sys
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, TraceError
 from ..inject import put_first
-from .ring import Record, RecordKind, RingFile
+from .ring import RecordKind, RingFile
 
 SETTINGS_FILE = "recording.json"
 """Written before the script starts: the command, and what was asked for."""
@@ -76,17 +74,18 @@ def read_settings(folder: str) -> dict[str, Any]:
     return settings
 
 
-@dataclass
 class Process:
-    """Records of one process."""
+    """Records and notes of one process."""
 
-    rings: list[RingFile] = field(default_factory=list)
-    notes: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.rings: list[RingFile] = []
+        self.notes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        """By their kind."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """The process's note about itself."""
-        return next(self.notes_of("process"))
+        return self.notes["process"][0]
 
     @property
     def pid(self) -> int:
@@ -96,12 +95,8 @@ class Process:
     @property
     def rank(self) -> int | None:
         """The process's rank, from its environment or torch.distributed; None without one."""
-        grouped: int | None = next((note["rank"] for note in self.notes_of("rank")), None)
-        return grouped if grouped is not None else self.identity["rank"]
-
-    def notes_of(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yield its notes of a kind."""
-        return (note for note in self.notes if note["kind"] == kind)
+        told = (note["rank"] for note in (*self.notes["begun"], self.identity))
+        return next((rank for rank in told if rank is not None), None)
 
 
 def processes(folder: str) -> list[Process]:
@@ -116,8 +111,9 @@ def processes(folder: str) -> list[Process]:
         if name.endswith(".ring"):
             found[name.rsplit("-", 1)[0]].rings.append(RingFile(path))
         elif name.endswith(".jsonl"):
-            found[name.removesuffix(".jsonl")].notes.extend(_read_notes(path))
-    return [process for process in found.values() if process.rings and any(process.notes_of("process"))]
+            for note in _read_notes(path):
+                found[name.removesuffix(".jsonl")].notes[note["kind"]].append(note)
+    return [process for process in found.values() if process.rings and process.notes["process"]]
 
 
 def _read_notes(path: str) -> Iterable[dict[str, Any]]:
@@ -133,43 +129,16 @@ def _read_notes(path: str) -> Iterable[dict[str, Any]]:
         yield value
 
 
-class RecordIndex:
-    """Records of one thread or process.
-
-    Attributes:
-        of: the records of each kind, in the order of time.
-    """
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        self.of: dict[int, list[Record]] = defaultdict(list)
-        for record in records:
-            self.of[record.kind].append(record)
-        for found in self.of.values():
-            found.sort(key=lambda record: (record.begun, record.ended))
-
-    def within(self, kind: int, begun: int, ended: int) -> list[Record]:
-        """Return the records of a kind that lie within a time span, ends included."""
-        found = self.of.get(kind, [])
-        first = bisect_left(found, begun, key=lambda record: record.begun)
-        last = bisect_right(found, ended, key=lambda record: record.begun)
-        return [record for record in found[first:last] if record.ended <= ended]
-
-
 def taking_turns(rings: Iterable[RingFile]) -> tuple[list[RingFile], int]:
     """Return the rings of threads that asked for batches one after the other, and how many others did meanwhile."""
-    asked: list[tuple[int, int, int, RingFile]] = []
-    for ring in rings:
-        if RecordKind.WAIT in ring.kinds:
-            waits = [record for record in ring if record.kind == RecordKind.WAIT]
-            asked.append((len(waits), min(one.begun for one in waits), max(one.ended for one in waits), ring))
-    kept: list[tuple[int, int, int, RingFile]] = []
-    for one in sorted(asked, key=lambda one: -one[0]):
-        if all(one[2] <= other[1] or one[1] >= other[2] for other in kept):
-            kept.append(one)
-    return [one[3] for one in kept], len(asked) - len(kept)
-
-
-def complete_since(rings: Iterable[RingFile]) -> int:
-    """Return the time from which no record of a wait or a task was overwritten; 0: none was at all."""
-    cut = [ring for ring in rings if ring.num_lost and ring.kinds & {RecordKind.WAIT, RecordKind.WORK}]
-    return max((next(iter(ring)).begun for ring in cut), default=0)
+    kept: list[RingFile] = []
+    num_others = 0
+    for ring in sorted(rings, key=lambda ring: -len(ring.of[RecordKind.WAIT])):
+        if waits := ring.of[RecordKind.WAIT]:
+            begun, ended = waits[0].begun, waits[-1].ended
+            others = (other.of[RecordKind.WAIT] for other in kept)
+            if all(ended <= other[0].begun or begun >= other[-1].ended for other in others):
+                kept.append(ring)
+            else:
+                num_others += 1
+    return kept, num_others

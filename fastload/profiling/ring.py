@@ -16,14 +16,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from enum import IntEnum
-from functools import cached_property
 from typing import NamedTuple
 
 from ..errors import TraceError
 
-VERSION = 7
+VERSION = 8
 MAGIC = b"FLTRACE\0"
 HEADER_BYTES = 4096
 HEADER = struct.Struct("<8sIIqqq")
@@ -42,7 +42,8 @@ class RecordKind(IntEnum):
     """
 
     WAIT = 1
-    """The loop waited in ``next()``. small: 1 if a batch came, 0 at an end or after an error. a: iterator; b: batch."""
+    """The loop waited in ``next()``. small: 1 if a batch came, 0 at an end or after an error. a: iterator; b: batch;
+    c: CPU time of what the thread did since its wait before; d: run-queue time of that."""
     DISPATCH = 2
     """Indices were drawn and sent to a worker. a: iterator; b: batch; c: time in the sampler; d: task within the batch;
     e: samples."""
@@ -52,24 +53,18 @@ class RecordKind(IntEnum):
     SAMPLE = 4
     """A sample. a: index, -1 if it is not an integer; b: number of samples, where several were returned at once."""
     STAGE = 5
-    """A stage within a sample. name: which. a: CPU time."""
-    COLLATE = 6
-    """Samples were collated. a: CPU time."""
-    ARRIVE = 7
+    """A stage within a sample; without a name, the collation of a task's samples. name: which. a: CPU time."""
+    ARRIVE = 6
     """The parent process read a worker's result. a: iterator; b: batch; c: task."""
-    PIN = 8
+    PIN = 7
     """A batch was copied to page-locked memory. a: iterator; b: batch."""
-    COPY = 9
+    COPY = 8
     """A tensor was copied to a device, as the host saw it. small: 1 page-locked, 2 non-blocking, 3 both."""
-    DEVICE = 10
+    DEVICE = 9
     """A device around a wait, from its events. a: iterator; b: batch; c: idle."""
-    EPOCH = 11
-    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
-    LOOP = 12
-    """The main thread between two waits. a: CPU time; b: run-queue time."""
-    PROBE = 13
-    """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
-    CARRIED = 14
+    PROBE = 10
+    """How late a thread that slept got the interpreter, from when it wanted to wake up."""
+    CARRIED = 11
     """A worker on another machine did a task, and its rows are here. small: worker. a: iterator; b: batch; c: time that
     it worked; d: samples; e: task within the batch."""
 
@@ -155,7 +150,14 @@ class Ring:
 
 
 class RingFile:
-    """Reads a ring file.
+    """A ring file that was read.
+
+    Attributes:
+        is_main: True if it is of the process's main thread.
+        num_lost: how many of its records were overwritten.
+        since: from when on none was; 0: none was at all.
+        records: the others, in the order of time; one within another is behind that.
+        of: the same by kind.
 
     Raises:
         TraceError: it is not a ring, or one of another version.
@@ -172,19 +174,11 @@ class RingFile:
                     f"{path} has version {version} of the recording's format, and this fastload reads {VERSION}; "
                     "record again, or read it with the fastload that recorded it"
                 )
-            self.num_kept = min(count, capacity)
-            self._bytes = file.read(self.num_kept * RECORD_BYTES)
-        self.is_main: bool = bool(is_main)
-        self.num_lost: int = max(0, count - capacity)
-        """Records that newer ones have overwritten."""
-        self._capacity, self._count = capacity, count
-
-    @cached_property
-    def kinds(self) -> frozenset[int]:
-        """The kinds of its records."""
-        return frozenset(record.kind for record in self)
-
-    def __iter__(self) -> Iterator[Record]:
-        """Yield the records, the oldest first."""
-        for number in range(self.num_lost, self._count):
-            yield Record._make(RECORD.unpack_from(self._bytes, number % self._capacity * RECORD_BYTES))
+            kept = [Record._make(one) for one in RECORD.iter_unpack(file.read(min(count, capacity) * RECORD_BYTES))]
+        self.is_main = bool(is_main)
+        self.num_lost = max(0, count - capacity)
+        self.since = kept[self.num_lost % capacity].begun if self.num_lost else 0
+        self.records = sorted(kept, key=lambda record: (record.begun, -record.ended, record.kind))
+        self.of: dict[int, list[Record]] = defaultdict(list)
+        for record in self.records:
+            self.of[record.kind].append(record)

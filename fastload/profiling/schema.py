@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-VERSION = 7
+VERSION = 8
 
 Cause = Literal[
     "compute",
@@ -55,39 +55,11 @@ class Verdict:
 class SlowSample:
     """One of the samples that took longest."""
 
-    index: int | None
+    index: int
     file: str | None
     ms: float
     stage: str | None
     """The stage that took most of it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class StepLine:
-    """A step, for the timeline."""
-
-    begun_ms: float
-    """Since the rank's first step."""
-    wait_ms: float
-    loop_ms: float | None
-    stall_ms: float
-    """The part of the wait that counts: see ``RankAnalysis.clock``."""
-    blame_ms: Mapping[str, float]
-    batch: int | None = None
-    """The awaited batch."""
-
-
-@dataclass(slots=True, kw_only=True)
-class SpanLine:
-    """An uninterrupted span of a thread's work on a batch, for the timeline."""
-
-    track: str
-    """``main``, ``pin``, or ``worker 0`` and so on."""
-    begun_ms: float
-    """Since the rank's first step."""
-    ended_ms: float
-    batch: int
-    epoch: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,13 +115,6 @@ class RankAnalysis:
     workers: Workers
     verdict: Verdict
     slow_samples: list[SlowSample] = field(default_factory=list)
-    steps: list[StepLine] = field(default_factory=list)
-    spans: list[SpanLine] = field(default_factory=list)
-
-    def tracks(self) -> list[str]:
-        """Return the tracks of the timeline: ``main`` first, workers last."""
-        found = {"main", *(span.track for span in self.spans)}
-        return sorted(found, key=lambda track: (track != "main", len(track), track))
 
 
 @dataclass(slots=True, kw_only=True)

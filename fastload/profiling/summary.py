@@ -71,9 +71,19 @@ def further(analysis: Analysis, rank: RankAnalysis) -> Any:
 
 
 def _of_rank(analysis: Analysis, rank: RankAnalysis, whole: bool) -> Iterator[Any]:
-    for found in (_findings(analysis, rank, whole), _details(rank)):
-        yield _labelled(found)
-        yield Text()
+    found = [("VERDICT", _verdict(analysis, rank))]
+    if rank.num_steps:
+        found += [("step", _step(rank)), ("why", _why(rank, whole))]
+    if len(analysis.ranks) > 1 and rank is analysis.main_rank():
+        found.append(("ranks", _ranks(analysis)))
+    yield from (_labelled(found), Text())
+    found = [("workers", facts)] if (facts := _worker_facts(rank)) else []
+    if rank.first_batch_ms is not None:
+        gap = None if rank.epoch_gap_ms is None else f"{ms(rank.epoch_gap_ms)} ms"
+        found.append(("startup", _facts({"first batch after": f"{ms(rank.first_batch_ms)} ms", "between epochs": gap})))
+    if lines := rank.loader.get("copied"):
+        found.append(("memory", Text("\n".join(map(printable, lines)))))
+    yield from (_labelled(found), Text())
     # Not in the table, which would wrap names of files.
     yield from _slowest(rank.slow_samples[:_SAMPLES_SHOWN])
 
@@ -85,25 +95,6 @@ def _labelled(found: Iterable[tuple[str, Any]]) -> Table:
     for label, content in found:
         rows.add_row(label, content)
     return rows
-
-
-def _findings(analysis: Analysis, rank: RankAnalysis, whole: bool) -> Iterator[tuple[str, Any]]:
-    yield "VERDICT", _verdict(analysis, rank)
-    if rank.num_steps:
-        yield "step", _step(rank)
-        yield "why", _why(rank, whole)
-    if len(analysis.ranks) > 1 and rank is analysis.main_rank():
-        yield "ranks", _ranks(analysis)
-
-
-def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
-    if facts := _worker_facts(rank):
-        yield "workers", facts
-    if rank.first_batch_ms is not None:
-        gap = None if rank.epoch_gap_ms is None else f"{ms(rank.epoch_gap_ms)} ms"
-        yield "startup", _facts({"first batch after": f"{ms(rank.first_batch_ms)} ms", "between epochs": gap})
-    if lines := rank.loader.get("copied"):
-        yield "memory", Text("\n".join(map(printable, lines)))
 
 
 def _worker_facts(rank: RankAnalysis) -> Text:
@@ -160,8 +151,7 @@ def _head(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
         yield plural(len(analysis.ranks), "rank")
     yield plural(analysis.cores, "core")
     workers = rank.workers
-    named = f"{plural(workers.number, 'worker')} ({printable(workers.method)})"
-    yield "no workers" if workers.method == "inline" or workers.number == 0 else named
+    yield f"{plural(workers.number, 'worker')} ({printable(workers.method)})" if workers.number else "no workers"
     if analysis.overhead is not None:
         yield f"overhead at least {percent(analysis.overhead)}"
 
@@ -211,15 +201,8 @@ def _why(rank: RankAnalysis, whole: bool) -> Any:
     for name, value, color in rows:
         share = value / total
         grid.add_row(name, f"{ms(value)} ms", percent(share), Bar(1.0, 0.0, share, color=color))
-    lines = [f"{name}: {meaning}" for name, meaning in _meanings(states, total)]
-    return Group(grid, *(Text(line, "dim") for line in lines))
-
-
-def _meanings(states: Sequence[tuple[str, float]], total: float) -> Iterator[tuple[str, str]]:
-    """Yield the names of the states that count most, with what they mean."""
-    for key, value in states:
-        if value >= _EXPLAINED * total and not key.startswith("stage:"):
-            yield state_of(key).name, state_of(key).meaning
+    most = (state for state, value in states if value >= _EXPLAINED * total and not state.startswith("stage:"))
+    return Group(grid, *(Text(f"{state_of(state).name}: {state_of(state).meaning}", "dim") for state in most))
 
 
 def _ranks(analysis: Analysis) -> Any:

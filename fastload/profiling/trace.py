@@ -52,18 +52,23 @@ class TaskSpan(Span):
 
     worker: int
     """0 to num_workers - 1; -1: the main process itself."""
-    num_samples: int
+    num_samples: int = 0
     """Number of samples requested; 0 if unknown (IterableDataset)."""
-    dispatched: int | None
+    dispatched: int | None = None
     """When it was sent to the worker."""
-    arrived: int | None
+    arrived: int | None = None
     """When the main process had its result."""
-    cpu_ns: int | None
-    runnable_ns: int | None
+    cpu_ns: int | None = None
+    runnable_ns: int | None = None
     """Ready to run, while others had the cores."""
     samples: list[Sample] = field(default_factory=list)
     collate: Span | None = None
     collate_cpu_ns: int | None = None
+
+    @property
+    def awake_ns(self) -> int:
+        """Its time without waiting for a core."""
+        return max(0, self.ns - (self.runnable_ns or 0))
 
 
 @dataclass(slots=True)
@@ -72,9 +77,9 @@ class TracedBatch:
 
     number: int
     """Within its epoch, from 0."""
-    drawn: Span | None
+    drawn: Span | None = None
     """When its indices were drawn and sent, by the main thread."""
-    sampler_ns: int | None
+    sampler_ns: int | None = None
     """The part of that spent in the sampler."""
     tasks: list[TaskSpan] = field(default_factory=list)
     pinned: Span | None = None
@@ -84,16 +89,11 @@ class TracedBatch:
     loader: int = -1
 
     @property
-    def worked(self) -> int | None:
-        """When the last of its tasks was done; None if unknown."""
-        return max((task.ended for task in self.tasks), default=None)
-
-    @property
-    def arrived(self) -> int | None:
-        """When the main process had all of it; None if unknown."""
-        if not self.tasks or any(task.arrived is None for task in self.tasks):
-            return None
-        return max(task.arrived for task in self.tasks if task.arrived is not None)
+    def complete(self) -> int | None:
+        """When the main process had all of it, or, if that was not recorded, when all of it was done; None: unknown."""
+        arrived = [task.arrived for task in self.tasks if task.arrived is not None]
+        ended = [task.ended for task in self.tasks]
+        return max(arrived if len(arrived) == len(ended) else ended, default=None)
 
 
 @dataclass(slots=True)
@@ -124,6 +124,16 @@ class TracedStep:
     """Copies to a device from this wait to the next, as the host saw them; not those that it need not wait for: from
     page-locked memory, and non-blocking."""
 
+    @property
+    def asked(self) -> int:
+        """When its iterator was made, or else when its batch was asked for."""
+        return min([self.wait.begun, *(span.begun for span in self.startup)])
+
+    @property
+    def ended(self) -> int:
+        """When the loop was done with its batch, as far as that is known."""
+        return self.wait.ended + (self.loop_ns or 0)
+
 
 @dataclass(slots=True)
 class Rank:
@@ -144,6 +154,11 @@ class Rank:
     """Names of the files of slow samples, by their index."""
     level: int | None = None
     """``--level``: 2 if the stages of samples were looked for; None if unknown."""
+
+    @property
+    def batches(self) -> list[TracedBatch]:
+        """All batches that were worked on."""
+        return [*(step.batch for step in self.steps), *self.ahead]
 
 
 @dataclass(slots=True)

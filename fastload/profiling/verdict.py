@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .blame import BlamedStep, Clock
@@ -82,8 +82,8 @@ class Facts:
         return self.total_workers > self.cores and self.wanted >= CROWDED * self.cores
 
 
-def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    """Return sum(above) / sum(below) with the limits of its 90 % interval, by leaving out one block of steps at a time.
+def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval:
+    """Return sum(above) / sum(below) with its 90 % interval, by leaving out one block of steps at a time.
 
     Neighbouring steps depend on each other: a slow batch delays the following ones. Leaving out single steps would give
     intervals that are too narrow.
@@ -93,50 +93,34 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[floa
     length = max(1, len(above) // _BLOCKS, round(len(above) ** (1 / 3)))
     blocks = [slice(at, at + length) for at in range(0, len(above), length)]
     if len(blocks) < 2:
-        return value, value, value
+        return Interval(value, value, value)
     parts = [(upper - sum(above[block]), lower - sum(below[block])) for block in blocks]
     without = [one / other if other else 0.0 for one, other in parts]
     spread = _DEVIATIONS * math.sqrt(len(blocks) - 1) * statistics.pstdev(without)
-    return value, max(0.0, value - spread), value + spread
+    return Interval(value, max(0.0, value - spread), value + spread)
 
 
-def step_interval(steps: Sequence[BlamedStep]) -> Interval:
-    """Return the mean time of a step, in ms."""
-    return Interval(*ratio_interval([step.total_ns / 1e6 for step in steps], [1] * len(steps)))
+class Judgement:
+    """Decides what limits a rank, from its steps after the warm-up.
 
-
-def stall_share(steps: Sequence[BlamedStep]) -> Interval:
-    """Return the share of the time that was lost."""
-    found = ratio_interval([step.stall_ns for step in steps], [step.total_ns for step in steps])
-    return Interval(*(min(1.0, one) for one in found))
-
-
-def summed(steps: Iterable[BlamedStep]) -> dict[str, int]:
-    """Return the parts of all stalls, in ns."""
-    found: Counter[str] = Counter()
-    for step in steps:
-        found.update(step.parts)
-    return dict(found)
-
-
-def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
-    """Decide what limits a rank, from its steps after the warm-up."""
-    return _Judgement(steps, facts).verdict()
-
-
-def _no_verdict(reason: str) -> Verdict:
-    return Verdict(cause=None, severity="none", sentence=f"No verdict: {reason}", evidence=[])
-
-
-class _Judgement:
-    """The rules, and the sums that they share."""
+    Attributes:
+        step_ms: mean time of a step.
+        stall: share of the time that was lost.
+        total_ns: time of all steps.
+        stall_ns: what of it was lost.
+        parts: the same by state.
+    """
 
     def __init__(self, steps: Sequence[BlamedStep], facts: Facts) -> None:
         self._steps, self._facts = steps, facts
-        self._stall = stall_share(steps)
-        self._stall_ns = sum(step.stall_ns for step in steps)
-        self._total_ns = sum(step.total_ns for step in steps)
-        self._parts = summed(steps)
+        totals, stalls = [step.total_ns for step in steps], [step.stall_ns for step in steps]
+        self.total_ns, self.stall_ns = sum(totals), sum(stalls)
+        self.step_ms = ratio_interval([ns / 1e6 for ns in totals], [1] * len(steps))
+        share = ratio_interval(stalls, totals)
+        self.stall = Interval(*(min(1.0, one) for one in (share.value, share.low, share.high)))
+        self.parts: Counter[str] = Counter()
+        for step in steps:
+            self.parts.update(step.parts)
         self._shares = self._by_cause()
         self._known = [one.step for one in steps if one.step.loop_runnable_ns is not None]
         self._waited = sum(step.loop_runnable_ns or 0 for step in self._known)
@@ -157,18 +141,18 @@ class _Judgement:
             for state, ns in step.parts.items():
                 if (cause := state_of(state).cause) is not None:
                     found[cause] += ns
-        return {cause: ns / self._stall_ns for cause, ns in found.items()} if self._stall_ns else {}
+        return {cause: ns / self.stall_ns for cause, ns in found.items()} if self.stall_ns else {}
 
     def verdict(self) -> Verdict:
+        """Return the verdict."""
         if reason := self._too_little_data():
-            return _no_verdict(reason)
-        stall = self._stall
-        alone = min(self._without_other_programs(), stall.value * (1 - self._other_programs_share()))
-        if stall.value < MODERATE or (stall.value < SEVERE and alone < MODERATE):
+            return self._none(reason)
+        stall = self.stall
+        if stall.value < MODERATE or (stall.value < SEVERE and self._without_other_programs() < MODERATE):
             return self._not_input_bound()
         unknown = 1 - sum(self._shares.values())
         if unknown > _MOST_UNKNOWN:
-            return _no_verdict(
+            return self._none(
                 f"the cause of {percent(unknown)} of the stall is unknown, because how the batches were made was not "
                 "recorded; see what is listed as missing"
             )
@@ -180,13 +164,16 @@ class _Judgement:
             evidence=self._evidence(cause),
         )
 
+    def _none(self, reason: str) -> Verdict:
+        return Verdict(cause=None, severity="none", sentence=f"No verdict: {reason}", evidence=[])
+
     def _what(self, cause: Cause) -> str:
         """Return a cause in words; with the stage that takes most of the workers' time, if one does."""
         found = self._facts.dominant
         if cause == "cpu" and self._is_collation():
             return _COLLATION
         if found is not None:
-            took = f"{percent(found.ms / found.sample_ms)} of the workers' time"
+            took = f"{percent(found.share)} of the workers' time"
             if cause == "cpu":
                 return f"{found.stage}: it takes {took}, and more computation than the workers can do"
             if cause == "oversubscribed":
@@ -199,25 +186,22 @@ class _Judgement:
     def _without_other_programs(self) -> float:
         """Return the share of the time that would be lost if other programs did not use the cores.
 
-        Taking a complete batch costs the main thread next to nothing, unless it waits for a core. If the run's own
-        threads do not want all cores, and the loop mostly waits for one too, other programs have them.
+        They have them where workers wait for a core and hardly compute. And where the loop mostly waits for a core,
+        though the run's own threads do not want all: to take a complete batch costs it next to nothing otherwise.
         """
         foreign = 0.0
+        if self._share("cpu") < 0.1 * self._share("oversubscribed"):
+            foreign += self.parts["run-queue"]
         if not self._facts.is_crowded and self._core_wait >= _SHARED_CORES:
-            foreign = self._core_wait * (self._parts.get("transport", 0) + self._parts.get("main-thread", 0))
-        return (self._stall_ns - foreign) / max(1.0, self._total_ns - foreign)
-
-    def _other_programs_share(self) -> float:
-        """Return the share of the stall in which other programs had the cores: the workers hardly compute."""
-        waited = self._share("oversubscribed")
-        return waited if self._share("cpu") < 0.1 * waited else 0.0
+            foreign += self._core_wait * (self.parts["transport"] + self.parts["main-thread"])
+        return (self.stall_ns - foreign) / max(1.0, self.total_ns - foreign)
 
     def _is_collation(self) -> bool:
-        computed = sum(ns for state, ns in self._parts.items() if state_of(state).cause == "cpu")
-        return self._parts.get("collate", 0) > computed / 2
+        computed = sum(ns for state, ns in self.parts.items() if state_of(state).cause == "cpu")
+        return self.parts["collate"] > computed / 2
 
     def _too_little_data(self) -> str | None:
-        stall, overhead, number = self._stall, self._facts.overhead, len(self._steps)
+        stall, overhead, number = self.stall, self._facts.overhead, len(self._steps)
         if number < FEWEST_STEPS:
             return (
                 f"{number} steady steps were recorded, and at least {FEWEST_STEPS} are needed; let the script run "
@@ -235,10 +219,10 @@ class _Judgement:
         return None
 
     def _not_input_bound(self) -> Verdict:
-        facts, stall, steps = self._facts, self._stall, [one.step for one in self._steps]
+        facts, stall, steps = self._facts, self.stall, [one.step for one in self._steps]
         loop = sum(step.loop_ns or 0 for step in steps)
         waited = self._waited / max(1, sum(step.loop_ns or 0 for step in self._known))
-        copied_share = sum(step.copy_ns for step in steps) / self._total_ns if self._total_ns else 0.0
+        copied_share = sum(step.copy_ns for step in steps) / self.total_ns if self.total_ns else 0.0
         evidence = [self._stall_text()]
         if facts.held_up_by is not None:
             evidence.append(f"{facts.held_up_by} gets its batches late, and the ranks wait for each other")
@@ -254,7 +238,7 @@ class _Judgement:
             return Verdict(cause=cause, severity="moderate", sentence=sentence, evidence=evidence)
         if stall.value >= MODERATE:
             evidence.append(self._other_programs_text())
-        loop_ms, step_ms = loop / len(steps) / 1e6, self._total_ns / len(steps) / 1e6
+        loop_ms, step_ms = loop / len(steps) / 1e6, self.total_ns / len(steps) / 1e6
         evidence.append(f"the loop takes {loop_ms:.1f} ms of a step of {step_ms:.1f} ms")
         sentence = f"Not limited by its input: {percent(1 - stall.value)} of the time is spent computing"
         return Verdict(cause="compute", severity="none", sentence=sentence, evidence=evidence)
@@ -264,7 +248,7 @@ class _Judgement:
         facts, cpu, read, gil = self._facts, self._share("cpu"), self._share("read"), self._share("gil")
         waiting = self._share("oversubscribed")
         unusual = sum(step.unusual_ns for step in self._steps)
-        if unusual >= _HEAD_OF_LINE * self._stall_ns and self._share("startup") < 0.5:
+        if unusual >= _HEAD_OF_LINE * self.stall_ns and self._share("startup") < 0.5:
             return "head-of-line"
         late = facts.method == "thread" and facts.probe_p50_ns is not None and facts.probe_p50_ns > LATE_NS
         if late and cpu + waiting + gil >= 0.5 and cpu + gil >= read:
@@ -282,8 +266,8 @@ class _Judgement:
 
     def _evidence(self, cause: Cause) -> list[str]:
         facts = self._facts
-        ranked = sorted(self._parts.items(), key=lambda item: -item[1])[:4]
-        whole = max(1, self._stall_ns)
+        ranked = sorted(self.parts.items(), key=lambda item: -item[1])[:4]
+        whole = max(1, self.stall_ns)
         named = [f"{state_of(state).name} {percent(ns / whole)}" for state, ns in ranked if ns >= 0.01 * whole]
         found: list[str | None] = [self._stall_text(), "of the stall: " + ", ".join(named), facts.by_loader]
         if cause == "head-of-line":
@@ -318,7 +302,7 @@ class _Judgement:
 
     def _stall_text(self) -> str:
         what = "the device was idle" if self._facts.clock == "device" else "the loop waited for data"
-        stall = self._stall
+        stall = self.stall
         return (
             f"stall: {what} {percent(stall.value)} of the time "
             f"(90 % interval: {percent(stall.low)} to {percent(stall.high)})"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, islice
+from functools import cached_property
+from itertools import accumulate
 from statistics import median, median_low, quantiles
-from typing import Any
 
 from ..base.worker_kinds import has_threads
 from .schema import SlowSample, Workers
-from .trace import Rank, Sample, Span, TaskSpan, TracedBatch
+from .trace import Rank, Sample, Span, TaskSpan
 
 _UNUSUAL_TASK = 1.5
 """A task that takes so many times the median one is unusually slow."""
@@ -32,13 +32,6 @@ _FEWEST_TASKS = 12
 """Tasks (or samples, if recorded) of each worker that are needed to tell whether one is slow."""
 
 
-def worker_kind(loader: Mapping[str, object]) -> str:
-    """Return how a loader's workers run: ``inline``, ``thread``, or ``process``."""
-    if not loader.get("num_workers"):
-        return "inline"
-    return "thread" if has_threads(loader.get("worker_method")) else "process"
-
-
 def main_loader(rank: Rank) -> int:
     """Return the number of the loader that a rank waited for most; if it hardly waited, computed for most."""
     waited: dict[int, int] = defaultdict(int)
@@ -55,68 +48,13 @@ def loader_text(loader: Mapping[str, object]) -> str:
     return str(loader.get("dataset") or "a dataset").rpartition(".")[2]
 
 
-def all_batches(rank: Rank) -> Iterable[TracedBatch]:
-    """Yield all batches that were worked on, delivered or not."""
-    yield from (step.batch for step in rank.steps)
-    yield from rank.ahead
-
-
-def first_tasks(tasks: Iterable[tuple[int, TaskSpan]]) -> list[TaskSpan]:
-    """Return each worker's first task of each epoch, from pairs of epoch and task."""
-    found: dict[tuple[int, int], TaskSpan] = {}
-    for epoch, task in tasks:
-        place = epoch, task.worker
-        found[place] = min(found.get(place, task), task, key=lambda one: one.begun)
-    return list(found.values())
-
-
-def tasks_of(rank: Rank, loader: int, within: Span | None = None) -> list[TaskSpan]:
-    """Return the tasks of a loader's workers, in the order of time; ``within``: those that overlap with it."""
-    tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
-    if within is not None:
-        tasks = [task for task in tasks if task.ended > within.begun and task.begun < within.ended]
-    return sorted(tasks, key=lambda task: task.begun)
-
-
-def gil_share(rank: Rank, loader: int) -> float:
-    """Return the share of worker threads' blocked time that was spent waiting for the interpreter.
-
-    It is how often a thread that had slept got the interpreter late, if there were threads that computed and could hold
-    it. Workers that together use clearly more than one core do not hold it while they compute.
-    """
-    if worker_kind(rank.loaders.get(loader, {})) != "thread":
-        return 0.0
-    known = [task for task in tasks_of(rank, loader) if task.cpu_ns is not None]
-    if len({task.worker for task in known}) < 2:
-        return 0.0
-    span = max(1, max(task.ended for task in known) - min(task.begun for task in known))
-    computed = sum(task.cpu_ns or 0 for task in known) / span
-    if computed > _PARALLEL or not rank.probe_ns:
-        return 0.0
-    late = sum(ns > LATE_NS for ns in rank.probe_ns) / len(rank.probe_ns)
-    return late * min(1.0, computed)
-
-
 def cores_wanted(rank: Rank) -> float:
     """Return how many cores workers and the loop wanted on average: those they had, and those they waited for."""
-    tasks = (task for batch in all_batches(rank) for task in batch.tasks)
+    tasks = (task for batch in rank.batches for task in batch.tasks)
     wanted = sum((task.cpu_ns or 0) + (task.runnable_ns or 0) for task in tasks)
     wanted += sum((step.loop_cpu_ns or 0) + (step.loop_runnable_ns or 0) for step in rank.steps)
     spent = sum(step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in step.startup) for step in rank.steps)
     return wanted / max(1, spent)
-
-
-def core_wait_share(rank: Rank, loader: int) -> float:
-    """Return the share of the time for which a loader's workers wanted a core and waited for it; 0 with enough cores.
-
-    What brings batches from the workers to the loop wants a core too, and waits as long.
-    """
-    workers = rank.loaders.get(loader, {}).get("num_workers") or 0
-    if workers <= rank.cores or cores_wanted(rank) < CROWDED * rank.cores:
-        return 0.0
-    known = [task for task in tasks_of(rank, loader) if task.cpu_ns is not None and task.runnable_ns is not None]
-    waited = sum(task.runnable_ns or 0 for task in known)
-    return waited / max(1, waited + sum(task.cpu_ns or 0 for task in known))
 
 
 class WorkerTimes:
@@ -159,32 +97,95 @@ def union(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-class UnusualTasks:
-    """Tells whether a task of a loader is unusually slow, or its worker is.
+class LoaderWork:
+    """Work of the workers of one loader; without workers, of the main process.
 
-    Time in the run queue does not count: with too few cores it is chance which task takes longest.
+    Attributes:
+        settings: the loader's.
+        kind: how its workers run: ``inline``, ``thread``, or ``process``.
+        tasks: those of all workers.
+        workers: the times of each, by its number.
+        firsts: the identities of each worker's first task of each epoch.
     """
 
-    def __init__(self, workers: Mapping[tuple[int, int], WorkerTimes], loader: int) -> None:
-        mine = {number: worker.tasks for (of, number), worker in workers.items() if of == loader}
-        durations = [_without_run_queue(task) for tasks in mine.values() for task in tasks]
-        self._limit = _UNUSUAL_TASK * median_low(durations) if durations else 0.0
-        paces = worker_paces(task for tasks in mine.values() for task in tasks)
-        self._slow = {number for number, pace in paces.items() if pace > UNUSUAL_WORKER}
+    def __init__(self, rank: Rank, loader: int) -> None:
+        self._rank = rank
+        self.settings = rank.loaders.get(loader, {})
+        has_workers, threads = self.settings.get("num_workers"), has_threads(self.settings.get("worker_method"))
+        self.kind = "inline" if not has_workers else "thread" if threads else "process"
+        of_worker: dict[int, list[TaskSpan]] = defaultdict(list)
+        firsts: dict[tuple[int, int], TaskSpan] = {}
+        for batch in rank.batches:
+            for task in batch.tasks if batch.loader == loader else ():
+                of_worker[task.worker].append(task)
+                place = batch.iterator, task.worker
+                firsts[place] = min(firsts.get(place, task), task, key=lambda one: one.begun)
+        self.firsts = {id(task) for task in firsts.values()}
+        self.workers = {worker: WorkerTimes(tasks) for worker, tasks in of_worker.items()}
+        self.tasks = [task for worker in self.workers.values() for task in worker.tasks]
+        self._parts: dict[int, dict[str, int]] = {}
 
-    def __contains__(self, task: TaskSpan) -> bool:
-        return _without_run_queue(task) > self._limit or task.worker in self._slow
+    def parts_of(self, task: TaskSpan) -> dict[str, int]:
+        """Return what one of the tasks spent its time on: see :func:`parts_of`."""
+        if id(task) not in self._parts:
+            self._parts[id(task)] = parts_of(task, self.gil_share)
+        return self._parts[id(task)]
+
+    @cached_property
+    def gil_share(self) -> float:
+        """Share of worker threads' blocked time that was spent waiting for the interpreter.
+
+        It is how often a thread that had slept got the interpreter late, if there were threads that computed and could
+        hold it. Workers that together use clearly more than one core do not hold it while they compute.
+        """
+        known = [task for task in self.tasks if task.cpu_ns is not None]
+        if self.kind != "thread" or len({task.worker for task in known}) < 2:
+            return 0.0
+        span = max(1, max(task.ended for task in known) - min(task.begun for task in known))
+        computed = sum(task.cpu_ns or 0 for task in known) / span
+        probes = self._rank.probe_ns
+        if computed > _PARALLEL or not probes:
+            return 0.0
+        return sum(ns > LATE_NS for ns in probes) / len(probes) * min(1.0, computed)
+
+    @cached_property
+    def core_wait_share(self) -> float:
+        """Share of the time for which workers wanted a core and waited for it; 0 with enough cores.
+
+        What brings batches from the workers to the loop wants a core too, and waits as long.
+        """
+        cores = self._rank.cores
+        if (self.settings.get("num_workers") or 0) <= cores or cores_wanted(self._rank) < CROWDED * cores:
+            return 0.0
+        known = [task for task in self.tasks if task.cpu_ns is not None and task.runnable_ns is not None]
+        waited = sum(task.runnable_ns or 0 for task in known)
+        return waited / max(1, waited + sum(task.cpu_ns or 0 for task in known))
+
+    @cached_property
+    def _unusual(self) -> tuple[float, set[int]]:
+        """The time from which a task is unusually slow, and the workers that are."""
+        limit = _UNUSUAL_TASK * median_low([task.awake_ns for task in self.tasks])
+        return limit, {worker for worker, pace in worker_paces(self.tasks).items() if pace > UNUSUAL_WORKER}
+
+    def is_unusual(self, task: TaskSpan) -> bool:
+        """Return whether one of the tasks is unusually slow, or its worker is.
+
+        Time in the run queue does not count: with too few cores it is chance which task takes longest.
+        """
+        limit, slow = self._unusual
+        return task.awake_ns > limit or task.worker in slow
+
+    def others_idle_ns(self, worker: int, begun: int, ended: int) -> int:
+        """Return for how much of a time any other worker had no task."""
+        others = (times for number, times in self.workers.items() if number != worker)
+        return sum(span.ns for span in union(span for times in others for span in times.free(begun, ended)))
 
 
-def _without_run_queue(task: TaskSpan) -> int:
-    return max(0, task.ns - (task.runnable_ns or 0))
-
-
-def worker_statistics(tasks: Sequence[TaskSpan], settings: Mapping[str, Any], within: Span) -> Workers:
-    """Return the statistics of a loader's workers, from the part of their tasks that is ``within`` a time."""
-    number, method = settings.get("num_workers") or 0, worker_kind(settings)
+def worker_statistics(work: LoaderWork, tasks: Sequence[TaskSpan], within: Span) -> Workers:
+    """Return the statistics of a loader's workers, from the part of some of their tasks that is ``within`` a time."""
+    number, method = work.settings.get("num_workers") or 0, work.kind
     if method == "process":
-        method = "ray" if settings.get("worker_method") == "ray" else str(settings.get("context"))
+        method = "ray" if work.settings.get("worker_method") == "ray" else str(work.settings.get("context"))
     worked = sum(min(task.ended, within.ended) - max(task.begun, within.begun) for task in tasks)
     workers = max(1, number, len({task.worker for task in tasks}))
     durations = [task.ns / 1e6 for task in tasks]
@@ -234,7 +235,7 @@ def worker_paces(tasks: Iterable[TaskSpan]) -> dict[int, float]:
     """
     taken: dict[int, list[float]] = defaultdict(list)
     for task in tasks:
-        ran = _without_run_queue(task) / max(1, task.ns)
+        ran = task.awake_ns / max(1, task.ns)
         samples = [sample.ns * ran / sample.weight for sample in task.samples]
         taken[task.worker] += samples or [task.ns * ran / max(1, _samples_in(task))]
     if len(taken) < 2 or any(len(times) < _FEWEST_TASKS for times in taken.values()):
@@ -246,6 +247,48 @@ def worker_paces(tasks: Iterable[TaskSpan]) -> dict[int, float]:
     return {worker: min(found[worker] / median_low(found.values()) for found in (quick, usual)) for worker in taken}
 
 
+def time_by_stage(task: TaskSpan) -> dict[str, tuple[float, float]]:
+    """Return for each stage of a task how long it was on the CPU, and how long it was blocked, in ns.
+
+    ``collate`` is collation, ``sample`` all the rest. Waiting for a core is no part of either; a stage has as large a
+    share of it as of the task's time off the CPU.
+    """
+    on_cpu = task.ns if task.cpu_ns is None else min(task.cpu_ns, task.ns)
+    off = task.ns - on_cpu
+    blocked = 1.0 - min(1.0, (task.runnable_ns or 0) / off) if off else 1.0
+    stages = [(stage.name, stage.ns, stage.cpu_ns) for sample in task.samples for stage in sample.stages]
+    if task.collate is not None:
+        stages.append(("collate", task.collate.ns, task.collate_cpu_ns))
+    found: dict[str, tuple[float, float]] = {}
+    rest = float(on_cpu), off * blocked
+    for name, ns, cpu_ns in stages:
+        cpu = ns * on_cpu / max(1, task.ns) if cpu_ns is None else min(cpu_ns, ns)
+        spent, before = (cpu, (ns - cpu) * blocked), found.get(name, (0.0, 0.0))
+        found[name] = before[0] + spent[0], before[1] + spent[1]
+        rest = rest[0] - spent[0], rest[1] - spent[1]
+    found["sample"] = max(0.0, rest[0]), max(0.0, rest[1])
+    return found
+
+
+def parts_of(task: TaskSpan, gil: float) -> dict[str, int]:
+    """Return what a task spent its time on, in ns, by state; where collation is blocked, it is collation all the same.
+
+    ``gil``: share of blocked time that is waiting for the interpreter.
+    """
+    found: Counter[str] = Counter()
+    blocked_ns = 0.0
+    for stage, (on_cpu, blocked) in time_by_stage(task).items():
+        if stage == "collate":
+            found[stage] = round(on_cpu + blocked)
+        else:
+            found[stage if stage == "sample" else f"stage:{stage}"] = round(on_cpu)
+            blocked_ns += blocked
+    found["gil"] = round(blocked_ns * gil)
+    found["read"] = round(blocked_ns) - found["gil"]
+    found["run-queue"] = max(0, task.ns - found.total())
+    return found
+
+
 def stages_of(tasks: Sequence[TaskSpan]) -> dict[str, float]:
     """Return the mean time per sample of each stage, of the rest of the sample, and of collation, in ms.
 
@@ -255,26 +298,10 @@ def stages_of(tasks: Sequence[TaskSpan]) -> dict[str, float]:
     known = [task for task in tasks if _samples_in(task)]
     counted = [task for task in known if task.samples] or known
     for task in counted:
-        parts = [(stage.name, stage.ns, stage.cpu_ns) for sample in task.samples for stage in sample.stages]
-        if task.collate is not None:
-            parts.append(("collate", task.collate.ns, task.collate_cpu_ns))
-        rest = float(_without_run_queue(task))
-        for name, ns, cpu_ns in parts:
-            taken = without_waiting(task, ns, cpu_ns)
-            total[name] += taken
-            rest -= taken
-        total["sample"] += max(0.0, rest)
+        for name, spent in time_by_stage(task).items():
+            total[name] += sum(spent)
     count = sum(map(_samples_in, counted))
     return {name: ns / count / 1e6 for name, ns in sorted(total.items(), key=lambda item: -item[1])}
-
-
-def without_waiting(task: TaskSpan, ns: int, cpu_ns: int | None) -> float:
-    """Return the time of a part of a task without waiting for a core: that is a share of its time off the CPU."""
-    spent = min(task.ns, task.cpu_ns or 0)
-    off = task.ns - spent
-    queued = min(1.0, (task.runnable_ns or 0) / off) if off else 0.0
-    cpu = ns * spent / max(1, task.ns) if cpu_ns is None else min(cpu_ns, ns)
-    return cpu + (ns - cpu) * (1.0 - queued)
 
 
 def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[SlowSample]:
@@ -282,19 +309,13 @@ def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[Sl
 
     Of a sample that several epochs loaded, or a file that several samples share, there is the slowest time only.
     """
-    slowest: dict[int | str, Sample] = {}
+    slowest: dict[int | str, SlowSample] = {}
     for sample in sorted((sample for task in tasks for sample in task.samples), key=lambda sample: -sample.ns):
-        if sample.index is not None:
-            slowest.setdefault(files.get(sample.index, sample.index), sample)
-    return [
-        SlowSample(
-            index=sample.index,
-            file=None if sample.index is None else files.get(sample.index),
-            ms=sample.ns / 1e6,
-            stage=_longest_stage(sample),
-        )
-        for sample in islice(slowest.values(), _NUM_SLOW)
-    ]
+        if sample.index is not None and len(slowest) < _NUM_SLOW:
+            file = files.get(sample.index)
+            found = SlowSample(index=sample.index, file=file, ms=sample.ns / 1e6, stage=_longest_stage(sample))
+            slowest.setdefault(file or sample.index, found)
+    return list(slowest.values())
 
 
 def _longest_stage(sample: Sample) -> str | None:

@@ -84,10 +84,10 @@ def test_another_loader_is_followed_and_what_was_counted_stays():
     list(first)
     list(second)
     stall.numbers()
-    assert stall._whole.number == 20
+    assert stall._counted.number == 20
     stall.follow(second)
     stall.numbers()
-    assert stall._whole.number == 20
+    assert stall._counted.number == 20
 
 
 def test_two_may_take_the_numbers_of_one_loader_each_in_windows_of_its_own():
@@ -98,7 +98,7 @@ def test_two_may_take_the_numbers_of_one_loader_each_in_windows_of_its_own():
     list(loader)
     assert is_whole(one.numbers())
     assert is_whole(other.numbers())
-    assert (one._whole.number, other._whole.number) == (20, 10)
+    assert (one._counted.number, other._counted.number) == (20, 10)
 
 
 @forked
@@ -112,7 +112,7 @@ def test_a_step_that_is_skipped_and_the_last_of_an_epoch_that_is_left_do_not_cou
                 if step == 4:
                     break
         stall.numbers()
-        assert stall._whole.number == 11, "four complete ones each, without the skipped one"
+        assert stall._counted.number == 11, "four complete ones each, without the skipped one"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of, parts_of
+from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, TracedBatch, TracedStep
+from fastload.profiling.workers import parts_of
 
 MS = 1_000_000
 KNOWN = {

@@ -216,7 +216,7 @@ def test_of_data_in_memory_and_of_batches_that_nobody_recorded_no_costs_are_know
 
 # -- fixes ------------------------------------------------------------------------------------------------------------
 
-BLUR = Dominant(stage="GaussianBlur", ms=3.0, sample_ms=4.0)
+BLUR = Dominant(stage="GaussianBlur", share=0.75)
 
 
 def test_reads_take_more_workers_or_nearer_files():

@@ -26,7 +26,7 @@ from fastload.profiling.workers import stages_of
 def test_a_transform_that_takes_more_than_half_of_a_sample_is_named_with_its_share():
     found = dominant({"GaussianBlur": 36.0, "RandomResizedCrop": 2.0, "collate": 0.5, "sample": 1.5})
     assert found is not None
-    assert (found.stage, found.ms, found.sample_ms) == ("GaussianBlur", 36.0, 40.0)
+    assert found == ("GaussianBlur", 0.9)
     assert (remedy_for("GaussianBlur") or "").startswith("torchvision's GaussianBlur(23) of 224 x 224 pixels: cv2.Gau")
 
 

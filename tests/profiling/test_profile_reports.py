@@ -15,14 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
 from rich.color import ANSI_COLOR_NAMES
+from test_blame import ranks, task_of
 
 from fastload.base.console import as_text, show
-from fastload.profiling.compare import Comparison, compare, difference, table
+from fastload.profiling.analyze import analyze
+from fastload.profiling.compare import compare, difference
 from fastload.profiling.formatting import STATES, state_of
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
 from fastload.profiling.schema import VERSION, Analysis, Interval, RankAnalysis, SlowSample
 from fastload.profiling.summary import summary
+from fastload.profiling.trace import Trace
 
 KINDS = all_kinds()
 
@@ -49,7 +52,7 @@ def test_the_card_is_plain_where_no_terminal_is():
     assert "read-bound (severe)" in file.getvalue()
     assert "\x1b" not in file.getvalue()
     ascii_file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    show(*table(compare(analysis("read"), analysis("read"))), file=ascii_file)
+    show(*compare(analysis("read"), analysis("read")), file=ascii_file)
     ascii_file.seek(0)
     assert "182 ms" in ascii_file.read()
 
@@ -62,9 +65,12 @@ def test_every_state_has_words_a_colour_and_a_cause():
         assert (found.cause is None) == (state == "queued")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_trace_has_what_the_format_asks_for(kind):
-    events = json.loads(trace_json(KINDS[kind]))["traceEvents"]
+@given(one=ranks(), other=ranks())
+@settings(max_examples=30)
+def test_the_trace_has_what_the_format_asks_for(one, other):
+    one.steps[0].batch.tasks.append(task_of(one.steps[0].wait.begun, one.steps[0].wait.ended, worker=7))
+    found = analyze(Trace([one, other], [HOSTILE], {}, {}, 0))
+    events = json.loads(trace_json([one, other], found))["traceEvents"]
     fields = {
         "X": {"ts", "dur", "name"},
         "M": {"name", "args"},
@@ -73,19 +79,20 @@ def test_the_trace_has_what_the_format_asks_for(kind):
         assert fields[event["ph"]] | {"pid", "tid"} <= set(event)
         assert event.get("ts", 0) >= 0
         assert event.get("dur", 0) >= 0
+    assert {event["pid"] for event in events} == {1, 2}
+    assert {"main", "worker 7"} <= {event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
-def said(comparison: Comparison, columns: int = 80) -> list[str]:
+def said(before: Analysis, after: Analysis, columns: int = 80) -> list[str]:
     """Return the lines of a comparison."""
-    return as_text(*table(comparison), width=columns).split("\n")
+    return as_text(*compare(before, after), width=columns).split("\n")
 
 
 def test_a_faster_run_is_told_with_its_change_of_verdict():
     found = difference(Interval(value=10, low=7, high=13), Interval(value=20, low=16, high=24))
     assert found == Interval(value=10, low=5, high=15)
-    comparison = compare(analysis("read"), analysis("compute", ranks=[rank("compute", step_ms=107)]))
-    assert comparison.has_changed
-    assert said(comparison)[0] == "1.70x as fast; read-bound → compute-bound"
+    faster = analysis("compute", ranks=[rank("compute", step_ms=107)])
+    assert said(analysis("read"), faster)[0] == "1.70x as fast; read-bound → compute-bound"
 
 
 def test_a_fix_is_shown_with_its_bound_and_what_measures_it() -> None:
@@ -116,16 +123,16 @@ def test_less_than_five_percent_is_no_difference_though_the_steps_would_tell() -
     before, after = (analysis("read", ranks=[rank("read", step_ms=step_ms)]) for step_ms in (182.0, 190.0))
     for one in (before, after):
         one.ranks[0].step_ms = interval(one.ranks[0].step_ms.value, 0.001)
-    assert compare(before, after).step_delta_ms.low > 0
-    assert not compare(before, after).has_changed
+    assert difference(before.ranks[0].step_ms, after.ranks[0].step_ms).low > 0
+    assert said(before, after)[0].startswith("no significant difference")
     after.ranks[0].step_ms = interval(192.0, 0.001)
-    assert compare(before, after).has_changed
+    assert said(before, after)[0].startswith("0.95x as fast")
 
 
 def test_of_few_steps_no_difference_is_told() -> None:
-    comparison = compare(analysis("read"), analysis("read", ranks=[rank("read", num_steps=7, step_ms=50)]))
-    assert not comparison.has_changed
-    assert said(comparison)[0] == "too few steps to compare (200 and 7; at least 30 are needed); read-bound"
+    shorter = analysis("read", ranks=[rank("read", num_steps=7, step_ms=50)])
+    told = said(analysis("read"), shorter)[0]
+    assert told == "too few steps to compare (200 and 7; at least 30 are needed); read-bound"
 
 
 def test_what_makes_two_runs_unlike_is_noted_and_lines_keep_to_their_columns() -> None:
@@ -133,13 +140,13 @@ def test_what_makes_two_runs_unlike_is_noted_and_lines_keep_to_their_columns() -
     one.loader = {**one.loader, "dataset": HOSTILE}
     one.blame_ms = {f"stage:{HOSTILE}": 75.0}
     after = analysis("read", cores=8, ranks=[rank("compute", number=0), one], versions={"torch": "2.6.0"})
-    comparison = compare(analysis("read", ranks=[rank("read", number=2)]), after)
+    before = analysis("read", ranks=[rank("read", number=2)])
     for columns in (72, 80, 100):
-        lines = said(comparison, columns)
+        lines = said(before, after, columns)
         wrapped = [line for line in lines if " ms  index " not in line]  # names of files are not
         assert max(map(len, wrapped)) <= columns
         assert all(line.isprintable() for line in lines)
-    text = " ".join(said(comparison, 1000))
+    text = " ".join(said(before, after, 1000))
     assert "the number of cores changed from 16 to 8" in text
     assert "the number of ranks changed from 1 to 2" in text
     assert "the rank that lost most changed from rank 2 to rank 1" in text
@@ -186,8 +193,7 @@ def rendered(one: Analysis) -> None:
     """Make every report of it."""
     as_text(summary(one), width=80)
     page(one).encode("utf-8")
-    json.loads(trace_json(one))
-    as_text(*table(compare(one, analysis("read"))), width=80)
+    as_text(*compare(one, analysis("read")), width=80)
 
 
 @settings(max_examples=30)

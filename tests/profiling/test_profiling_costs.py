@@ -6,8 +6,6 @@ import errno
 import os
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +16,7 @@ from torch.utils.data import DataLoader
 import fastload
 from fastload.profiling import clocks
 from fastload.profiling import ring as ring_module
-from fastload.profiling.clocks import RunQueue
+from fastload.profiling.clocks import ThreadClock
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.ring import RecordKind, Ring, RingFile
 
@@ -30,7 +28,7 @@ def test_a_recording_bears_what_its_hooks_cost(tmp_path: Path, num_workers: int)
     cost = recorded.trace().hooks_ns
     rings = [RingFile(str(path)) for path in tmp_path.glob("*.ring")]
     assert cost is not None
-    assert 10 < cost / sum(1 for ring in rings for _ in ring) < 1e6
+    assert 10 < cost / sum(len(ring.records) for ring in rings) < 1e6
 
 
 def full_disk_after(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +53,7 @@ def test_room_is_claimed_before_it_is_written_and_a_full_disk_ends_the_recording
     ring = Ring(path, 64, is_main=True, full=told.append)
     for number in range(50):
         ring.write(RecordKind.SAMPLE, 0, 0, number, number)
-    assert [one.begun for one in RingFile(path)] == list(range(40))
+    assert [one.begun for one in RingFile(path).records] == list(range(40))
     assert [error.errno for error in told] == [errno.ENOSPC]
 
 
@@ -66,7 +64,7 @@ def test_a_ring_that_is_full_of_records_goes_round_in_its_room(tmp_path: Path, m
     for number in range(60):
         ring.write(RecordKind.SAMPLE, 0, 0, number, number)
     file = RingFile(path)
-    assert [one.begun for one in file] == list(range(35, 60))
+    assert [one.begun for one in file.records] == list(range(35, 60))
     assert (file.num_lost, file.is_main) == (35, False)
 
 
@@ -84,7 +82,7 @@ def test_a_disk_that_is_full_from_the_beginning_leaves_no_half_made_ring(
 def test_a_ring_takes_little_more_room_than_its_records(tmp_path: Path) -> None:
     path = str(tmp_path / "a.ring")
     Ring(path, 1 << 18, is_main=True).write(RecordKind.SAMPLE, 0, 0, 1, 2)
-    assert [(one.begun, one.ended) for one in RingFile(path)] == [(1, 2)]
+    assert [(one.begun, one.ended) for one in RingFile(path).records] == [(1, 2)]
     assert os.stat(path).st_size <= 1 << 17
 
 
@@ -95,75 +93,56 @@ MS = 1_000_000
 
 
 class System:
-    """Stands for a thread and its clocks, and for a recorder."""
+    """Stands for the clocks of a system with one thread."""
 
-    def __init__(self, runnable: int = 0) -> None:
-        self.thread, self.ready = 1, runnable
-        self.asked = 0
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.cpu = self.ready = self.asked = 0
+        monkeypatch.setattr(clocks, "run_queue_ns", self.read)
+        monkeypatch.setattr(clocks.time, "thread_time_ns", lambda: self.cpu)
+        monkeypatch.setattr(clocks.time, "perf_counter_ns", lambda: self.now)
 
-    def read(self) -> tuple[int, int]:
+    def read(self) -> int | None:
         self.asked += 1
-        return self.thread, self.ready
+        return self.ready
 
-    def queue(self) -> RunQueue:
-        made: Any = RunQueue(self)  # type: ignore[arg-type]
-        made._read = self.read
-        return made
-
-    def missing(self, signal: str, why: str) -> None:
-        raise AssertionError(signal)
-
-
-def told(queue: RunQueue, system: System, *, cpu: int = 0, runnable: int = 0, blocked: int = 0) -> int:
-    """Return what is told of a stretch in which some time passes."""
-    queue.begin()
-    system.ready += runnable
-    return queue.end(cpu + runnable + blocked, cpu)
+    def told(self, clock: ThreadClock, cpu: int = 0, runnable: int = 0, blocked: int = 0) -> tuple[int, int]:
+        """Return what is told of an interval in which some time passes."""
+        clock.begin()
+        self.cpu += cpu
+        self.ready += runnable
+        self.now += cpu + runnable + blocked
+        return clock.end(self.now)
 
 
-def test_stretches_on_the_cpu_ask_the_system_once() -> None:
-    system = System()
-    queue = system.queue()
-    assert [told(queue, system, cpu=MS) for _ in range(100)] == [0] * 100
+def test_intervals_on_the_cpu_ask_the_system_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    system, clock = System(monkeypatch), ThreadClock()
+    assert [system.told(clock, cpu=MS) for _ in range(100)] == [(MS, 0)] * 100
     assert system.asked == 1
 
 
-def test_the_run_queue_of_another_thread_is_no_part_of_a_stretch() -> None:
-    system = System()
-    queue = system.queue()
-    told(queue, system, cpu=MS)
-    system.thread, system.ready = 2, 10**12
-    assert told(queue, system, cpu=MS, runnable=MS, blocked=MS) == -1
-    assert told(queue, system, cpu=MS, runnable=MS, blocked=MS) == MS
-
-
 def test_where_the_system_does_not_tell_it_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    system, clock = System(monkeypatch), ThreadClock()
     monkeypatch.setattr(clocks, "run_queue_ns", lambda: None)
-    missing: list[str] = []
-    queue: Any = RunQueue(SimpleNamespace(missing=lambda signal, why: missing.append(signal)))  # type: ignore[arg-type]
-    for cpu, blocked in ((MS, 0), (MS, MS)):
-        queue.begin()
-        assert queue.end(cpu + blocked, cpu) == -1
-    assert set(missing) == {"run-queue time (schedstat)"}
+    assert [system.told(clock, cpu=MS, blocked=blocked) for blocked in (0, MS)] == [(MS, -1)] * 2
 
 
 TIMES = st.integers(0, 20 * MS)
 
 
 @given(st.lists(st.tuples(TIMES, TIMES, TIMES, TIMES), max_size=30))
-def test_no_stretch_is_told_less_than_it_waited_or_more_than_it_was_off_the_cpu(tasks: list[tuple[int, ...]]) -> None:
-    system, between = System(), 0
-    queue = system.queue()
-    for cpu, runnable, blocked, idle in tasks:
-        found = told(queue, system, cpu=cpu, runnable=runnable, blocked=blocked)
-        off = runnable + blocked
-        if off * 100 <= cpu + off:
-            assert found == 0
-            between += runnable + idle
-        else:
-            assert runnable <= found <= min(off, runnable + between)
-            between = idle
-        system.ready += idle
+def test_no_interval_is_told_less_than_it_waited_or_more_than_it_was_off_the_cpu(tasks: list[tuple[int, ...]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        system, clock, between = System(patch), ThreadClock(), 0
+        for cpu, runnable, blocked, idle in tasks:
+            _, found = system.told(clock, cpu, runnable, blocked)
+            off = runnable + blocked
+            if off * 100 <= cpu + off:
+                assert found == 0
+                between += runnable + idle
+            else:
+                assert runnable <= found <= min(off, runnable + between)
+                between = idle
+            system.ready += idle
 
 
 def test_the_run_queue_time_of_a_thread_is_what_the_system_says() -> None:
@@ -171,6 +150,6 @@ def test_the_run_queue_time_of_a_thread_is_what_the_system_says() -> None:
     if not file.exists():
         pytest.skip("this system tells nothing of threads in files")
     before = int(file.read_text().split()[1])
-    thread, found = RunQueue(System())._read()  # type: ignore[arg-type]
-    assert thread == threading.get_native_id()
+    found = clocks.run_queue_ns()
+    assert found is not None
     assert before <= found <= int(file.read_text().split()[1])

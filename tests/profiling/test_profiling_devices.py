@@ -182,7 +182,7 @@ def test_copies_to_a_device_are_told_and_others_are_not(tmp_path: Path) -> None:
     copies.close()
     assert Kept.to is original
     (path,) = tmp_path.glob("*.ring")
-    (record,) = RingFile(str(path))
+    (record,) = RingFile(str(path)).records
     assert (record.kind, record.small) == (RecordKind.COPY, 2)
     assert record.begun <= record.ended
 

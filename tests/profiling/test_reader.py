@@ -15,12 +15,17 @@ from torch.utils.data import DataLoader
 import fastload
 from fastload.errors import TraceError
 from fastload.profiling.analyze import analyze
-from fastload.profiling.blame import parts_of
-from fastload.profiling.hooks.samples import file_of
+from fastload.profiling.hooks.fetching import file_of
 from fastload.profiling.reader import CARRYING, _carried_task, read_trace
 from fastload.profiling.recording import SETTINGS_FILE
 from fastload.profiling.ring import Record, RecordKind, Ring
 from fastload.profiling.trace import Span
+from fastload.profiling.workers import parts_of
+
+
+def epoch(iterator: int, begun: int, ended: int, *processes: int, loader: int = 5) -> dict[str, Any]:
+    about = {"iterator": iterator, "loader": loader, "processes": list(processes)}
+    return {"kind": "epoch", **about, "begun": begun, "ended": ended}
 
 
 def recording(folder: Path, records: list[tuple[int, ...]], lines: list[dict[str, Any]] | None = None) -> str:
@@ -40,19 +45,19 @@ def recording(folder: Path, records: list[tuple[int, ...]], lines: list[dict[str
 
 
 TWO_PASSES: list[tuple[int, ...]] = [
-    (RecordKind.EPOCH, 1, 0, 10, 0, 5),
     (RecordKind.WAIT, 1, 12, 20, 0, 0),
     (RecordKind.COPY, 1, 25, 30, 4096),
     (RecordKind.WAIT, 0, 40, 55, 0, 0),
-    (RecordKind.EPOCH, 1, 70, 80, 1, 5),
     (RecordKind.WAIT, 1, 81, 90, 1, 0),
     (RecordKind.COPY, 2, 91, 92, 8),
     (RecordKind.WAIT, 0, 95, 96, 1, 0),
 ]
+THEIR_NOTES = [epoch(0, 0, 10), epoch(1, 70, 80)]
 
 
 def test_passes_become_steps_with_their_batches_and_copies_and_the_wait_for_an_end_is_no_part_of_the_loop(tmp_path):
-    notes = [{"kind": "versions", "torch": "2.13.0"}, {"kind": "file", "index": 3, "path": "a.jpg"}]
+    begun = {"kind": "begun", "versions": {"torch": "2.13.0"}, "hook_ns": 100.0, "rank": None}
+    notes = [begun, {"kind": "file", "index": 3, "path": "a.jpg"}, *THEIR_NOTES]
     trace = read_trace(recording(tmp_path, TWO_PASSES, notes))
     assert trace.ranks[0].files == {3: "a.jpg"}
     assert trace.versions == {"torch": "2.13.0"}
@@ -66,7 +71,7 @@ def test_passes_become_steps_with_their_batches_and_copies_and_the_wait_for_an_e
 
 
 def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
-    folder = recording(tmp_path, TWO_PASSES, [{"kind": "loader", "number": 5, "timeout": float("inf")}])
+    folder = recording(tmp_path, TWO_PASSES, [*THEIR_NOTES, {"kind": "loader", "number": 5, "timeout": float("inf")}])
     trace = read_trace(folder)
     assert trace.ranks[0].loaders[5]["timeout"] == "Infinity"
     analyze(trace).to_json()
@@ -74,15 +79,13 @@ def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
 
 def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed_out_later(tmp_path):
     records = [
-        (RecordKind.EPOCH, 1, 0, 1, 0, 5),
         (RecordKind.ARRIVE, 0, 2, 3, 0, 0, 0, -1),
         (RecordKind.DISPATCH, 0, 5, 6, 0, 0, 0, 0, 4),
         (RecordKind.ARRIVE, 0, 20, 21, 0, 0, 0, -1),
         (RecordKind.WAIT, 1, 10, 25, 0, 0),
     ]
     worker = tmp_path / "8-1-8.ring"
-    lines = [{"kind": "workers", "iterator": 0, "processes": [8]}]
-    folder = recording(tmp_path, records, lines)
+    folder = recording(tmp_path, records, [epoch(0, 0, 1, 8)])
     Ring(str(worker), 10, is_main=True).write(RecordKind.WORK, 0, 0, 8, 19, -1, 0, 5, 0, 0)
     (tmp_path / "8-1.jsonl").write_text('{"kind": "process", "pid": 8, "rank": null, "cores": 2}\n', encoding="utf-8")
     (rank,) = read_trace(folder).ranks
@@ -93,22 +96,19 @@ def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed
 def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp_path):
     """No workers: in the second wait the dataset makes a loader of its own."""
     records = [
-        (RecordKind.EPOCH, 0, 0, 10, 0, 5),
         (RecordKind.WAIT, 1, 12, 20, 0, 0),
         (RecordKind.WAIT, 1, 30, 60, 0, 1),
-        (RecordKind.EPOCH, 0, 32, 34, 1, 6),
         (RecordKind.WAIT, 1, 70, 71, 0, 2),
     ]
-    (rank,) = read_trace(recording(tmp_path, records)).ranks
+    (rank,) = read_trace(recording(tmp_path, records, [epoch(0, 0, 10), epoch(1, 32, 34, loader=6)])).ranks
     assert [step.loop_ns for step in rank.steps] == [10, 10, None]
     assert [step.startup for step in rank.steps] == [[Span(0, 10)], [], []]
 
 
 def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
-    folder = recording(tmp_path, [(RecordKind.PROBE, 0, 0, 1, 0)])
+    folder = recording(tmp_path, [(RecordKind.PROBE, 0, 0, 1, 0)], [epoch(0, 0, 10)])
     inline = [
-        (RecordKind.EPOCH, 0, 0, 10, 0, 5),
-        (RecordKind.WORK, 0, 13, 19, -1, -1, 5, 0, 0),
+        (RecordKind.WORK, 0, 13, 19, 0, 0, 5, 0, 0),
         (RecordKind.WAIT, 1, 12, 20, 0, 0),
         (RecordKind.WAIT, 1, 30, 31, 0, 1),
     ]
@@ -185,9 +185,9 @@ def test_a_dataset_without_a_list_of_files_names_none_and_runs_no_code():
 @pytest.mark.parametrize(
     "line",
     [
-        {"kind": "workers", "iterator": 0, "processes": [[]]},
-        {"kind": "workers", "processes": [8]},
-        {"kind": "cost"},
+        {"kind": "epoch", "iterator": 0, "processes": [[]]},
+        {"kind": "epoch", "processes": [8]},
+        {"kind": "begun"},
         {"kind": "file", "path": "a.jpg"},
         {"signal": "a note of no kind"},
     ],

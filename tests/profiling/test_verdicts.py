@@ -22,9 +22,9 @@ from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
 from fastload.profiling.dominant import dominant
 from fastload.profiling.reader import read_trace
-from fastload.profiling.schema import Analysis, RankAnalysis
+from fastload.profiling.schema import Analysis, Interval, RankAnalysis, Verdict
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
-from fastload.profiling.verdict import Facts, judge, ratio_interval
+from fastload.profiling.verdict import Facts, Judgement, ratio_interval
 from fastload.profiling.workers import stages_of
 
 MS = 1_000_000
@@ -45,6 +45,10 @@ def facts_of(**values: Any) -> Facts:
         "held_up_by": None,
     }
     return Facts(**{**fields, **values})
+
+
+def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
+    return Judgement(steps, facts).verdict()
 
 
 def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_ms: float) -> list[BlamedStep]:
@@ -142,9 +146,9 @@ def test_waits_that_other_programs_cause_are_not_blamed_on_the_loader():
 
 def test_the_interval_holds_the_value_and_grows_with_the_spread():
     even = ratio_interval([10.0] * 60, [20.0] * 60)
-    assert even == (0.5, 0.5, 0.5)
-    value, low, high = ratio_interval([1.0] * 30 + [30.0] * 30, [11.0] * 30 + [40.0] * 30)
-    assert low < value < high
+    assert even == Interval(0.5, 0.5, 0.5)
+    found = ratio_interval([1.0] * 30 + [30.0] * 30, [11.0] * 30 + [40.0] * 30)
+    assert found.low < found.value < found.high
 
 
 # -- ranks ------------------------------------------------------------------------------------------------------------
@@ -244,7 +248,7 @@ def test_a_fix_against_the_transform_that_takes_most_of_a_sample_is_named():
     stage = dominant(rank.workers.stages_ms)
     assert stage is not None
     assert stage.stage == "GaussianBlur"
-    assert stage.ms / stage.sample_ms == pytest.approx(0.88)
+    assert stage.share == pytest.approx(0.88)
     assert "a cheaper GaussianBlur" in [fix.title for fix in found.fixes]
 
 

@@ -1,13 +1,12 @@
 """Listens to fastload's own loaders and writes the records that the hooks of torch's loader write.
 
-Waits in ``next()`` and the making of iterators are recorded at torch's base class, see :mod:`.training_loop`. Here it
+Waits in ``next()`` and the making of iterators are recorded at torch's base class, see :mod:`.torch_loader`. Here it
 is recorded how batches are made; a batch may be made of several tasks, and a task knows its iteration.
 """
 
 from __future__ import annotations
 
 import time
-import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from ...observe import TaskId
 from ..ring import RecordKind
 from .fetching import TaskRecorder
 from .session import Session
-from .training_loop import WaitHooks
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -23,25 +21,16 @@ if TYPE_CHECKING:
 _now = time.perf_counter_ns
 
 
-class _Flow:
-    """The batches between one source and ``next()``."""
-
-    def __init__(self) -> None:
-        self.given: deque[tuple[int, int]] = deque()
-        """Iteration and batch of each."""
-        self.is_recorded = False
-        self.unpinned: deque[tuple[int, int]] | None = None
-        """Batches that will be pinned; None: none are."""
-
-
 class FastloadListener:
-    """Records the engine of one process: see :class:`fastload.observe.Listener` for the methods."""
+    """Records the engine of one process: see :class:`fastload.observe.Listener` for the methods.
 
-    def __init__(self, session: Session, waits: WaitHooks) -> None:
+    Iteration and batch of what is between a source and ``next()`` are in a queue, ``_fastload_given``, that the source
+    has, and its iterator; of what will be pinned in another one, ``_fastload_unpinned``.
+    """
+
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._recorder = session.recorder
-        self._waits = waits
-        self._flows: weakref.WeakKeyDictionary[Any, _Flow] = weakref.WeakKeyDictionary()
 
     def watch(self, worker_id: int) -> TaskRecorder:
         """A worker is about to load."""
@@ -49,15 +38,13 @@ class FastloadListener:
 
     def begun(self, iterator: Any, loader: DataLoader[Any], iteration: int, since: int) -> None:
         """An iteration has begun."""
-        work = self._session.thread.work
+        work, source = self._session.thread.work, getattr(iterator, "source", iterator)
+        source._fastload_given = None  # of the previous epoch
         if (work is not None and work is not iterator) or not self._session.is_recorded(loader):
             return
         iterator._fastload_number = iteration
-        flow = self._flow(getattr(iterator, "source", iterator))
-        flow.given.clear()  # of the previous epoch
-        flow.is_recorded = True
-        iterator._fastload_given = flow.given
-        self._waits.note_epoch(iterator, loader, since)
+        source._fastload_given = iterator._fastload_given = deque()
+        self._session.note_epoch(iterator, loader, since)
 
     def dispatched(self, task: TaskId, indices: Any, worker_id: int, since: int, sampler_ns: int) -> None:
         """A task was sent to a worker."""
@@ -79,15 +66,16 @@ class FastloadListener:
 
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
         """A batch, or its error, was given to the next stage."""
-        flow = self._flow(source)
-        if flow.is_recorded:
-            flow.given.append((iteration, batch))
-        if flow.unpinned is not None and not failed:
-            flow.unpinned.append((iteration, batch))
+        given, unpinned = (getattr(source, f"_fastload_{name}", None) for name in ("given", "unpinned"))
+        if given is not None:
+            given.append((iteration, batch))
+        if unpinned is not None and not failed:
+            unpinned.append((iteration, batch))
 
     def pinning(self, source: Any, pin: Any) -> Any:
         """Batches of ``source`` will be pinned by ``pin``; returns what to call instead."""
-        unpinned = self._flow(source).unpinned = deque()
+        unpinned: deque[tuple[int, int]] = deque()
+        source._fastload_unpinned = unpinned
         recorder = self._recorder
 
         def pinned(batch: Any) -> Any:
@@ -99,6 +87,3 @@ class FastloadListener:
                 recorder.ring().write(RecordKind.PIN, 0, 0, begun, _now(), *place)
 
         return pinned
-
-    def _flow(self, source: Any) -> _Flow:
-        return self._flows.setdefault(source, _Flow())

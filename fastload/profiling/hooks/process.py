@@ -19,7 +19,6 @@ from .fastload_loader import FastloadListener
 from .session import Session
 from .stopping import StepLimit
 from .torch_loader import TorchHooks
-from .training_loop import WaitHooks
 
 
 class Hooks:
@@ -32,14 +31,13 @@ class Hooks:
         self._closed = False
         self._finders: list[object] = []
         self._recorder = recorder
-        session = Session(recorder, only)
+        self._session = session = Session(recorder, only)
         self._patches = session.patches
         self._copies = CopyHooks(recorder, session.patches)
         limit = limit or StepLimit(None)
         limit.end_workers = session.end_workers
-        self._waits = WaitHooks(session, limit, self._copies)
-        torch = TorchHooks(session, self._waits)
-        observe.listener = FastloadListener(session, self._waits)
+        torch = TorchHooks(session, limit, self._copies)
+        observe.listener = FastloadListener(session)
         modules = {
             "torch": self._copies.patch_torch,
             "torch.utils.data._utils.worker": torch.patch_workers,
@@ -65,7 +63,7 @@ class Hooks:
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in self._finders]
         self._copies.close()
         self._patches.restore()
-        self._waits.close()
+        self._session.close()
         observe.listener = None
 
 

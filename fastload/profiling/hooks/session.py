@@ -15,6 +15,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ... import observe
+from ...base.at_exit import close_at_exit
+from ...base.worker_kinds import has_threads
+from ..clocks import ThreadClock
 from ..recorder import Recorder, hook_ns, in_children
 from ..ring import RecordKind
 from .loader_info import describe_loader
@@ -25,17 +28,27 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 _now = time.perf_counter_ns
+PROBE_NS = 50_000_000
+"""How long the probing thread sleeps."""
 _PACKAGES = ("torch", "torchvision", "torchdata", "numpy", "PIL", "cv2", "fastload")
 
 
 class ThreadState(threading.local):
     """The current work of one thread."""
 
+    def __init__(self) -> None:
+        self.clock = ThreadClock()
+        """Measures tasks, and what the loop does between two waits."""
+
+    loop: tuple[int, int] | None = -1, -1
+    """CPU time and run-queue time of the loop after the last wait, -1 if unknown; None: it still runs."""
     work: Any = None
     """The outermost iterator, worker or task; None: nothing that is recorded."""
     nested: bool = False
-    """True while it runs a loader within that work, which is not recorded."""
+    """True while it runs a loader that is not recorded, such as one within that work."""
     pinning: bool = False
+    to_pin: tuple[int, int] | None = None
+    """Epoch and number of the batch that a thread for that pins next."""
     sampler_ns: int = 0
     """Time to draw the last indices."""
     num_samples: int = 0
@@ -43,6 +56,42 @@ class ThreadState(threading.local):
     worker: int = 0
     """Number of the worker; with torch's loader also of the batch."""
     batch: int = -1
+
+    def begin_loop(self) -> int:
+        """A wait is over; return the time."""
+        self.loop = None
+        return self.clock.begin()
+
+    def end_loop(self, now: int) -> tuple[int, int]:
+        """The next wait begins, or an iterator is made; return CPU time and run-queue time of the loop before."""
+        if self.loop is None:
+            self.loop = self.clock.end(now)
+        return self.loop
+
+
+class _GilProbe:
+    """A thread that sleeps and records how late it gets the interpreter back. It ends with the process.
+
+    It runs only where workers are threads, because nothing else holds the GIL for long.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fastload_probe", daemon=True)
+        close_at_exit(self)
+        self._thread.start()
+
+    def _run(self) -> None:
+        begun = _now()
+        while not self._over.wait(PROBE_NS / 1e9):
+            self._recorder.ring().write(RecordKind.PROBE, 0, 0, begun + PROBE_NS, _now())
+            begun = _now()
+
+    def close(self, grace: float) -> None:
+        """End the thread."""
+        self._over.set()
+        self._thread.join(grace)
 
 
 class Session:
@@ -63,7 +112,8 @@ class Session:
         self._noted: dict[int, tuple[dict[str, Any], weakref.ref[Any]]] = {}
         """Number of a loader -> its noted description, and the last loader with that number."""
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._measured = False
+        self._has_begun = False
+        self._probe: _GilProbe | None = None
 
     def is_recorded(self, loader: DataLoader[Any]) -> bool:
         """Return whether a loader is recorded."""
@@ -73,12 +123,10 @@ class Session:
         """Give an iterator a number for its next epoch."""
         iterator._fastload_number = next(observe.numbers)
         self._iterators.add(iterator)
-        if not self._measured:
-            self._measured = True
-            self.recorder.note("cost", hook_ns=hook_ns(self.recorder.level))
-            self.recorder.note("versions", **_versions())
-            if (rank := _rank()) is not None:
-                self.recorder.note("rank", rank=rank)
+        if not self._has_begun:
+            self._has_begun = True
+            cost = hook_ns(self.recorder.level)
+            self.recorder.note("begun", hook_ns=cost, versions=_versions(), rank=_rank())
 
     def loader_number(self, loader: DataLoader[Any], iterator: Any) -> int:
         """Return the number of a loader. A loader that is made again for each epoch keeps its number."""
@@ -102,13 +150,21 @@ class Session:
             if hasattr(iterator, "_shutdown_workers"):
                 iterator._shutdown_workers()
 
+    def close(self) -> None:
+        """Stop measuring."""
+        if self._probe is not None:
+            self._probe.close(1.0)
+        self._reset()
+
     def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
         """Note that an iterator has started an epoch, which took from ``begun`` until now."""
         number, which = epoch_of(iterator), self.loader_number(loader, iterator)
-        self.recorder.ring().write(RecordKind.EPOCH, 0, 0, begun, _now(), number, which)
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
-        self.recorder.note("workers", iterator=number, loader=which, processes=processes)
+        about = {"iterator": number, "loader": which, "processes": processes}
+        self.recorder.note("epoch", **about, begun=begun, ended=_now())
+        if has_threads(getattr(loader, "worker_method", None)) and getattr(iterator, "_workers", None):
+            self._probe = self._probe or _GilProbe(self.recorder)
 
     def epoch_of_queue(self, queue: Any) -> int:
         """Return the number of the epoch whose workers put their results into a queue; -1 if it is not recorded."""

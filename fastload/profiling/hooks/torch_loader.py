@@ -1,12 +1,13 @@
-"""Hooks for torch's DataLoader and torchdata's: index drawing, dispatch, workers, arrival of results, pinning.
+"""Hooks for torch's DataLoader and torchdata's: epochs, waits in ``next()``, and how batches are made.
 
 Functions of torch's own modules are replaced; one that is missing, or does not look as expected, is noted as missing.
-fastload's loaders derive from the same iterator base class, so their waits are recorded here too; how their batches are
-made is recorded by :mod:`.fastload_loader`.
+fastload's loaders derive from the same iterator base class, so their epochs and waits are recorded here too; how their
+batches are made is recorded by :mod:`.fastload_loader`.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import time
@@ -14,22 +15,47 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ring import RecordKind
+from .devices import CopyHooks, DeviceClock, used_accelerator
 from .fetching import TaskRecorder
 from .patching import hook
-from .session import Session, batch_to_load, batch_to_pin, epoch_of
-from .training_loop import WaitHooks
+from .session import Session, batch_to_load, batch_to_pin, delivered_batch, epoch_of
+from .stopping import StepLimit
 
 _now = time.perf_counter_ns
+
+
+def _recording_epoch(is_recorded: Callable[[Session, Any, Any], bool]) -> Any:
+    """Return a hook of :class:`TorchHooks` for a method that begins an epoch."""
+
+    @hook
+    def begin(self: TorchHooks, function: Any, iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
+        session = self._session
+        if session.thread.work is not None or not is_recorded(session, iterator, loader):
+            function(iterator, loader, *rest, **named)
+            return
+        session.begin_epoch(iterator)
+        begun = _now()
+        session.thread.end_loop(begun)
+        session.thread.work = iterator
+        try:
+            function(iterator, loader, *rest, **named)
+        finally:
+            session.note_epoch(iterator, loader, begun)
+            session.thread.work = None
+
+    return begin
 
 
 class TorchHooks:
     """Knows what to replace in torch and torchdata, whatever their version."""
 
-    def __init__(self, session: Session, waits: WaitHooks) -> None:
+    def __init__(self, session: Session, limit: StepLimit, copies: CopyHooks) -> None:
         self._session = session
         self._recorder = session.recorder
         self._patches = session.patches
-        self._waits = waits
+        self._limit = limit
+        self._copies = copies
+        self._device: DeviceClock | None = None
         self._fetchers: set[Any] = set()
         """Classes whose ``fetch`` is replaced."""
 
@@ -37,10 +63,10 @@ class TorchHooks:
 
     def patch_iterators(self, module: Any) -> None:
         """Patch ``torch.utils.data.dataloader``."""
-        replace, waits = self._patches.replace, self._waits
+        replace = self._patches.replace
         base = getattr(module, "_BaseDataLoaderIter", None)
-        replace(base, "__init__", waits.init, "epochs of loaders", takes=("self", "loader"))
-        replace(base, "__next__", waits.next, "waits in next()", uses=("_next_data",))
+        replace(base, "__init__", self._init, "epochs of loaders", takes=("self", "loader"))
+        replace(base, "__next__", self._next, "waits in next()", uses=("_next_data",))
         replace(base, "_next_index", self._next_index, "time in the sampler")
         self._patch_parallel(getattr(module, "_MultiProcessingDataLoaderIter", None))
         kind = getattr(module, "_DatasetKind", None)
@@ -48,11 +74,11 @@ class TorchHooks:
 
     def _patch_parallel(self, kind: Any) -> None:
         """Patch a class of iterators with workers; None: there is none."""
-        replace, waits = self._patches.replace, self._waits
+        replace = self._patches.replace
         made, again = ("self", "loader"), ("self", "loader", "first_iter")
         dispatch = ("_next_index", "_send_idx")
-        replace(kind, "__init__", waits.init, "the workers' processes", takes=made, uses=("_workers",))
-        replace(kind, "_reset", waits.reset, "epochs of persistent workers", takes=again)
+        replace(kind, "__init__", self._init, "the workers' processes", takes=made, uses=("_workers",))
+        replace(kind, "_reset", self._reset, "epochs of persistent workers", takes=again)
         replace(kind, "_try_put_index", self._put_index, "when batches are sent to workers", uses=dispatch)
         replace(kind, "_try_get_data", self._get_data, "when batches arrive", uses=("_data_queue",))
         checked = ("_rcvd_idx", "_try_put_index")
@@ -73,10 +99,59 @@ class TorchHooks:
     def patch_pinning(self, module: Any) -> None:
         """Patch ``torch.utils.data._utils.pin_memory``: copies to page-locked memory, by a thread or by the loop."""
         replace = self._patches.replace
-        replace(module, "_pin_memory_loop", self._pin_loop, "pinning", takes=("in_queue", "out_queue"))
+        replace(module, "_pin_memory_loop", self._pin_loop, "pinning", takes=("in_queue",))
         replace(module, "pin_memory", self._pin_memory, "pinning by the loop", takes=("data",))
 
     # -- hooks in the process of the loop -----------------------------------------------------------------------------
+
+    _init = _recording_epoch(lambda session, iterator, loader: session.is_recorded(loader))
+    """An iterator's ``__init__``, which calls the base class's: this has the hook too."""
+
+    _reset = _recording_epoch(lambda session, iterator, loader: epoch_of(iterator) >= 0)
+    """``_reset`` of iterators with workers: in ``__init__``, and for each further epoch of persistent workers."""
+
+    @hook
+    def _next(self, function: Any, iterator: Any) -> Any:
+        """``__next__`` of all iterators."""
+        session = self._session
+        thread = session.thread
+        outer = thread.work
+        if outer is not None or epoch_of(iterator) < 0:
+            was_nested = thread.nested
+            try:
+                thread.nested = was_nested or outer is not iterator
+                return function(iterator)
+            finally:
+                session.thread.nested = was_nested
+        self._limit.check()
+        came = 0
+        begun = _now()
+        loop = thread.end_loop(begun)
+        device = self._device or self._find_device()
+        if device is not None:
+            device.wait_begins()
+        try:
+            thread.work = iterator
+            batch = function(iterator)
+            came = 1
+            self._limit.count()
+            return batch
+        finally:
+            session.thread.work = None
+            iteration, number = delivered_batch(iterator)
+            ended = session.thread.begin_loop()
+            self._recorder.ring().write(RecordKind.WAIT, 0, came, begun, ended, iteration, number, *loop)
+            if device is not None:
+                device.wait_ends(iteration, number if came else -1, begun, ended)
+
+    def _find_device(self) -> DeviceClock | None:
+        """Measure the device as soon as the script uses one."""
+        torch = sys.modules["torch"]
+        if (kind := used_accelerator(torch)) is not None:
+            make = functools.partial(torch.Event, device=kind, enable_timing=True)
+            self._device = DeviceClock(self._recorder, make)
+            self._copies.patch_tensor(torch.Tensor)
+        return self._device
 
     @hook
     def _next_index(self, function: Any, iterator: Any) -> Any:
@@ -125,8 +200,8 @@ class TorchHooks:
     def _pin_memory(self, function: Any, *arguments: Any, **named: Any) -> Any:
         """Pin a batch, or a part of one: the function calls itself."""
         thread = self._session.thread
-        work = thread.work
-        if work is None or thread.nested or thread.pinning or epoch_of(work) < 0:
+        place = thread.to_pin or batch_to_pin(thread.work)
+        if thread.nested or thread.pinning or place[0] < 0:
             return function(*arguments, **named)
         thread.pinning = True
         begun = _now()
@@ -134,24 +209,20 @@ class TorchHooks:
             return function(*arguments, **named)
         finally:
             thread.pinning = False
-            self._recorder.ring().write(RecordKind.PIN, 0, 0, begun, _now(), *batch_to_pin(work))
+            self._recorder.ring().write(RecordKind.PIN, 0, 0, begun, _now(), *place)
 
     @hook
-    def _pin_loop(self, function: Any, in_queue: Any, out_queue: Any, *rest: Any) -> None:
-        recorder, session = self._recorder, self._session
-        begun = 0
+    def _pin_loop(self, function: Any, in_queue: Any, *rest: Any) -> None:
+        """Run the thread that pins batches."""
+        session = self._session
 
         def got(since: int, item: Any) -> None:
-            nonlocal begun
-            begun = _now()
+            session.thread.to_pin = None
             if _has_batch(item):
-                recorder.ring().write(RecordKind.ARRIVE, 0, 0, since, begun, session.epoch_of_queue(in_queue), item[0])
+                session.thread.to_pin = place = session.epoch_of_queue(in_queue), item[0]
+                session.recorder.ring().write(RecordKind.ARRIVE, 0, 0, since, _now(), *place)
 
-        def put(ended: int, item: Any) -> None:
-            if _has_batch(item):
-                recorder.ring().write(RecordKind.PIN, 0, 0, begun, ended, session.epoch_of_queue(in_queue), item[0])
-
-        function(_Queue(in_queue, got), _Queue(out_queue, put), *rest)
+        function(_Queue(in_queue, got), *rest)
 
     # -- hooks in workers ---------------------------------------------------------------------------------------------
 
@@ -181,12 +252,16 @@ class TorchHooks:
         task = getattr(fetcher, "_fastload_task", None)
         if task is None:
             return function(fetcher, index)
+        place = batch_to_load(self._session.thread.work)
         task.begin()
         try:
             return function(fetcher, index)
+        except BaseException:
+            place = -1, -1  # without workers, the next batch has the same number
+            raise
         finally:
-            # The parent knows the epoch; in a forked child the thread is another one.
-            task.end(-1, self._session.thread.batch, 0)
+            # In a worker: the parent knows the epoch.
+            task.end(*(place if place[0] >= 0 else (-1, self._session.thread.batch)), 0)
 
     @hook
     def _run_worker(self, function: Any, *arguments: Any) -> None:
@@ -211,14 +286,11 @@ def _has_batch(item: Any) -> bool:
 
 
 class _Queue:
-    """Wraps one of torch's queues; ``passed`` gets when ``get()`` or ``put()`` was called, and the item.
+    """Wraps one of torch's queues; ``got`` gets when ``get()`` was called, and the item."""
 
-    Pinning ends when ``put()`` is called: waiting for room is not pinning.
-    """
-
-    def __init__(self, queue: Any, passed: Callable[[int, Any], None]) -> None:
+    def __init__(self, queue: Any, got: Callable[[int, Any], None]) -> None:
         self._queue = queue
-        self._passed = passed
+        self._got = got
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
@@ -226,10 +298,5 @@ class _Queue:
     def get(self, *arguments: Any, **named: Any) -> Any:
         begun = _now()
         item = self._queue.get(*arguments, **named)
-        self._passed(begun, item)
+        self._got(begun, item)
         return item
-
-    def put(self, item: Any, *arguments: Any, **named: Any) -> None:
-        begun = _now()
-        self._queue.put(item, *arguments, **named)
-        self._passed(begun, item)
