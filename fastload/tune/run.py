@@ -57,7 +57,7 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
             try:
                 search.run()
             except Interrupted as error:
-                search.outcome.interrupted = error.number
+                search.result.interrupted = error.number
     finally:
         runner.close()
     notes = [*runner.notes]
@@ -65,7 +65,7 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
         notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
     return TuneReport(
         subject=subject,
-        outcome=search.outcome,
+        outcome=search.result,
         unit=runner.unit,
         processors=machine.processors,
         seconds=time.perf_counter() - begun,

@@ -25,8 +25,6 @@ KNOWN_METHODS: tuple[Method, ...] = (*METHODS, "ray")
 class RunSetting:
     """How a loader is run for one record."""
 
-    indices_only: bool = False
-    """Record the indices that are asked for, not the samples."""
     method: Method = "inline"
     num_workers: int = 0
     worker_threads: int = 1
@@ -45,28 +43,21 @@ class RunSetting:
 
     def in_words(self) -> str:
         """Return what differs from a plain inline loader."""
-        words = [_workers(self.num_workers, self.method)]
-        if self.worker_threads > 1:
-            words.append(f"{self.worker_threads} samples at a time")
-        if self.chunk_size is not None:
-            words.append("whole batches" if self.chunk_size == "batch" else f"chunks of {self.chunk_size}")
-        if self.prefetch_factor is not None:
-            words.append(f"prefetch {self.prefetch_factor}")
-        if self.cache:
-            words.append("with its cache")
-        if self.persistent:
-            words.append("persistent")
-        if self.num_epochs > 1:
-            words.append(f"{self.num_epochs} epochs")
-        if self.world_size:
-            words.insert(0, "1 rank" if self.world_size == 1 else f"{self.world_size} ranks")
-        if self.resume_after is not None:
-            words.append(f"resumed at batch {self.resume_after} by {_workers(self.resumed_by, self.method)}")
-        return ", ".join(words)
+        words = {
+            "1 rank" if self.world_size == 1 else f"{self.world_size} ranks": self.world_size,
+            self._workers(self.num_workers): True,
+            f"{self.worker_threads} samples at a time": self.worker_threads > 1,
+            "whole batches" if self.chunk_size == "batch" else f"chunks of {self.chunk_size}": self.chunk_size,
+            f"prefetch {self.prefetch_factor}": self.prefetch_factor,
+            "with its cache": self.cache,
+            "persistent": self.persistent,
+            f"{self.num_epochs} epochs": self.num_epochs > 1,
+            f"resumed at batch {self.resume_after} by {self._workers(self.resumed_by)}": self.resume_after,
+        }
+        return ", ".join(one for one, applies in words.items() if applies)
 
-
-def _workers(num_workers: int, method: Method) -> str:
-    return f"{num_workers} {method}" if num_workers else "inline"
+    def _workers(self, number: int) -> str:
+        return f"{number} {self.method}" if number else "inline"
 
 
 REFERENCE = RunSetting(num_epochs=2)
