@@ -6,8 +6,7 @@ import ast
 import inspect
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -61,49 +60,68 @@ def _hashed_sample(sample: Any) -> list[Hashes]:
 
 
 class _Indices:
-    """A dataset whose samples are their indices."""
+    """A dataset whose samples are their indices, of the length of another one."""
 
-    def __init__(self, length: int | None) -> None:
-        self._length = length
+    def __init__(self, of: Any) -> None:
+        self._of = of
 
     def __getitem__(self, index: Any) -> Any:
         return index
 
     def __len__(self) -> int:
-        if self._length is None:
-            raise TypeError("this dataset has no length")
-        return self._length
+        return len(self._of)
 
 
 def _unchanged(samples: Any) -> Any:
     return samples
 
 
-@dataclass(kw_only=True)
 class Subject:
-    """A loader that is verified."""
+    """A loader that is verified.
 
-    name: str
-    arguments: dict[str, Any]
-    """Arguments of :class:`fastload.DataLoader`, all but those that a setting chooses. With ``shuffle``, each sample
-    comes once in random order, so that fastload's own order can be used."""
-    given: dict[str, Any]
-    """The arguments as they were given, those of torch's class and of fastload's, for a comparison with torch's."""
-    seed: int | None
-    """Seed for the checks of keys; None: every batch must be torch's."""
-    timeout: float
-    """Seconds without a batch after which a run counts as failed."""
-    notes: list[str] = field(default_factory=list)
+    Args:
+        loader: of torch's class or of fastload's.
+        seed: for the checks of keys, unless the loader has one; None: every batch must be torch's.
+        timeout: seconds without a batch after which a run counts as failed, unless the loader has a limit.
+    """
 
-    def __post_init__(self) -> None:
-        arguments = self.arguments
-        self.dataset, self.collate_fn = arguments["dataset"], arguments["collate_fn"]
+    def __init__(self, loader: TorchDataLoader[Any], seed: int | None, timeout: float) -> None:
+        given = arguments_of(loader)
+        in_device_memory = given.get("resident") == "device"
+        if in_device_memory:
+            given["resident"] = "host"
+        own_seed = decisions_of(loader).order_seed if isinstance(loader, DataLoader) else None
+        self.seed = seed if own_seed is None else own_seed
+        self.timeout = loader.timeout or timeout
+        self.dataset = loader.dataset
         self.iterable = isinstance(self.dataset, IterableDataset)
-        self.auto_collation = arguments["batch_size"] is not None or arguments["batch_sampler"] is not None
+        self.auto_collation = loader._auto_collation
         """True if the loader makes batches of samples."""
         self._hash_samples = _hashed_samples if self.auto_collation else _hashed_sample
-        self.sampler = arguments["batch_sampler"] or arguments["sampler"]
+        default = compat.default_collate if self.auto_collation else compat.default_convert
+        self.collate_fn = None if loader.collate_fn is default else loader.collate_fn
+        order, words = _order_of(loader, given)
+        self.name = f"{type(self.dataset).__name__}, {words}"
+        self.sampler = order.get("batch_sampler") or order.get("sampler")
         """The user's sampler or batch sampler; None if the order is torch's or fastload's own."""
+        self.given = {**_default_arguments(), **given, **_NOT_OF_BATCHES}
+        """The arguments as they were given, those of torch's class and of fastload's, for a comparison with torch's."""
+        self.given["timeout"] = loader.num_workers and self.timeout
+        kept = {name: given[name] for name in _KEPT if name in given}
+        self.arguments = {**_default_arguments(), **kept, "collate_fn": self.collate_fn, **order}
+        """Arguments of :class:`fastload.DataLoader`, all but those that a setting chooses."""
+        draws_order = order.get("shuffle") and own_seed is None and self.seed is not None
+        depends = self.seed is not None and given.get("seeding") == "torch"
+        own_iter = type(loader).__iter__ not in (TorchDataLoader.__iter__, DataLoader.__iter__)
+        notes = {
+            "the loader shuffles: verified with fastload's seeded order": draws_order,
+            "seeding='torch' depends on num_workers by design; verified with seeding='sample'": depends,
+            "in_order=False returns batches as they are completed; verified with in_order=True": not loader.in_order,
+            "resident='device' is verified on the host, as resident='host'": in_device_memory,
+            "batch_transform is left out: the batches before it are compared": given.get("batch_transform") is not None,
+            f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified": own_iter,
+        }
+        self.notes = [note for note, applies in notes.items() if applies]
         self._copies = Copies(self.notes)
 
     def _copied(self, arguments: dict[str, Any], removed: Sequence[TransformStage]) -> dict[str, Any]:
@@ -133,7 +151,7 @@ class Subject:
             arguments |= {"resident": None, "collate_fn": self._hash_samples}
         elif yields == "indices":  # what these arguments need is not there
             arguments |= {"on_error": "raise", "fuse": False, "resident": None}
-            arguments |= {"dataset": _Indices(_length_of(self.dataset)), "collate_fn": _unchanged}
+            arguments |= {"dataset": _Indices(self.dataset), "collate_fn": _unchanged}
         if setting.world_size:
             arguments |= {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
             arguments["batch_sampler"] = self._share_of_rank(setting.world_size, rank)
@@ -186,7 +204,7 @@ class Subject:
         order = self.order
         assert order is not None
         made = DistributedBatchSampler(
-            _Indices(order.length), size, seed=self.seed or 0, tail="short", rank=rank, world_size=world_size
+            _Indices(range(order.length)), size, seed=self.seed or 0, tail="short", rank=rank, world_size=world_size
         )
         share = Shard(length=order.length, rank=rank, num_ranks=world_size, global_batch_size=size, tail="short")
         made.sampler.set_order(order, share)
@@ -240,7 +258,7 @@ def subject_of(target: Any, *, seed: int | None, batch_size: int, timeout: float
         shuffle = None if isinstance(target, IterableDataset) else True
         made = {"dataset": target, "batch_size": batch_size, "shuffle": shuffle, "num_workers": _WORKERS}
         target = build({**_default_arguments(), **made})
-    return _subject_of_loader(target, seed, timeout)
+    return Subject(target, seed, timeout)
 
 
 def _is_loader(target: Any) -> bool:
@@ -259,50 +277,17 @@ def _default_arguments() -> dict[str, Any]:
     return {**{name: option.default for name, option in OPTIONS.items()}, **none, "drop_last": False}
 
 
-def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: float) -> Subject:
-    given = arguments_of(loader)
-    arguments = _default_arguments() | {name: given[name] for name in _KEPT if name in given}
-    seeds = decisions_of(loader).order_seed if isinstance(loader, DataLoader) else None
-    seed = seed if seeds is None else seeds
-    sampler, shuffles = loader.sampler, False
+def _order_of(loader: TorchDataLoader[Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the arguments that give a loader its order, and how it cuts batches, in words.
+
+    With ``shuffle``, each sample comes once in random order, so that fastload's own order can be used.
+    """
     if given["batch_sampler"] is not None:
-        arguments["batch_sampler"], cut = given["batch_sampler"], "batches by its batch_sampler"
-    else:
-        size = given["batch_size"]
-        cut = "without batches" if size is None else f"in batches of {size}"
-        shuffles = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-        if shuffles or type(sampler) is KeyedSampler:
-            arguments["shuffle"], cut = True, f"{cut}, shuffled"
-        elif not isinstance(loader.dataset, IterableDataset) and type(sampler) is not SequentialSampler:
-            arguments["sampler"] = sampler
-    limit = loader.timeout or timeout
-    default = compat.default_collate if loader._auto_collation else compat.default_convert
-    if loader.collate_fn is default:
-        arguments["collate_fn"] = None
-    own_iter = type(loader).__iter__ not in (TorchDataLoader.__iter__, DataLoader.__iter__)
-    left_out = {
-        "the loader shuffles: verified with fastload's seeded order": shuffles and seeds is None and seed is not None,
-        "seeding='torch' depends on num_workers by design; verified with seeding='sample'": seed is not None
-        and given.get("seeding") == "torch",
-        "in_order=False returns batches as they are completed; verified with in_order=True": not loader.in_order,
-        "resident='device' is verified on the host, as resident='host'": given.get("resident") == "device",
-        "batch_transform is left out: the batches before it are compared": given.get("batch_transform") is not None,
-        f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified": own_iter,
-    }
-    if given.get("resident") == "device":
-        given["resident"] = arguments["resident"] = "host"
-    return Subject(
-        name=f"{type(loader.dataset).__name__}, {cut}",
-        arguments=arguments,
-        given={**_default_arguments(), **given, **_NOT_OF_BATCHES, "timeout": loader.num_workers and limit},
-        seed=seed,
-        timeout=limit,
-        notes=[note for note, applies in left_out.items() if applies],
-    )
-
-
-def _length_of(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except Exception:  # it need not have one
-        return None
+        return {"batch_sampler": given["batch_sampler"]}, "batches by its batch_sampler"
+    sampler, size = loader.sampler, given["batch_size"]
+    words = "without batches" if size is None else f"in batches of {size}"
+    shuffles = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+    if shuffles or type(sampler) is KeyedSampler:
+        return {"shuffle": True}, f"{words}, shuffled"
+    plain = isinstance(loader.dataset, IterableDataset) or type(sampler) is SequentialSampler
+    return {} if plain else {"sampler": sampler}, words
