@@ -31,7 +31,7 @@ from ..spec import decisions_of, sampling_of, served_as, spec_of
 from ..verification.hashing import Hashes, hashed
 from ..verification.rebuilding import Copies, arguments_of, build
 from ..verification.record import first_difference, undisturbed
-from .search import Compared, Slice
+from .report import Compared, Slice
 from .settings import SEED, WORKER_THREADS, TuneSetting
 from .survival import how_it_died
 

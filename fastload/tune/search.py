@@ -10,14 +10,13 @@ Pure: the clock is given.
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..errors import in_a_line
-from ..profiling.schema import Interval
+from .report import Compared, Slice, Trial, TuneReport, median_interval
 from .settings import STAGES, Machine, TuneSetting, candidates
 
 # The fraction of the time by which each stage ends.
@@ -35,112 +34,6 @@ _WAITS = 0.5
 _GRACE = 1.25
 
 
-def median_interval(values: Sequence[float]) -> Interval:
-    """Return the median with its 95 % interval, by the order of the values alone: no distribution is assumed.
-
-    Each value lies below the true median as often as above. So the k-th smallest lies above it as rarely as k - 1 or
-    fewer of n coins show heads; k is the largest for which that is at most 2.5 %. With fewer than six values there is
-    none, and the interval is from the least to the greatest: 94 % for five, 88 % for four, 75 % for three.
-
-    Args:
-        values: at least one.
-    """
-    ordered = sorted(values)
-    number = len(ordered)
-    place, probability = 0, 0.5**number
-    while place < (number - 1) // 2:
-        probability += math.comb(number, place + 1) * 0.5**number
-        if probability > 0.025:
-            break
-        place += 1
-    return Interval(statistics.median(ordered), ordered[place], ordered[-1 - place])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """How the batches of a setting compare with the present ones."""
-
-    differs: str = ""
-    """Place where batches differ for no known reason; empty: nowhere."""
-    augmentation: str = ""
-    """Place where batches differ because other random numbers are drawn; empty: nowhere."""
-    because: str = ""
-    """Why other random numbers are drawn, if any are; empty: the setting draws the same."""
-    as_torch: bool = False
-    """True if the batches are those that torch's loader draws with as many workers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """One measurement of a setting."""
-
-    rate: float
-    """Samples per second (batches, where samples cannot be counted)."""
-    first_s: float
-    """Seconds from ``iter()`` to the first batch."""
-    cpu_s: float | None = None
-    """Processor time per sample, of this process and the workers; None where the system does not say."""
-    stages: Mapping[str, float] = field(default_factory=dict)
-    """Where the time of loading went, as shares: those of ``DataLoader.statistics().stages_s``."""
-    others: float | None = None
-    """Processors that other programs used meanwhile; None as above."""
-    crowded: bool = False
-    """True if they left none free."""
-    memory: int | None = None
-    """Bytes that this process and the workers use, beyond what this process used before; None as above."""
-    found: Compared = Compared()
-    """How its first batches compare."""
-
-
-@dataclass(slots=True)
-class Trial:
-    """A setting and its measurements."""
-
-    setting: TuneSetting
-    slices: list[Slice] = field(default_factory=list)
-    found: Compared = Compared()
-    """How its batches compare; a difference that was found once stays."""
-    failed: str = ""
-    speedup: float = 1.0
-    """Its speed relative to the present setting, from slices that were measured in turns."""
-    gain: Interval | None = None
-    """The same with its interval, from the pairs of slices at the end."""
-
-    @property
-    def rate(self) -> Interval | None:
-        """Samples per second; None if it could not be measured."""
-        return median_interval([one.rate for one in self.slices]) if self.slices else None
-
-    @property
-    def eligible(self) -> bool:
-        """True if it may be recommended: measured, and with the present batches, or torch's for its workers."""
-        others = bool(self.found.augmentation) and not self.found.as_torch
-        return bool(self.slices) and not (self.found.differs or others or self.failed)
-
-    def learn(self, found: Compared) -> None:
-        """Take over what a comparison has found."""
-        before = self.found
-        differs, augmentation = before.differs or found.differs, before.augmentation or found.augmentation
-        self.found = replace(found, differs=differs, augmentation=augmentation)
-
-
-@dataclass(slots=True)
-class SearchResult:
-    """Result of a search."""
-
-    present: Trial
-    trials: list[Trial]
-    """All others."""
-    best: Trial | None = None
-    """The recommended trial; None: the present setting stays."""
-    runner_up: Trial | None = None
-    """The fastest trial, if it is not recommended; its ``gain`` says why."""
-    not_tried: int = 0
-    """Number of candidates that there was no time for."""
-    interrupted: int = 0
-    """The signal that has ended the search too early; 0: none."""
-
-
 class Measure(Protocol):
     """Measures settings."""
 
@@ -153,10 +46,10 @@ class Measure(Protocol):
 
 @dataclass
 class Search:
-    """A search for the fastest setting, and its result so far."""
+    """A search for the fastest setting."""
 
-    setting: TuneSetting
-    """Present setting of the loader."""
+    report: TuneReport
+    """Has the present setting, and gets the result so far."""
     runner: Measure
     machine: Machine
     seconds: float
@@ -167,24 +60,23 @@ class Search:
     """Called with the setting that is measured next, and the fraction of the time that has passed."""
 
     def __post_init__(self) -> None:
-        self.result = SearchResult(Trial(self.setting), [])
         self._begun, self._last_s = self.clock(), 0.0
 
-    def run(self) -> SearchResult:
+    def run(self) -> None:
         """Search.
 
         Raises:
             Exception: what the loader raises with its present setting.
         """
-        result, present = self.result, self.result.present
-        self.runner.measure(self.setting)  # warms up: imports, the cache of files
+        report, present = self.report, self.report.present
+        self.runner.measure(present.setting)  # warms up: imports, the cache of files
         chain = [present]  # each faster than the one before
         for stage, end in zip(STAGES, _ENDS, strict=True):
             machine = replace(self.machine, waits=self._waits(chain[-1]))
-            known = {trial.setting for trial in [present, *result.trials]}
+            known = {trial.setting for trial in [present, *report.trials]}
             found = [one for one in candidates(stage, chain[-1].setting, machine) if one not in known]
             if len(chain) > 1 and self._is_over(end, chain[-1]):
-                result.not_tried += len(found)
+                report.not_tried += len(found)
             elif found and (winner := self._stage(chain[-1], [Trial(one) for one in found], end)) is not None:
                 chain.append(winner)
         if not present.slices:
@@ -198,7 +90,6 @@ class Search:
                 self._decide(chain[-1])
                 break
             chain.pop()
-        return result
 
     def _waits(self, trial: Trial) -> bool:
         """Return whether the workers of a setting wait for storage more than they compute.
@@ -220,14 +111,14 @@ class Search:
         There a setting with more workers or threads takes time from other programs, which is no gain of its own.
         """
         gain = one.rate / other.rate
-        if other.crowded and not self._waits(self.result.present) and one.cpu_s and other.cpu_s:
+        if other.crowded and not self._waits(self.report.present) and one.cpu_s and other.cpu_s:
             gain = min(gain, other.cpu_s / one.cpu_s)
         return gain
 
     def _is_over(self, end: float, best: Trial) -> bool:
         """Return whether a stage's time is over, or what is left is needed to compare the best setting so far."""
         until = end * self.seconds
-        if best is not self.result.present:  # the long comparison of batches, and pairs of slices
+        if best is not self.report.present:  # the long comparison of batches, and pairs of slices
             until = min(until, _GRACE * self.seconds - 2 * (1 + _LEAST_PAIRS) * self._last_s)
         return self.clock() - self._begun >= until
 
@@ -238,7 +129,7 @@ class Search:
         try:
             slice_ = self.runner.measure(trial.setting)
         except (Exception, SystemExit) as error:  # of the user's code, or of a check of arguments
-            if trial is self.result.present:
+            if trial is self.report.present:
                 raise
             trial.failed = in_a_line(error)
             return None
@@ -262,9 +153,9 @@ class Search:
                 # In the first round the first candidate is measured at any time.
                 if not number and trial is not best:
                     if trial is not live[0] and self._is_over(end, best):
-                        self.result.not_tried += 1
+                        self.report.not_tried += 1
                         continue
-                    self.result.trials.append(trial)
+                    self.report.trials.append(trial)
                 slice_ = self._measure(trial)
                 if slice_ is not None:
                     slices[id(trial)].append(slice_)
@@ -280,18 +171,18 @@ class Search:
 
     def _decide(self, best: Trial) -> None:
         """Compare a setting with the present one, in pairs of slices; recommend it if it is faster."""
-        result, ratios = self.result, list[float]()
+        report, ratios = self.report, list[float]()
         while best.eligible and (len(ratios) < _LEAST_PAIRS or self.clock() - self._begun < self.seconds):
-            both = [result.present, best] if len(ratios) % 2 == 0 else [best, result.present]
+            both = [report.present, best] if len(ratios) % 2 == 0 else [best, report.present]
             found = {id(trial): slice_ for trial in both if (slice_ := self._measure(trial)) is not None}
             if len(found) == 2:
-                ratios.append(self._gain(found[id(best)], found[id(result.present)]))
-        result.runner_up = best
+                ratios.append(self._gain(found[id(best)], found[id(report.present)]))
+        report.runner_up = best
         if ratios:
             best.gain = median_interval(ratios)
             best.speedup = best.gain.value
         if best.gain is not None and best.eligible and best.gain.low > 1.0 and best.gain.value >= _WORTH:
-            result.best, result.runner_up = best, None
+            report.best, report.runner_up = best, None
 
 
 def _is_faster(ratios: list[float]) -> bool:
