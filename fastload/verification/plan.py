@@ -30,7 +30,7 @@ class RunSetting:
     worker_threads: int = 1
     chunk_size: int | Literal["batch"] | None = None
     prefetch_factor: int | None = None
-    persistent: bool = False
+    persistent_workers: bool = False
     num_epochs: int = 1
     world_size: int = 0
     """Ranks, run one after the other, their samples joined; 0: no ranks, the loader's own batches."""
@@ -50,7 +50,7 @@ class RunSetting:
             "whole batches" if self.chunk_size == "batch" else f"chunks of {self.chunk_size}": self.chunk_size,
             f"prefetch {self.prefetch_factor}": self.prefetch_factor,
             "with its cache": self.cache,
-            "persistent": self.persistent,
+            "persistent": self.persistent_workers,
             f"{self.num_epochs} epochs": self.num_epochs > 1,
             f"resumed at batch {self.resume_after} by {self._workers(self.resumed_by)}": self.resume_after,
         }
@@ -76,7 +76,7 @@ class PlannedCheck:
 _WITH_WORKERS = (
     ("workers", RunSetting(num_workers=1, prefetch_factor=1)),
     ("workers", RunSetting(num_workers=3, chunk_size=1, prefetch_factor=4)),
-    ("next epoch", RunSetting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2)),
+    ("next epoch", RunSetting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent_workers=True, num_epochs=2)),
 )
 _WITH_PROCESSES = (
     ("workers", RunSetting(num_workers=3, chunk_size="batch", prefetch_factor=1)),
@@ -85,7 +85,7 @@ _WITH_PROCESSES = (
 )
 _WITH_RAY = (
     ("workers", RunSetting(method="ray", num_workers=1, chunk_size=3)),
-    ("next epoch", RunSetting(method="ray", num_workers=2, prefetch_factor=4, persistent=True, num_epochs=2)),
+    ("next epoch", RunSetting(method="ray", num_workers=2, prefetch_factor=4, persistent_workers=True, num_epochs=2)),
 )
 _SPAWNED = RunSetting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=1)
 
@@ -145,11 +145,7 @@ def plan_iterable_checks(methods: Sequence[Method], *, has_cache: bool = False) 
         one = RunSetting(method=process, num_workers=1, prefetch_factor=1)
         three = replace(one, num_workers=3)
         pairs = [(replace(reference, prefetch_factor=4), reference) for reference in (one, three)]
-        if "thread" in methods:
-            pairs.append((replace(three, method="thread"), three))
-        if "spawn" in methods and process != "spawn":
-            pairs.append((replace(one, method="spawn"), one))
-        if "ray" in methods:
-            pairs.append((replace(one, method="ray"), one))
+        pairs += [(replace(three, method=method), three) for method in methods if method == "thread"]
+        pairs += [(replace(one, method=method), one) for method in methods if method in {"spawn", "ray"} - {process}]
         made += [PlannedCheck(name="replicas", setting=setting, reference=reference) for setting, reference in pairs]
     return made

@@ -10,6 +10,7 @@ import itertools
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -45,8 +46,8 @@ def record(
     def epoch_on(loader: DataLoader[Any], epoch: int, number: int) -> list[list[Hashes]]:
         return [subject.hashes_of(batch, yields) for batch in epoch_of(loader, subject.seed or 0, epoch, number)]
 
-    def loader_of(**more: Any) -> Any:
-        return closing(subject.loader(setting, yields, removed=removed, **more))
+    def loader_of(setting: RunSetting, rank: int = 0) -> Any:
+        return closing(subject.loader(setting, yields, removed=removed, rank=rank))
 
     def joined(*ranks: list[list[Hashes]]) -> list[Hashes]:
         steps = itertools.zip_longest(*ranks, fillvalue=[])
@@ -56,15 +57,15 @@ def record(
         if setting.world_size:
             ranks = []
             for rank in range(setting.world_size):  # one after the other
-                with loader_of(rank=rank) as loader:
+                with loader_of(setting, rank) as loader:
                     ranks.append(epoch_on(loader, 0, num_batches))
             return [joined(*ranks)]
-        with loader_of() as loader:
+        with loader_of(setting) as loader:
             if setting.resume_after is None:
                 return [joined(epoch_on(loader, epoch, num_batches)) for epoch in range(setting.num_epochs)]
             before = epoch_on(loader, 0, setting.resume_after)
             state = loader.state_dict()
-        with loader_of(workers=setting.resumed_by) as loader:
+        with loader_of(replace(setting, num_workers=setting.resumed_by)) as loader:
             loader.load_state_dict(state)
             return [joined(before + epoch_on(loader, 0, num_batches - setting.resume_after))]
 

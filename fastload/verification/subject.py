@@ -41,6 +41,8 @@ _KEPT = (
 )
 """The arguments of a loader that are the same in every run."""
 
+_CHOSEN = ("num_workers", "worker_threads", "chunk_size", "prefetch_factor", "persistent_workers")
+"""Those that a setting chooses, beside the kind of workers."""
 
 _NOT_OF_BATCHES = {"device": None, "batch_transform": None, "pin_memory": False, "in_order": True, "seed": None}
 """Arguments that a comparison with torch's class leaves out."""
@@ -138,9 +140,8 @@ class Subject:
         *,
         removed: Sequence[TransformStage] = (),
         rank: int = 0,
-        workers: int | None = None,
     ) -> DataLoader[Any]:
-        """Build a loader as a setting says, for one of its ranks, with its number of workers by default.
+        """Build a loader as a setting says, for one of its ranks.
 
         ``removed``: stages that its dataset does without.
         """
@@ -157,21 +158,10 @@ class Subject:
             arguments["batch_sampler"] = self._share_of_rank(setting.world_size, rank)
         if self.iterable:  # the base seed of replicas comes from it
             arguments["generator"] = torch.Generator().manual_seed((self.seed or 0) % (1 << 63))
-        return build(
-            {
-                **arguments,
-                "num_workers": setting.num_workers if workers is None else workers,
-                "worker_method": setting.method if setting.method in ("thread", "ray") else "multiprocessing",
-                "multiprocessing_context": setting.method if setting.method in ("fork", "spawn") else None,
-                "worker_threads": setting.worker_threads,
-                "chunk_size": setting.chunk_size,
-                "prefetch_factor": setting.prefetch_factor,
-                "persistent_workers": setting.persistent,
-                "timeout": self.timeout,
-                "seed": self.seed or 0,
-                "seeding": "sample",
-            }
-        )
+        arguments |= {name: getattr(setting, name) for name in _CHOSEN}
+        arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
+        arguments["multiprocessing_context"] = setting.method if setting.method in ("fork", "spawn") else None
+        return build({**arguments, "timeout": self.timeout, "seed": self.seed or 0, "seeding": "sample"})
 
     def hashes_of(self, batch: Any, yields: Yields) -> list[Hashes]:
         """Return the hashes of what a loader has yielded: of a batch, of its samples, or of their indices."""

@@ -461,7 +461,7 @@ def test_every_value_of_every_axis_comes_at_least_once():
         "method": set(METHODS),
         "chunk_size": {1, 3, "batch", None},
         "prefetch_factor": {1, 4},
-        "persistent": {True, False},
+        "persistent_workers": {True, False},
         "num_epochs": {1, 2},
         "world_size": {1, 2, 4},
     }
