@@ -35,7 +35,7 @@ from .run.targets import UsageError, Verb, program_of, run_target
 Handler = Callable[[argparse.Namespace], int]
 
 _PROGRAMS = "-m MODULE or -- PROGRAM"
-"""What run and profile take besides a script."""
+"""Taken by run and profile, besides a script."""
 _RUN_EPILOG = """\
 examples:  fastload run train.py --epochs 3
            fastload run --fuse --seed 1 -m package.train

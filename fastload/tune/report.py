@@ -1,4 +1,4 @@
-"""What was measured of the settings, and the result of a search, as a table and as JSON.
+"""The measurements of settings, and the result of a search, as a table and as JSON.
 
 Pure; rich is imported only for a table.
 """

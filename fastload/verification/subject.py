@@ -33,7 +33,7 @@ from .rebuilding import Copies, arguments_of, build
 from .stages import TransformStage, without
 
 Yields = Literal["batches", "samples", "indices"]
-"""What a rebuilt loader yields: its batches, the hashes of their samples before ``collate_fn``, or their indices."""
+"""A rebuilt loader yields its batches, the hashes of their samples before ``collate_fn``, or their indices."""
 
 _KEPT = (
     *("dataset", "batch_size", "drop_last", "collate_fn", "worker_init_fn"),
