@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import shutil
 import signal
 import sys
 import textwrap
@@ -31,11 +29,13 @@ from typing import Any, NoReturn
 
 from .inject import put_first
 from .run.result_file import IN_MEMORY
-from .run.targets import UsageError, Verb, run_target, script_words
+from .run.targets import UsageError, Verb, program_of, run_target
 
 # A verb gets its own options, and in ``options.command`` what follows them; it returns the exit status.
 Handler = Callable[[argparse.Namespace], int]
 
+_PROGRAMS = "-m MODULE or -- PROGRAM"
+"""Taken by run and profile, besides a script."""
 _RUN_EPILOG = """\
 examples:  fastload run train.py --epochs 3
            fastload run --fuse --seed 1 -m package.train
@@ -51,13 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, verbs = _parsers()
     if not arguments:
         parser.exit(2, parser.format_help())
-    if arguments[0] not in verbs and not arguments[0].startswith("-"):
-        _refuse(parser, "command", arguments[0], list(verbs), 0.7)
+    if arguments[0] == "--version":
+        from .base.version import __version__
+        from .native import description
+
+        print(f"fastload {__version__}, {description()}")
+        return 0
     own, command = split_command(arguments, verbs)
     options, unknown = parser.parse_known_args(own)
     if unknown:
-        known = re.findall(r"^  (?:-h, )?(--[\w-]+)", verbs[options.verb].format_help(), re.MULTILINE)
-        _refuse(verbs[options.verb], "option", unknown[0], known, 0.8)
+        verbs[options.verb].error(f"no such option: {unknown[0]}; see fastload {options.verb} --help")
     options.command = command
     handler: Handler = options.handler
     try:
@@ -109,7 +112,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     parser = argparse.ArgumentParser(
         prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs: Any = parser.add_subparsers(title="commands", dest="verb", required=True, metavar="COMMAND")
 
     def add(handler: Handler, summary: str, epilog: str | None = None, takes: str | None = None) -> Any:
@@ -178,29 +181,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _refuse(parser: argparse.ArgumentParser, kind: str, word: str, known: list[str], alike: float) -> NoReturn:
-    """Exit with an error that names an unknown option or command, and the known one that was meant, or all.
-
-    ``alike``: from 0 to 1, how alike two words must be for one to be taken for a slip in writing the other.
-    """
-    from difflib import get_close_matches
-
-    near = get_close_matches(word.partition("=")[0].lower(), known, n=1, cutoff=alike)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    parser.error(f"no such {kind}: {word}; {hint}")
-
-
-class _Version(argparse.Action):
-    """Print the version: argparse's own action would read it for every command."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from .base.version import __version__
-        from .native import description
-
-        print(f"fastload {__version__}, {description()}")
-        parser.exit()
-
-
 def run(options: argparse.Namespace) -> int:
     """Run a command as it is, with fastload's loader in place of torch's DataLoader.
 
@@ -222,7 +202,7 @@ def run(options: argparse.Namespace) -> int:
         environment[VARIABLE] = as_text({**read_text(environment.get(VARIABLE, "")), **given})
     if options.report:
         environment["FASTLOAD_REPORT"] = "1"
-    program = _program(options.command)
+    program = program_of(options.command, "run", _PROGRAMS)
     if hasattr(os, "memfd_create"):  # Linux's: elsewhere a script that iterates no loader is told nothing
         environment["FASTLOAD_RUN"] = f"/proc/{os.getpid()}/fd/{os.memfd_create(IN_MEMORY, 0)}"
     _become(program, environment)
@@ -246,7 +226,7 @@ def profile(options: argparse.Namespace) -> int:
     """
     from .profiling.command import record_script
 
-    return record_script(options, _program(options.command, "profile"), options.command)
+    return record_script(options, program_of(options.command, "profile", _PROGRAMS), options.command)
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -259,17 +239,6 @@ def doctor(options: argparse.Namespace) -> int:
     if options.command:
         raise UsageError(f"it takes no arguments, got {' '.join(options.command)}")
     return examine_and_print(as_json=options.json, with_ok=options.verbose, only_overrides=options.overrides)
-
-
-def _program(command: list[str], verb: str = "run") -> list[str]:
-    """Return the words to execute for the command of ``fastload run`` or ``fastload profile``."""
-    if not command or command in (["--"], ["-m"]):
-        raise UsageError(f"a script, -m MODULE or -- PROGRAM is missing; see fastload {verb} --help")
-    if command[0] == "--":
-        if shutil.which(command[1]) is None:
-            raise UsageError(f"no such program: {command[1]}")
-        return command[1:]
-    return script_words(command, f"to {verb} a program write: fastload {verb} -- {{}}")
 
 
 def _become(program: list[str], environment: dict[str, str]) -> NoReturn:

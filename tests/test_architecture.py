@@ -237,7 +237,6 @@ def test_pure_modules_have_no_threads_clocks_or_processes():
     "name",
     [
         "inject.fastload_hook",
-        "inject.fastload_replacement",
         "inject.sitecustomize",
         "base.interrupts",
         "run.child",
@@ -251,10 +250,8 @@ def test_what_every_process_runs_imports_only_the_standard_library(name):
         root = module.split(".")[0]
         assert root in sys.stdlib_module_names or module in (
             "fastload_hook",
-            "fastload_replacement",
             "fastload.inject",
             "fastload.inject.fastload_hook",
-            "fastload.inject.fastload_replacement",
             "fastload.base.interrupts",
             "fastload.run.child",
             "fastload.run.result_file",

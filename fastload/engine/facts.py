@@ -28,17 +28,14 @@ from .statistics import Statistics, statistics_of
 _LISTED = 5
 
 
-def facts_of(decisions: Decisions, runtime: LoaderRuntime, *, with_plan: bool = True) -> list[tuple[str, str]]:
-    """Return what was decided: names and words; a name is empty where the words go on.
-
-    ``with_plan``: whether the plan of ``fuse=True`` is among them.
-    """
+def facts_of(decisions: Decisions, runtime: LoaderRuntime) -> list[tuple[str, str]]:
+    """Return what was decided: names and words; a name is empty where the words go on."""
     asked, statistics = decisions.asked, statistics_of(decisions, runtime)
     facts = _Facts(decisions, asked, statistics)
     lines: list[tuple[str, str]] = []
     if asked.resident is not None:
         lines.append(("resident", _resident(asked.resident, statistics, runtime.resident)))
-    if asked.fuse is True and with_plan:
+    if asked.fuse is True:
         lines += facts.fusion()
     lines += facts.workers()
     if decisions.num_workers and decisions.worker_method == "multiprocessing" and asked.resident is None:

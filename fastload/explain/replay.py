@@ -21,6 +21,7 @@ from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
 from ..sampling.epochs import EpochWork, KnownBatches
+from ..sampling.order import Order
 from ..spec import decisions_of
 from ..transforms.base import Transform
 from ..transforms.batches import images_of, on_batches
@@ -41,11 +42,11 @@ def replay(
     Args:
         loader: a ``fastload.DataLoader`` with an integer ``seed``, or with one of fastload's samplers.
         epoch: the epoch, from 0.
-        index: the sample's index in the dataset. It is enough if each index occurs once in an epoch.
+        index: the sample's index in the dataset. It is enough if it occurs once in the epoch.
         position: the sample's position in the epoch's order of all ranks: ``step * global_batch_size + place`` for a
             ``DistributedBatchSampler``, ``rank + num_replicas * row`` for a ``DistributedSampler``, otherwise the
-            number of samples before it. Needed for weighted samplers, and in addition to the index for samplers that
-            are not fastload's.
+            number of samples before it. Needed where an index occurs several times, and in addition to the index for
+            samplers that are not fastload's.
         transformed: whether to return it as a batch of one, after the loader's ``batch_transform``, on the CPU.
 
     Returns:
@@ -82,7 +83,7 @@ def replay(
     epoch, position = check_epoch(epoch), None if position is None else check_number("position", position)
     known = decisions.known and decisions.known.from_position(0)
     by_batch = compat.batch_getter(asked.dataset) is not None
-    index, position = _found(known, epoch, index, position, needs_position=by_batch)
+    index, position = _found(known, epoch, index, position)
     # One sample, on the CPU, of the order of all ranks.
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
     singly = replace(asked, device=None, auto_collation=True, worker_init_fn=None, drop_last=False)
@@ -135,9 +136,8 @@ def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
     return samples[row - sum(failure.row < row for failure in left_out)]
 
 
-def _found(
-    known: KnownBatches | None, epoch: int, index: Any, position: int | None, *, needs_position: bool
-) -> tuple[Any, int]:
+def _found(known: KnownBatches | None, epoch: int, index: Any, position: int | None) -> tuple[Any, int]:
+    """Return the index of a sample and its position, of which one is enough where the order is known."""
     if known is None:
         if index is None or position is None:
             raise ConfigError(
@@ -147,19 +147,14 @@ def _found(
         return index, position
     order = known.rows.order
     if position is None:
-        if index is None or not order.once:
+        places = _positions_of(order, epoch, as_integer(index))
+        if len(places) != 1:
             raise ConfigError(
-                f"replay needs position, since the order may give an index more than once, got {index=}, position=None"
-                if index is not None
-                else "replay needs index or position, got index=None, position=None"
+                f"replay needs an index that epoch {epoch} has once, from 0 to {order.length - 1}, or a position: "
+                f"{index=} occurs {len(places)} times"
             )
-        index = as_integer(index)
-        if not isinstance(index, int) or not 0 <= index < order.length:
-            raise ConfigError(
-                f"index must be an integer from 0 to {order.length - 1}, the samples of epoch {epoch}, got {index=}"
-            )
-        return index, _position_of(known, epoch, index) if needs_position else 0
-    if position >= max(order.length, known.rows.shard.end):
+        position = places[0]
+    elif position >= max(order.length, known.rows.shard.end):
         raise ConfigError(f"position must be below {order.length}, the length of an epoch, got {position=}")
     there = int(order.at(epoch, np.array([position % order.length]))[0])
     if index is not None and as_integer(index) != there:
@@ -169,16 +164,12 @@ def _found(
     return there, position
 
 
-def _position_of(known: KnownBatches, epoch: int, index: int) -> int:
-    order = known.rows.order
-    for first in range(0, order.length, _SEARCHED):
+def _positions_of(order: Order, epoch: int, index: Any) -> list[int]:
+    found: list[int] = []
+    for first in range(0, order.length if isinstance(index, int) else 0, _SEARCHED):
         positions = np.arange(first, min(first + _SEARCHED, order.length))
-        places = np.flatnonzero(order.at(epoch, positions) == index)
-        if places.size:
-            return int(positions[places[0]])
-    raise ConfigError(
-        f"index must occur in epoch {epoch}, and the sampler leaves it out, got {index=}; try another epoch"
-    )
+        found += positions[order.at(epoch, positions) == index].tolist()
+    return found
 
 
 def _batch_around(known: KnownBatches, position: int) -> Any:

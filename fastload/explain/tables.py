@@ -54,14 +54,12 @@ def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (
 def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
     decisions = decisions_of(loader)
-    words = labelled(facts_of(decisions, loader._runtime, with_plan=False))
-    plan = plan_of(loader.dataset, decisions.unfused_reason)
-    if loader.fuse is True:
-        heading = "fused, as fuse=True asks" if plan.fused else "what fuse=True does"
-    else:
-        heading = f"fuse={loader.fuse!r}; what fuse=True would do"
+    parts = [labelled(facts_of(decisions, loader._runtime))]
+    if loader.fuse is not True:
+        plan = plan_of(loader.dataset, decisions.unfused_reason)
+        parts += [Text(""), *_of_plan(plan, f"fuse={loader.fuse!r}; what fuse=True would do")]
     title = Text.assemble((name_of(loader), "bold cyan"), (f"   {place}" if place else "", "dim"))
-    return Group(title, Padding(Group(words, Text(""), *_of_plan(plan, heading)), (0, 0, 1, 2)))
+    return Group(title, Padding(Group(*parts), (0, 0, 1, 2)))
 
 
 def table_of_dataset(dataset: Any) -> Any:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def _install() -> None:
     """Replace torch's DataLoader once it is imported."""
-    from fastload_hook import after_import  # type: ignore[import-not-found] # on sys.path only now
-    from fastload_replacement import replacement  # type: ignore[import-not-found]
+    from fastload_hook import after_import, replacement  # type: ignore[import-not-found] # on sys.path only now
 
     def find_initialize() -> Any:
         from fastload.run.installation import initialize

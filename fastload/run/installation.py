@@ -26,8 +26,7 @@ from typing import Any
 from torch.utils import data
 
 from fastload.base.overrides import LOADERS, Override
-from fastload.inject.fastload_hook import after_import, imported
-from fastload.inject.fastload_replacement import replacement
+from fastload.inject.fastload_hook import after_import, imported, replacement
 
 _TORCHDATA = "torchdata.stateful_dataloader.stateful_dataloader"
 
@@ -148,14 +147,14 @@ def initialize(
         return
     stateful = _stateful_class()
     if stateful is not None and isinstance(loader, stateful):
-        given = _bound(torch_init, loader, args, kwargs)
-        reason = None if given is None else _why_not_stateful(given)
+        given = dict(inspect.signature(torch_init).bind(loader, *args, **kwargs).arguments)
+        reason = _why_not_stateful(given)
         if reason is not None:
             warnings.warn(f"StatefulDataLoader keeps torchdata's engine: {reason}", RuntimeWarning, stacklevel=3)
-        if given is None or reason is not None:
             torch_init(loader, *args, **kwargs)
             return
         loader.snapshot_every_n_steps = given.pop("snapshot_every_n_steps", 1)
+        del given["self"]
         args, kwargs = (), given
     try:
         if not ours:
@@ -169,15 +168,6 @@ def initialize(
         torch_init(loader, *args, **kwargs)
         return
     DataLoader.__init__(loader, *args, **kwargs)  # type: ignore[arg-type] # whatever the caller gave torch's class
-
-
-def _bound(init: Callable[..., None], loader: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
-    """Return the arguments by name; None where the call is wrong, which the constructor then says itself."""
-    try:
-        _, *given = inspect.signature(init).bind(loader, *args, **kwargs).arguments.items()
-    except TypeError:
-        return None
-    return dict(given)
 
 
 def _why_not_stateful(given: Mapping[str, Any]) -> str | None:

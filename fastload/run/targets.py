@@ -9,7 +9,6 @@ nothing that takes time.
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import json
 import operator
@@ -115,12 +114,14 @@ def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
             cannot be written.
     """
     command: list[str] = options["command"]
-    _check_command(verb, command)
     options = {**options, "command": shlex.join(command)}
-    if _names_an_object(command[0]):
+    if command and _names_an_object(command[0]):
+        if command[1:]:
+            raise UsageError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
         result = call_action(verb.action, _object(command[0]), options)
     else:
-        result = _result_of_script(verb, command, options)
+        program = program_of(command, verb.name, takes="-m MODULE or MODULE:NAME")
+        result = _result_of_script(verb, program, options)
     if result.json:
         _write_json(options.get("json"), result.json)
     if result.status in _INTERRUPTED:
@@ -128,9 +129,9 @@ def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
     return result.status
 
 
-def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]) -> TargetResult:
+def _result_of_script(verb: Verb, program: list[str], options: Mapping[str, Any]) -> TargetResult:
     """Run a script until it has a result; without one, return the status that says what ended it."""
-    program, number = script_words(command), options.get("number", 1)
+    number = options.get("number", 1)
     with result_file() as file:
         environment = dict(os.environ)
         put_first(environment)
@@ -148,18 +149,38 @@ def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]
     ended = 128 + script.signal if script.signal else exit_status(status)
     if ended in _INTERRUPTED:
         return TargetResult(ended)
-    why = _why_no_result(command, status, number, begun=begun)
+    why = _why_no_result(program, status, number, begun=begun)
     if not begun:
         raise UsageError(why)
     print(f"fastload {verb.name}: {why}", file=sys.stderr)
     return TargetResult(1)
 
 
-def script_words(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
-    """Return the words that start a script or a module; ``remedy``: what to do if the command names a program."""
+def program_of(command: list[str], verb: str, takes: str) -> list[str]:
+    """Return the words that start the script, module or program of a command line.
+
+    Args:
+        command: what follows the options of the verb.
+        verb: its name.
+        takes: what it takes besides a script: only with ``-- PROGRAM`` in it, other programs too.
+
+    Raises:
+        UsageError: there is no such thing, or the verb does not take it.
+    """
+    if not command or command in (["--"], ["-m"]):
+        raise UsageError(f"a script, {takes} is missing; see fastload {verb} --help")
+    takes_programs = "PROGRAM" in takes
+    if command[0] == "--":
+        if not takes_programs:
+            raise UsageError(f"programs are not supported: name the script that it starts, or {takes}")
+        if shutil.which(command[1]) is None:
+            raise UsageError(f"no such program: {command[1]}")
+        return command[1:]
     if command[0] != "-m" and not os.path.exists(command[0]):
-        words = f"; {remedy.format(command[0])}" if shutil.which(command[0]) else ""
-        raise UsageError(f"no such script: {command[0]}{words}")
+        remedy = f"to {verb} a program write: fastload {verb} -- {command[0]}"
+        if not takes_programs:
+            remedy = "name the script that this program starts"
+        raise UsageError(f"no such script: {command[0]}" + (f"; {remedy}" if shutil.which(command[0]) else ""))
     return [sys.executable, *command]
 
 
@@ -176,8 +197,8 @@ def _wait_for_end(script: Child, result: str) -> int:
     return script.process.wait()
 
 
-def _why_no_result(command: Sequence[str], status: int, number: int, *, begun: bool) -> str:
-    name = command[1] if command[0] == "-m" else command[0]
+def _why_no_result(program: Sequence[str], status: int, number: int, *, begun: bool) -> str:
+    name = program[2] if program[1] == "-m" else program[1]
     if status or begun:
         how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
         return f"{name} ended {how} {'while its loader was run' if begun else 'before it iterated over a loader'}"
@@ -221,15 +242,6 @@ _OBJECT = re.compile(r"(?P<module>[^:]+):(?P<name>[A-Za-z_][\w.]*)")
 
 def _names_an_object(word: str) -> bool:
     return _OBJECT.fullmatch(word) is not None and not os.path.exists(word)
-
-
-def _check_command(verb: Verb, command: list[str]) -> None:
-    if not command or command == ["-m"]:
-        raise UsageError(f"a script, -m MODULE or MODULE:NAME is missing; see fastload {verb.name} --help")
-    if command[0] == "--":
-        raise UsageError("programs are not supported: name the script that it starts, or -m MODULE or MODULE:NAME")
-    if _names_an_object(command[0]) and command[1:]:
-        raise UsageError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
 
 
 def _object(word: str) -> Target:
@@ -282,15 +294,3 @@ def _find_object(word: str) -> Any:
     except AttributeError:
         names = ", ".join(sorted(known for known in vars(module) if not known.startswith("_"))[:8])
         raise UsageError(f"{where} has no {name}; it has {names or 'no names'}") from None
-
-
-def why_not_spawned(script: str | None) -> str | None:
-    """Return why processes started by spawn cannot import a script; None if they can, or there is none."""
-    try:
-        tree = ast.parse(Path(script or "").read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
-        return None
-    tests = [ast.walk(node.test) for node in tree.body if isinstance(node, ast.If)]
-    if any(isinstance(one, ast.Name) and one.id == "__name__" for test in tests for one in test):
-        return None
-    return "the script has no `if __name__ == '__main__':`, so a process started by spawn would run it again"

@@ -46,8 +46,7 @@ def tune(target: Target, options: dict[str, Any]) -> TargetResult:
         return TargetResult(1)
     if options["json"] != "-":
         show(report.table())
-    interrupted = report.outcome.interrupted
-    return TargetResult(128 + interrupted if interrupted else 0, report.to_json())
+    return TargetResult(128 + report.interrupted if report.interrupted else 0, report.to_json())
 
 
 VERB = Verb(

@@ -12,7 +12,7 @@ from ..base.cgroups import processor_quota, processors
 from ..base.interrupts import Interrupted, raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..loader import DataLoader
-from .report import TuneReport
+from .report import Trial, TuneReport
 from .runner import Runner, left_out, setting_of
 from .search import Search
 from .settings import Machine, TuneSetting
@@ -36,12 +36,14 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
         Exception: what the loader raises with its present setting.
     """
     begun = time.perf_counter()
-    present = setting_of(loader)
+    report = TuneReport(present=Trial(setting_of(loader)), subject=subject, command=command)
     runner = Runner(loader, max(_LEAST_SLICE_S, _SLICE * seconds), _CHECK * seconds, _READ * seconds)
     quota = processor_quota()
+    report.unit, report.notes = runner.unit, runner.notes
+    report.processors = processors() if quota is None else max(1, min(processors(), math.ceil(quota)))
     try:
         machine = Machine(
-            processors=processors() if quota is None else max(1, min(processors(), math.ceil(quota))),
+            processors=report.processors,
             has_device=loader.device is not None and torch.device(loader.device).type != "cpu",
             left_out=frozenset(left_out(loader)),
         )
@@ -51,24 +53,15 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
             def tell(setting: TuneSetting, part: float) -> None:
                 raise_if_interrupted()
                 bar.reach(100 * part)
-                bar.describe(setting.in_words(present))
+                bar.describe(setting.in_words(report.present.setting))
 
-            search = Search(present, runner, machine, seconds, time.perf_counter, tell)
             try:
-                search.run()
+                Search(report, runner, machine, seconds, time.perf_counter, tell).run()
             except Interrupted as error:
-                search.outcome.interrupted = error.number
+                report.interrupted = error.number
     finally:
         runner.close()
-    notes = [*runner.notes]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
-    return TuneReport(
-        subject=subject,
-        outcome=search.outcome,
-        unit=runner.unit,
-        processors=machine.processors,
-        seconds=time.perf_counter() - begun,
-        notes=notes,
-        command=command,
-    )
+        report.notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
+    report.seconds = time.perf_counter() - begun
+    return report

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch.utils.data import RandomSampler
 
-from ..base import compat
 from ..base.memory import in_words
 from ..cache import shared
 from ..cache.ranks import words_of_run
@@ -29,10 +28,10 @@ from ..measurement.numbers import work_shares
 from ..measurement.rate import Rate, Stopwatch, memory
 from ..sampling.sampler_generators import generators_kept
 from ..spec import decisions_of, sampling_of, served_as, spec_of
-from ..verification.hashing import BatchHashes, hash_batch
+from ..verification.hashing import Hashes, hashed
 from ..verification.rebuilding import Copies, arguments_of, build
 from ..verification.record import first_difference, undisturbed
-from .search import Compared, Slice
+from .report import Compared, Slice
 from .settings import SEED, WORKER_THREADS, TuneSetting
 from .survival import how_it_died
 
@@ -104,22 +103,22 @@ class Runner:
         self._arguments = {**arguments_of(loader), "timeout": loader.timeout or _TIMEOUT_S}
         self._spec = spec_of(loader)
         self._present = setting_of(loader)
-        self._auto_collation: bool = loader._auto_collation
-        self._rows = loader.batch_size
+        size = getattr(loader.batch_sampler, "batch_size", None)
+        self._rows = size if isinstance(size, int) else None
+        """Samples in a batch; None: not known."""
         self._slice_s, self._check_s, self._read_s = slice_s, check_s, read_s
         self._rate = 0.0
-        self._by_sample = self._auto_collation and compat.collates_by_default(loader.collate_fn)
-        self._reference: list[BatchHashes] = []
-        self._keyed: dict[int | None, list[BatchHashes]] = {}
+        self._reference: list[Hashes] = []
+        self._keyed: dict[int | None, list[Hashes]] = {}
         """Seed of the keys -> batches of the present setting with such keys."""
         self._kept: dict[TuneSetting, DataLoader[Any]] = {}
-        self._has_filled = self._present.cache is not None
-        self._has_kept = True
+        self._has_kept = True if self._present.cache is not None else None
+        """True if there are files in the cache, False if none could be kept; None: it was not filled yet."""
         self._survived: set[TuneSetting] = set()
         self._had_cache = shared.is_asked_for()
         self.notes: list[str] = []
         self._copies = Copies(self.notes, _COPY_S)
-        self.unit = "samples" if self._rows is not None or self._by_sample else "batches"
+        self.unit = "batches" if self._rows is None else "samples"
 
     def close(self) -> None:
         """Release resident data, and a cache that was only tried."""
@@ -152,7 +151,7 @@ class Runner:
                     "the loader returns no batch: is its dataset empty, or smaller than a batch that drop_last drops?"
                 )
             hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
-            rows = self._rows or sum(one.num_samples for one in hashes) / len(hashes)
+            rows = self._rows or 1
             rate = self._timed(twin, iterator)
             held = memory()
             stages = work_shares(twin.statistics().stages_s)
@@ -180,7 +179,7 @@ class Runner:
         if found.augmentation and found.as_torch:
             # With keys its workers must give the same as the present ones.
             keyed = self._first(setting, len(self._reference), seeding="sample")
-            if difference := self._difference(self._under_keys(None, len(keyed)), keyed):
+            if difference := _difference(self._under_keys(None, len(keyed)), keyed):
                 return Compared(differs=difference)
         return found
 
@@ -193,17 +192,16 @@ class Runner:
 
     def _fill_before(self, setting: TuneSetting) -> None:
         """Keep files in the cache of a setting, once."""
-        if setting.cache is None or self._has_filled:
-            if setting.cache is not None and not self._has_kept:
-                raise ConfigError(_NOTHING_KEPT)
+        if setting.cache is None or self._has_kept:
             return
+        if self._has_kept is False:
+            raise ConfigError(_NOTHING_KEPT)
         until = time.perf_counter() + _FILLING * self._slice_s
         with self._running(setting) as twin:
             for _ in twin:
                 if time.perf_counter() > until:
                     break
         contents = shared.contents()
-        self._has_filled = True
         self._has_kept = contents is not None and contents.entry_bytes > 0
         if contents is None or not self._has_kept:
             raise ConfigError(_NOTHING_KEPT)
@@ -256,39 +254,32 @@ class Runner:
 
     # -- what is compared ---------------------------------------------------------------------------------------------
 
-    def _hashed(self, batches: Iterator[Any], number: int, seconds: float) -> list[BatchHashes]:
+    def _hashed(self, batches: Iterator[Any], number: int, seconds: float) -> list[Hashes]:
         """Hash up to ``number`` batches within some seconds, at least one."""
         begun = time.perf_counter()
         hashes = []
         for batch in itertools.islice(batches, number):
-            hashes.append(hash_batch(batch, by_sample=self._by_sample))
+            hashes.append(hashed(batch))
             if time.perf_counter() - begun > seconds:
                 break
         return hashes
 
-    def _first(self, setting: TuneSetting, number: int, **changes: Any) -> list[BatchHashes]:
+    def _first(self, setting: TuneSetting, number: int, **changes: Any) -> list[Hashes]:
         """Hash the first batches of a setting, up to a number, within some seconds."""
         with self._running(setting, **changes) as twin:
             return self._hashed(iter(twin), number, 2 * self._check_s)
 
-    def _under_keys(self, seed: int | None, number: int) -> list[BatchHashes]:
+    def _under_keys(self, seed: int | None, number: int) -> list[Hashes]:
         """Return the first batches of the present setting, if each sample has a key; ``seed``: of the keys."""
         if len(self._keyed.get(seed, ())) < number:
             keys = {"seeding": "sample"} if seed is None else {"seed": seed}
             self._keyed[seed] = self._first(self._present, number, **keys)
         return self._keyed[seed]
 
-    @staticmethod
-    def _difference(reference: list[BatchHashes], hashes: list[BatchHashes]) -> str:
-        if not reference:
-            reference += hashes
-        number = min(len(hashes), len(reference))
-        difference = first_difference([reference[:number]], [hashes[:number]])
-        return "" if difference is None else str(difference)
-
-    def _compare(self, setting: TuneSetting, hashes: list[BatchHashes]) -> Compared:
+    def _compare(self, setting: TuneSetting, hashes: list[Hashes]) -> Compared:
         """Compare batches with the first ones of the present setting; those are measured first."""
-        difference = self._difference(self._reference, hashes)
+        self._reference = self._reference or hashes
+        difference = _difference(self._reference, hashes)
         now, then = (served_as(self._spec, **asdict(one)) for one in (self._present, setting))
         draws, is_fused = then.random_source, then.asked.fuse is True
         if draws is None or now.random_source in (None, draws):
@@ -300,7 +291,7 @@ class Runner:
             return Compared(augmentation=difference, because=because, as_torch=now.keyed_by is None)
         if difference and not is_fused:
             # Workers may do more to samples than give them other random numbers.
-            wrong = self._difference(self._under_keys(then.sample_seed, len(hashes)), hashes)
+            wrong = _difference(self._under_keys(then.sample_seed, len(hashes)), hashes)
             if wrong:
                 return Compared(differs=wrong)
         because = f"{then.keyed_by} gives each sample random numbers of its own"
@@ -333,6 +324,13 @@ class Runner:
                 raise ConfigError("the loader returns no batch in its second epoch")
             total += number
         return watch.rate(total)
+
+
+def _difference(reference: list[Hashes], hashes: list[Hashes]) -> str:
+    """Return where the batches that both have differ first; empty: nowhere."""
+    number = min(len(hashes), len(reference))
+    difference = first_difference([reference[:number]], [hashes[:number]])
+    return "" if difference is None else str(difference)
 
 
 def _drain(iterator: Iterator[Any], most: int) -> None:

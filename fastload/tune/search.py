@@ -1,6 +1,6 @@
 """The search for the fastest setting: what is measured when, what is dropped, what is recommended.
 
-A stage measures its candidates in turns with the best setting so far, drops the slow ones after each round, and keeps
+A stage measures its candidates in turns with the best setting so far, drops the slower half after each round, and keeps
 one only if it is faster in each round. The last one is compared at length with the present setting: first its batches,
 then its speed, in pairs of slices. Only these pairs decide: what was measured before has chosen the setting, so it is
 too favourable.
@@ -10,21 +10,18 @@ Pure: the clock is given.
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..errors import in_a_line
-from ..profiling.schema import Interval
+from .report import Compared, Slice, Trial, TuneReport, median_interval
 from .settings import STAGES, Machine, TuneSetting, candidates
 
 # The fraction of the time by which each stage ends.
 _ENDS = (0.28, 0.38, 0.46, 0.54, 0.64, 0.70)
 _ROUNDS = 3
-# Candidates below this fraction of the fastest rate are dropped after a round, and the slower half of the others.
-_FAR_BEHIND = 0.85
 # The least gain for a recommendation, for a stage to keep a candidate, and for that after a single round.
 _WORTH = 1.05
 _STEP = 1.08
@@ -37,95 +34,6 @@ _WAITS = 0.5
 _GRACE = 1.25
 
 
-def median_interval(values: Sequence[float]) -> Interval:
-    """Return the median with its 95 % interval, by the order of the values alone: no distribution is assumed.
-
-    Each value lies below the true median as often as above. So the k-th smallest lies above it as rarely as k - 1 or
-    fewer of n coins show heads; k is the largest for which that is at most 2.5 %. With fewer than six values there is
-    none, and the interval is from the least to the greatest: 94 % for five, 88 % for four, 75 % for three.
-
-    Args:
-        values: at least one.
-    """
-    ordered = sorted(values)
-    number = len(ordered)
-    place, probability = 0, 0.5**number
-    while place < (number - 1) // 2:
-        probability += math.comb(number, place + 1) * 0.5**number
-        if probability > 0.025:
-            break
-        place += 1
-    return Interval(statistics.median(ordered), ordered[place], ordered[-1 - place])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """How the batches of a setting compare with the present ones."""
-
-    differs: str = ""
-    """Place where batches differ for no known reason; empty: nowhere."""
-    augmentation: str = ""
-    """Place where batches differ because other random numbers are drawn; empty: nowhere."""
-    because: str = ""
-    """Why other random numbers are drawn, if any are; empty: the setting draws the same."""
-    as_torch: bool = False
-    """True if the batches are those that torch's loader draws with as many workers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """One measurement of a setting."""
-
-    rate: float
-    """Samples per second (batches, where samples cannot be counted)."""
-    first_s: float
-    """Seconds from ``iter()`` to the first batch."""
-    cpu_s: float | None = None
-    """Processor time per sample, of this process and the workers; None where the system does not say."""
-    stages: Mapping[str, float] = field(default_factory=dict)
-    """Where the time of loading went, as shares: those of ``DataLoader.statistics().stages_s``."""
-    others: float | None = None
-    """Processors that other programs used meanwhile; None as above."""
-    crowded: bool = False
-    """True if they left none free."""
-    memory: int | None = None
-    """Bytes that this process and the workers use, beyond what this process used before; None as above."""
-    found: Compared = Compared()
-    """How its first batches compare."""
-
-
-@dataclass(slots=True)
-class Trial:
-    """A setting and its measurements."""
-
-    setting: TuneSetting
-    slices: list[Slice] = field(default_factory=list)
-    found: Compared = Compared()
-    """How its batches compare; a difference that was found once stays."""
-    failed: str = ""
-    speedup: float = 1.0
-    """Its speed relative to the present setting, from slices that were measured in turns."""
-    gain: Interval | None = None
-    """The same with its interval, from the pairs of slices at the end."""
-
-    @property
-    def rate(self) -> Interval | None:
-        """Samples per second; None if it could not be measured."""
-        return median_interval([one.rate for one in self.slices]) if self.slices else None
-
-    @property
-    def eligible(self) -> bool:
-        """True if it may be recommended: measured, and with the present batches, or torch's for its workers."""
-        others = bool(self.found.augmentation) and not self.found.as_torch
-        return bool(self.slices) and not (self.found.differs or others or self.failed)
-
-    def learn(self, found: Compared) -> None:
-        """Take over what a comparison has found."""
-        before = self.found
-        differs, augmentation = before.differs or found.differs, before.augmentation or found.augmentation
-        self.found = replace(found, differs=differs, augmentation=augmentation)
-
-
 class Measure(Protocol):
     """Measures settings."""
 
@@ -136,29 +44,12 @@ class Measure(Protocol):
         """Compare more of its batches with the present ones."""
 
 
-@dataclass(slots=True)
-class SearchResult:
-    """Result of a search."""
-
-    present: Trial
-    trials: list[Trial]
-    """All others."""
-    best: Trial | None = None
-    """The recommended trial; None: the present setting stays."""
-    runner_up: Trial | None = None
-    """The fastest trial, if it is not recommended; its ``gain`` says why."""
-    not_tried: int = 0
-    """Number of candidates that there was no time for."""
-    interrupted: int = 0
-    """The signal that has ended the search too early; 0: none."""
-
-
 @dataclass
 class Search:
     """A search for the fastest setting."""
 
-    present: TuneSetting
-    """Present setting of the loader."""
+    report: TuneReport
+    """Has the present setting, and gets the result so far."""
     runner: Measure
     machine: Machine
     seconds: float
@@ -169,32 +60,27 @@ class Search:
     """Called with the setting that is measured next, and the fraction of the time that has passed."""
 
     def __post_init__(self) -> None:
-        self.outcome = SearchResult(Trial(self.present), [])
-        """Result so far."""
+        self._begun, self._last_s = self.clock(), 0.0
 
-    def run(self) -> SearchResult:
+    def run(self) -> None:
         """Search.
 
         Raises:
             Exception: what the loader raises with its present setting.
         """
-        self._begun = self.clock()
-        outcome, first = self.outcome, self.outcome.present
-        self._known = {self.present: first}
-        self._took: dict[TuneSetting, float] = {}  # seconds of the last slice, with its start
-        self._first = self.runner.measure(self.present)  # warms up: imports, the cache of files
-        chain = [first]  # each faster than the one before
+        report, present = self.report, self.report.present
+        self.runner.measure(present.setting)  # warms up: imports, the cache of files
+        chain = [present]  # each faster than the one before
         for stage, end in zip(STAGES, _ENDS, strict=True):
             machine = replace(self.machine, waits=self._waits(chain[-1]))
-            found = [one for one in candidates(stage, chain[-1].setting, machine) if one not in self._known]
-            if len(chain) > 1 and found and not self._has_time(chain[-1], 2):
-                outcome.not_tried += len(found)
-                continue
-            winner = self._stage(chain[-1], [Trial(one) for one in found], end)
-            if winner is not None:
+            known = {trial.setting for trial in [present, *report.trials]}
+            found = [one for one in candidates(stage, chain[-1].setting, machine) if one not in known]
+            if len(chain) > 1 and self._is_over(end, chain[-1]):
+                report.not_tried += len(found)
+            elif found and (winner := self._stage(chain[-1], [Trial(one) for one in found], end)) is not None:
                 chain.append(winner)
-        if not first.slices:
-            self._measure(first)
+        if not present.slices:
+            self._measure(present)
         while len(chain) > 1:
             try:
                 chain[-1].learn(self.runner.check(chain[-1].setting))
@@ -204,16 +90,15 @@ class Search:
                 self._decide(chain[-1])
                 break
             chain.pop()
-        return outcome
 
     def _waits(self, trial: Trial) -> bool:
         """Return whether the workers of a setting wait for storage more than they compute.
 
         To be ready to run, while others have the processors, is no waiting for storage; nor is to wait for the GIL.
         """
-        last = trial.slices[-1] if trial.slices else self._first
-        if last.crowded and not last.stages.get("queue"):
-            return False  # the system does not tell them apart
+        last = trial.slices[-1] if trial.slices else None
+        if last is None or (last.crowded and not last.stages.get("queue")):
+            return False  # nothing is known yet, or the system does not tell them apart
         cores = min(max(1, trial.setting.num_workers), self.machine.processors)
         if trial.setting.worker_method == "thread":
             cores = 1  # Python code of threads shares one
@@ -226,23 +111,16 @@ class Search:
         There a setting with more workers or threads takes time from other programs, which is no gain of its own.
         """
         gain = one.rate / other.rate
-        if other.crowded and not self._waits(self.outcome.present) and one.cpu_s and other.cpu_s:
+        if other.crowded and not self._waits(self.report.present) and one.cpu_s and other.cpu_s:
             gain = min(gain, other.cpu_s / one.cpu_s)
         return gain
 
-    def _left(self, end: float) -> float:
-        return self._begun + end * self.seconds - self.clock()
-
-    def _has_time(self, best: Trial, slices: int) -> bool:
-        """Return whether there is time for some slices, and then to compare the best setting so far with the present.
-
-        A setting that was not measured is assumed to take as long as the best one.
-        """
-        if best.setting == self.present:
-            return True  # there may be nothing to compare
-        both = self._took[self.present] + self._took[best.setting]
-        at_the_end = (1 + _LEAST_PAIRS) * both  # comparing batches starts both loaders too
-        return self._left(_GRACE) > slices * self._took[best.setting] + at_the_end
+    def _is_over(self, end: float, best: Trial) -> bool:
+        """Return whether a stage's time is over, or what is left is needed to compare the best setting so far."""
+        until = end * self.seconds
+        if best is not self.report.present:  # the long comparison of batches, and pairs of slices
+            until = min(until, _GRACE * self.seconds - 2 * (1 + _LEAST_PAIRS) * self._last_s)
+        return self.clock() - self._begun >= until
 
     def _measure(self, trial: Trial) -> Slice | None:
         """Measure a slice; None if that fails."""
@@ -251,11 +129,11 @@ class Search:
         try:
             slice_ = self.runner.measure(trial.setting)
         except (Exception, SystemExit) as error:  # of the user's code, or of a check of arguments
-            if trial.setting == self.present:
+            if trial is self.report.present:
                 raise
             trial.failed = in_a_line(error)
             return None
-        self._took[trial.setting] = self.clock() - begun
+        self._last_s = self.clock() - begun
         trial.slices.append(slice_)
         trial.learn(slice_.found)
         return slice_
@@ -263,70 +141,48 @@ class Search:
     def _stage(self, best: Trial, trials: list[Trial], end: float) -> Trial | None:
         """Measure candidates in turns with the best so far; return the fastest if it is faster, else None."""
         slices = {id(trial): list[Slice]() for trial in [best, *trials]}
-        try:
-            live = self._rounds(best, trials, slices, end)
-        finally:  # interrupted or not
-            middle = {key: _middle(found) for key, found in slices.items() if found}
-            for trial in trials:
-                if trial.slices and id(best) in middle:
-                    trial.speedup = best.speedup * middle[id(trial)] / middle[id(best)]
-        fastest = max(live, key=lambda trial: middle[id(trial)], default=None)
-        if fastest is None:
-            return None
-        rounds = zip(slices[id(fastest)], slices[id(best)], strict=False)
-        return fastest if _is_faster([self._gain(one, other) for one, other in rounds]) else None
 
-    def _rounds(self, best: Trial, trials: list[Trial], slices: dict[int, list[Slice]], end: float) -> list[Trial]:
-        """Measure slices of candidates and of the best so far; return those that were not dropped."""
-        live = list(trials)
+        def middle(trial: Trial) -> float:
+            return statistics.median(one.rate for one in slices[id(trial)])
+
+        live = trials
         for number in range(_ROUNDS):
-            if not live or (number and not (self._left(end) > 0 and self._has_time(best, len(live) + 1))):
+            if number and self._is_over(end, best):
                 break
             for trial in [best, *live] if number % 2 == 0 else [*reversed(live), best]:
-                # At least one candidate of each stage is measured that there is time for.
-                may_wait = number == 0 and trial is not best and trial is not live[0]
-                if may_wait and not (self._left(end) > 0 and self._has_time(best, 1)):
-                    self.outcome.not_tried += 1
-                    continue
-                self._know(trial)
+                # In the first round the first candidate is measured at any time.
+                if not number and trial is not best:
+                    if trial is not live[0] and self._is_over(end, best):
+                        self.report.not_tried += 1
+                        continue
+                    self.report.trials.append(trial)
                 slice_ = self._measure(trial)
                 if slice_ is not None:
                     slices[id(trial)].append(slice_)
-            live = self._kept([trial for trial in live if trial.eligible], slices)
-        return live
-
-    def _know(self, trial: Trial) -> None:
-        if trial.setting not in self._known:
-            self._known[trial.setting] = trial
-            self.outcome.trials.append(trial)
-
-    @staticmethod
-    def _kept(live: list[Trial], slices: dict[int, list[Slice]]) -> list[Trial]:
-        ordered = sorted(live, key=lambda trial: -_middle(slices[id(trial)]))
-        if not ordered:
-            return []
-        least = _FAR_BEHIND * _middle(slices[id(ordered[0])])
-        near = [trial for trial in ordered if _middle(slices[id(trial)]) >= least]
-        return near[: max(1, (len(ordered) + 1) // 2)]
+                    trial.speedup = best.speedup * middle(trial) / middle(best)
+                elif trial is best:  # there is nothing to compare with
+                    return None
+            live = sorted((trial for trial in live if trial.eligible), key=middle, reverse=True)
+            live = live[: (len(live) + 1) // 2]
+            if not live:
+                return None
+        rounds = zip(slices[id(live[0])], slices[id(best)], strict=False)
+        return live[0] if _is_faster([self._gain(one, other) for one, other in rounds]) else None
 
     def _decide(self, best: Trial) -> None:
         """Compare a setting with the present one, in pairs of slices; recommend it if it is faster."""
-        outcome, ratios = self.outcome, list[float]()
-        while best.eligible and (len(ratios) < _LEAST_PAIRS or self._left(1.0) > 0):
-            both = [outcome.present, best] if len(ratios) % 2 == 0 else [best, outcome.present]
+        report, ratios = self.report, list[float]()
+        while best.eligible and (len(ratios) < _LEAST_PAIRS or self.clock() - self._begun < self.seconds):
+            both = [report.present, best] if len(ratios) % 2 == 0 else [best, report.present]
             found = {id(trial): slice_ for trial in both if (slice_ := self._measure(trial)) is not None}
             if len(found) == 2:
-                ratios.append(self._gain(found[id(best)], found[id(outcome.present)]))
-        outcome.runner_up = best
+                ratios.append(self._gain(found[id(best)], found[id(report.present)]))
+        report.runner_up = best
         if ratios:
             best.gain = median_interval(ratios)
             best.speedup = best.gain.value
         if best.gain is not None and best.eligible and best.gain.low > 1.0 and best.gain.value >= _WORTH:
-            outcome.best, outcome.runner_up = best, None
-
-
-def _middle(slices: list[Slice]) -> float:
-    return statistics.median(one.rate for one in slices)
+            report.best, report.runner_up = best, None
 
 
 def _is_faster(ratios: list[float]) -> bool:

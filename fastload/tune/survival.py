@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Callable
-
-_LOOK_AGAIN_S = 0.01
 
 
 def how_it_died(action: Callable[[], None], seconds: float) -> str:
@@ -16,21 +14,22 @@ def how_it_died(action: Callable[[], None], seconds: float) -> str:
 
     What the function raises is no death. After ``seconds`` the fork is killed. Empty, too, where there is no fork.
     """
-    if not hasattr(os, "fork"):
-        return ""
-    child = os.fork()
-    if child == 0:
+
+    def act() -> None:
         with contextlib.suppress(BaseException):
             action()
         os._exit(0)
-    deadline = time.monotonic() + seconds
-    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return f"it gave no batch within {seconds:.0f} s"
-        time.sleep(_LOOK_AGAIN_S)
-    status = os.waitstatus_to_exitcode(ended[1])
+
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return ""
+    child = multiprocessing.get_context("fork").Process(target=act, daemon=True)
+    child.start()
+    child.join(seconds)
+    status = child.exitcode
+    if status is None:
+        child.kill()
+        child.join()
+        return f"it gave no batch within {seconds:.0f} s"
     if status < 0:
         return f"its process was ended by {signal.Signals(-status).name}"
     return f"its process was ended with status {status}" if status else ""

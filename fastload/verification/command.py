@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from ..run.targets import Target, TargetResult, Verb, add_json_option, positive, why_not_spawned
+from ..run.targets import Target, TargetResult, Verb, add_json_option, positive
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -49,15 +48,16 @@ def verify(target: Target, options: dict[str, Any]) -> TargetResult:
         ConfigError: it cannot be verified.
     """
     from ..base.console import show  # takes time: torch
-    from .run import verify_subject
-    from .subject import subject_of
+    from .run import verify as verify_loader
 
-    seed, batch_size = options["seed"], options["batch_size"]
-    subject = subject_of(target.value, seed=seed, batch_size=batch_size, timeout=120.0, name=target.name)
-    if not target.name:
-        subject.spawn_reason = why_not_spawned(getattr(sys.modules["__main__"], "__file__", None))
-    asked = {"batches": options["batches"], "methods": options["methods"], "time_limit": options["time"]}
-    report = verify_subject(subject, **asked)
+    report = verify_loader(
+        target.value,
+        batches=options["batches"],
+        seed=options["seed"],
+        batch_size=options["batch_size"],
+        methods=options["methods"],
+        time_limit=options["time"],
+    )
     if options["json"] != "-":
         show(report.table())
     interrupted = report.interrupted

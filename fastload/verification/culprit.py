@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from .plan import RunSetting
-from .record import first_difference, record
-from .report import Culprit
-from .stages import TransformStage, find_stages, label_of, without
-from .subject import Subject
+from .record import first_difference, index_of, record
+from .report import Check, Culprit
+from .stages import TransformStage, find_stages, label_of
+from .subject import Subject, Yields
 
 _TRIES = 3
 """With several workers: one worker that takes all samples hides what workers do not share."""
@@ -23,36 +23,39 @@ Differs = Callable[[Sequence[TransformStage]], bool | None]
 """Returns whether the runs differ without these stages; None: they cannot be run without them."""
 
 
-def find_culprit(
-    subject: Subject, reference: RunSetting, setting: RunSetting, num_batches: int, *, regrouped: bool
-) -> Culprit | None:
-    """Find the stage that makes two settings differ; None: the difference did not come again.
-
-    ``regrouped``: the settings cut the samples into batches differently.
+def explain(check: Check, subject: Subject, reference: RunSetting, setting: RunSetting, num_batches: int) -> None:
+    """Add to a check which sample of two settings differs first, and which stage makes it differ.
 
     Blocking: two runs for each trial; about log2 of the number of stages.
     """
     several = setting.method == "thread" or max(setting.num_workers, setting.resumed_by, reference.num_workers) > 1
+    regrouped = bool(setting.world_size)
 
-    def differs(removed: Sequence[TransformStage], *, indices_only: bool = False) -> bool | None:
-        for _ in range(_TRIES if several and not indices_only else 1):
+    def differs(removed: Sequence[TransformStage], yields: Yields = "samples") -> bool | None:
+        for _ in range(_TRIES if several and yields == "samples" else 1):
             try:
-                made = [
-                    record(subject, one, num_batches, edit=lambda dataset: without(dataset, removed), by_samples=True)
-                    for one in (replace(one, indices_only=indices_only) for one in (reference, setting))
-                ]
+                expected = record(subject, reference, num_batches, yields, removed=removed)
+                actual = record(subject, setting, num_batches, yields, removed=removed)
             except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
                 return None
-            if first_difference(*made, regrouped=regrouped) is not None:
+            place = first_difference(expected, actual, yields, regrouped=regrouped)
+            if place is not None:
+                if yields == "samples" and not removed:
+                    check.difference = place
                 return True
         return False
 
-    if not subject.iterable and differs([], indices_only=True):
+    if not subject.iterable and differs([], "indices"):
         stage = label_of(subject.sampler) if subject.sampler is not None else "the order"
-        return Culprit(stage, "the sampler")
-    if differs([]):
-        return culprit_in(subject.dataset, differs)
-    return None if subject.collate_fn is None else Culprit(label_of(subject.collate_fn), "collate_fn", False)
+        check.culprit = Culprit(stage, "the sampler")
+    elif differs([]):
+        check.culprit = culprit_in(subject.dataset, differs)
+    elif subject.collate_fn is not None:
+        check.culprit = Culprit(label_of(subject.collate_fn), "collate_fn", False)
+    place = check.difference
+    if place is not None and place.sample is not None:
+        index = index_of(subject, reference, num_batches, place.epoch, place.sample)
+        check.difference = replace(place, index=index)
 
 
 def culprit_in(dataset: Any, differs: Differs) -> Culprit:

@@ -1,4 +1,4 @@
-"""Hashes of samples and batches, leaf by leaf, so that the first leaf that differs can be named.
+"""Hashes of batches and samples, leaf by leaf, so that the first leaf that differs can be named.
 
 They (BLAKE2b, 16 bytes) are equal exactly if types, dtypes, shapes and bytes are.
 
@@ -16,7 +16,7 @@ import numbers
 import pickle
 import struct
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -28,61 +28,35 @@ PICKLED = "pickled "
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leaf:
-    """One leaf of a sample: a tensor, an image, a number."""
+    """One leaf of a batch or a sample: a tensor, an image, a number."""
 
     path: str
-    """As in Python: ``[0]``, ``['image']``, ``.boxes``; empty for the sample itself."""
+    """As in Python: ``[0]``, ``['image']``, ``.boxes``; empty for the batch or sample itself."""
     kind: str
     """Type, dtype and shape."""
     digest: bytes
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BatchHashes:
-    """The hashes of a batch."""
-
-    samples: tuple[tuple[Leaf, ...], ...]
-    """The leaves of each sample; empty where samples cannot be told apart."""
-    whole: tuple[Leaf, ...] = ()
-    """The leaves that do not belong to single samples; all of them, where samples cannot be told apart."""
-
-    @property
-    def num_samples(self) -> int:
-        """Number of samples; 1 where they cannot be told apart."""
-        return len(self.samples) or 1
+Hashes = tuple[Leaf, ...]
+"""The leaves of a batch, or of a sample."""
 
 
-def leaves(value: object, path: str = "") -> Iterator[Leaf]:
-    """Yield the leaves of a sample in order; empty containers are leaves."""
-    for place, inner in _leaves(value, path, ()):
-        yield _leaf(place, inner)
+def hashed(value: object) -> Hashes:
+    """Return the leaves of a batch or a sample in order; empty containers are leaves."""
+    found = [(path, *_content_of(inner)) for path, inner in _leaves(value, "", ())]
+    return tuple(Leaf(path, kind, hashlib.blake2b(content, digest_size=16).digest()) for path, kind, content in found)
 
 
 def digest_of(value: object) -> bytes:
     """Return the hash of a value: of its structure and all its leaves."""
     whole = hashlib.blake2b(digest_size=16)
-    for leaf in leaves(value):
+    for leaf in hashed(value):
         whole.update(f"{leaf.path}\0{leaf.kind}\0".encode() + leaf.digest)
     return whole.digest()
 
 
-def hash_batch(batch: object, *, by_sample: bool) -> BatchHashes:
-    """Return the hashes of a batch; ``by_sample``: ``default_collate`` made it, so its samples can be told apart."""
-    num_rows = _num_rows(batch) if by_sample else None
-    whole, columns = [], []
-    for path, value in _leaves(batch, "", (), num_rows):
-        column = None if num_rows is None else _rows(path, value, num_rows)
-        if column is None:
-            whole.append(_leaf(path, value))
-        else:
-            columns.append(column)
-    return BatchHashes(tuple(zip(*columns, strict=True)), tuple(whole))
-
-
-def _leaves(
-    value: object, path: str, above: tuple[int, ...], num_rows: int | None = None
-) -> Iterator[tuple[str, object]]:
-    """Yield path and value of each leaf; a list of ``num_rows`` strings is one leaf."""
+def _leaves(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, object]]:
+    """Yield path and value of each leaf."""
     if id(value) in above:
         yield path, "a container that contains itself"
         return
@@ -91,9 +65,6 @@ def _leaves(
     if isinstance(value, Mapping):
         children = [(f"[{key!r}]", inner) for key, inner in value.items()]
     elif isinstance(value, (list, tuple)):
-        if num_rows is not None and len(value) == num_rows and all(isinstance(one, (str, bytes)) for one in value):
-            yield path, value
-            return
         names = getattr(value, "_fields", None)
         children = [(f".{names[i]}" if names else f"[{i}]", inner) for i, inner in enumerate(value)]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -104,48 +75,20 @@ def _leaves(
     if type(value) not in (dict, list):  # their paths show the type
         yield f"{path} type", type(value).__qualname__
     for step, inner in children:
-        yield from _leaves(inner, path + step, above, num_rows)
-
-
-def _num_rows(batch: object) -> int | None:
-    for _, value in _leaves(batch, "", ()):
-        if isinstance(value, torch.Tensor) and value.ndim:
-            return int(value.shape[0])
-    if isinstance(batch, (list, tuple)) and batch and all(isinstance(one, (str, bytes)) for one in batch):
-        return len(batch)
-    return None
-
-
-def _rows(path: str, value: object, num_rows: int) -> list[Leaf] | None:
-    """Return the leaf of each sample in a leaf of a batch; None if it has no rows."""
-    if isinstance(value, (list, tuple)) and len(value) == num_rows:
-        return [_leaf(path, one) for one in value]
-    if not _is_plain_tensor(value) or not value.ndim or value.shape[0] != num_rows:
-        return None
-    rows = _bytes_of(value).reshape(num_rows, -1) if value.numel() else np.empty((num_rows, 0), np.uint8)
-    kind = _kind_of_tensor(value, value.shape[1:])
-    return [Leaf(path, kind, hashlib.blake2b(row.tobytes(), digest_size=16).digest()) for row in rows]
+        yield from _leaves(inner, path + step, above)
 
 
 def _is_plain_tensor(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
 
 
-def _kind_of_tensor(value: torch.Tensor, shape: Sequence[int]) -> str:
-    kind = f"{type(value).__name__} {str(value.dtype).removeprefix('torch.')} {tuple(shape)}"
+def _content_of_tensor(value: torch.Tensor) -> tuple[str, bytes]:
+    kind = f"{type(value).__name__} {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     # Tensors of torchvision carry a format or a canvas size.
     extra = sorted((name, repr(held)) for name, held in getattr(value, "__dict__", {}).items())
-    return kind + (f" {extra}" if extra else "")
-
-
-def _bytes_of(value: torch.Tensor) -> Any:
     plain = value.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg()
-    return plain.contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
-def _leaf(path: str, value: object) -> Leaf:
-    kind, content = _content_of(value)
-    return Leaf(path, kind, hashlib.blake2b(content, digest_size=16).digest())
+    content = plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
+    return kind + (f" {extra}" if extra else ""), content
 
 
 def _content_of(value: object) -> tuple[str, Any]:
@@ -157,7 +100,7 @@ def _content_of(value: object) -> tuple[str, Any]:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return name, bytes(value)
     if _is_plain_tensor(value):
-        return _kind_of_tensor(value, value.shape), _bytes_of(value).tobytes() if value.numel() else b""
+        return _content_of_tensor(value)
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return f"{name} {value.dtype} {value.shape}", np.ascontiguousarray(value).tobytes()
     if value is None or isinstance(value, numbers.Number):

@@ -25,14 +25,12 @@ KNOWN_METHODS: tuple[Method, ...] = (*METHODS, "ray")
 class RunSetting:
     """How a loader is run for one record."""
 
-    indices_only: bool = False
-    """Record the indices that are asked for, not the samples."""
     method: Method = "inline"
     num_workers: int = 0
     worker_threads: int = 1
     chunk_size: int | Literal["batch"] | None = None
     prefetch_factor: int | None = None
-    persistent: bool = False
+    persistent_workers: bool = False
     num_epochs: int = 1
     world_size: int = 0
     """Ranks, run one after the other, their samples joined; 0: no ranks, the loader's own batches."""
@@ -45,28 +43,21 @@ class RunSetting:
 
     def in_words(self) -> str:
         """Return what differs from a plain inline loader."""
-        words = [_workers(self.num_workers, self.method)]
-        if self.worker_threads > 1:
-            words.append(f"{self.worker_threads} samples at a time")
-        if self.chunk_size is not None:
-            words.append("whole batches" if self.chunk_size == "batch" else f"chunks of {self.chunk_size}")
-        if self.prefetch_factor is not None:
-            words.append(f"prefetch {self.prefetch_factor}")
-        if self.cache:
-            words.append("with its cache")
-        if self.persistent:
-            words.append("persistent")
-        if self.num_epochs > 1:
-            words.append(f"{self.num_epochs} epochs")
-        if self.world_size:
-            words.insert(0, "1 rank" if self.world_size == 1 else f"{self.world_size} ranks")
-        if self.resume_after is not None:
-            words.append(f"resumed at batch {self.resume_after} by {_workers(self.resumed_by, self.method)}")
-        return ", ".join(words)
+        words = {
+            "1 rank" if self.world_size == 1 else f"{self.world_size} ranks": self.world_size,
+            self._workers(self.num_workers): True,
+            f"{self.worker_threads} samples at a time": self.worker_threads > 1,
+            "whole batches" if self.chunk_size == "batch" else f"chunks of {self.chunk_size}": self.chunk_size,
+            f"prefetch {self.prefetch_factor}": self.prefetch_factor,
+            "with its cache": self.cache,
+            "persistent": self.persistent_workers,
+            f"{self.num_epochs} epochs": self.num_epochs > 1,
+            f"resumed at batch {self.resume_after} by {self._workers(self.resumed_by)}": self.resume_after,
+        }
+        return ", ".join(one for one, applies in words.items() if applies)
 
-
-def _workers(num_workers: int, method: Method) -> str:
-    return f"{num_workers} {method}" if num_workers else "inline"
+    def _workers(self, number: int) -> str:
+        return f"{number} {self.method}" if number else "inline"
 
 
 REFERENCE = RunSetting(num_epochs=2)
@@ -85,7 +76,7 @@ class PlannedCheck:
 _WITH_WORKERS = (
     ("workers", RunSetting(num_workers=1, prefetch_factor=1)),
     ("workers", RunSetting(num_workers=3, chunk_size=1, prefetch_factor=4)),
-    ("next epoch", RunSetting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2)),
+    ("next epoch", RunSetting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent_workers=True, num_epochs=2)),
 )
 _WITH_PROCESSES = (
     ("workers", RunSetting(num_workers=3, chunk_size="batch", prefetch_factor=1)),
@@ -94,7 +85,7 @@ _WITH_PROCESSES = (
 )
 _WITH_RAY = (
     ("workers", RunSetting(method="ray", num_workers=1, chunk_size=3)),
-    ("next epoch", RunSetting(method="ray", num_workers=2, prefetch_factor=4, persistent=True, num_epochs=2)),
+    ("next epoch", RunSetting(method="ray", num_workers=2, prefetch_factor=4, persistent_workers=True, num_epochs=2)),
 )
 _SPAWNED = RunSetting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=1)
 
@@ -154,11 +145,7 @@ def plan_iterable_checks(methods: Sequence[Method], *, has_cache: bool = False) 
         one = RunSetting(method=process, num_workers=1, prefetch_factor=1)
         three = replace(one, num_workers=3)
         pairs = [(replace(reference, prefetch_factor=4), reference) for reference in (one, three)]
-        if "thread" in methods:
-            pairs.append((replace(three, method="thread"), three))
-        if "spawn" in methods and process != "spawn":
-            pairs.append((replace(one, method="spawn"), one))
-        if "ray" in methods:
-            pairs.append((replace(one, method="ray"), one))
+        pairs += [(replace(three, method=method), three) for method in methods if method == "thread"]
+        pairs += [(replace(one, method=method), one) for method in methods if method in {"spawn", "ray"} - {process}]
         made += [PlannedCheck(name="replicas", setting=setting, reference=reference) for setting, reference in pairs]
     return made

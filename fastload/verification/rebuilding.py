@@ -61,19 +61,6 @@ def build(arguments: Mapping[str, Any]) -> DataLoader[Any]:
     return loader
 
 
-def with_copied_parts(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a loader's arguments with copies of its dataset, samplers, functions and generator.
-
-    Raises:
-        Exception: an object cannot be pickled; whatever its class raises.
-    """
-    parts = {name: arguments[name] for name in _PARTS if name in arguments}
-    parts = copied(parts, lambda thing: thing if _is_shared(thing) else COPIED)
-    # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
-    parts["dataset"], parts["collate_fn"] = copies_for_thread(parts["dataset"], parts.get("collate_fn"))
-    return {**arguments, **parts}
-
-
 class Copies:
     """Copies a loader's arguments for each run; shares their parts, and notes it once, if these cannot be copied.
 
@@ -85,14 +72,17 @@ class Copies:
         self._are_shared = False
 
     def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments for one run."""
+        """Return the arguments for one run, with copies of dataset, samplers, functions and generator."""
         if self._are_shared:
             return dict(arguments)
         begun, made, reason = time.perf_counter(), dict(arguments), ""
         try:
-            made = with_copied_parts(arguments)
+            parts = {name: arguments[name] for name in _PARTS if name in arguments}
+            made |= copied(parts, lambda thing: thing if _is_shared(thing) else COPIED)
+            # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
+            made["dataset"], made["collate_fn"] = copies_for_thread(made["dataset"], made.get("collate_fn"))
         except Exception as error:  # whatever the user's class raises
-            reason = f"cannot be copied ({type(error).__name__}: {error})"
+            made, reason = dict(arguments), f"cannot be copied ({type(error).__name__}: {error})"
         if not reason and time.perf_counter() - begun > self._seconds:
             reason = "takes long to copy"
         if reason:

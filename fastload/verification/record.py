@@ -1,4 +1,4 @@
-"""The batches of a loader under a setting, as hashes of the leaves of samples; and where two such records differ first.
+"""The batches of a loader under a setting, or its samples, as hashes; and where two such records differ first.
 
 The global generators are seeded alike before each epoch, so that a sampler of the user's that draws from them gives the
 same order in every run. Their state is restored afterwards.
@@ -8,66 +8,66 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from ..base.interrupts import raise_if_interrupted
 from ..keys.preserving import preserved_global_generators
 from ..keys.seeding import ORDER, Keys, seed_global_generators
-from .hashing import PICKLED, BatchHashes, Leaf, hash_batch, leaves
+from .hashing import PICKLED, Hashes, Leaf
 from .plan import RunSetting
 from .report import Difference
-from .subject import Edit, Subject
+from .stages import TransformStage
+from .subject import Subject, Yields
 
-Record = list[list[BatchHashes]]
-"""The batches of each epoch."""
+Record = list[list[Hashes]]
+"""The batches of each epoch, or its samples, or their indices."""
 
 
 def record(
-    subject: Subject, setting: RunSetting, num_batches: int, *, edit: Edit | None = None, by_samples: bool = False
+    subject: Subject,
+    setting: RunSetting,
+    num_batches: int,
+    yields: Yields = "batches",
+    *,
+    removed: Sequence[TransformStage] = (),
 ) -> Record:
-    """Run a loader for so many batches of each epoch, on each rank.
+    """Run a loader, without some stages of its dataset, for so many batches of each epoch, on each rank.
 
-    ``edit`` changes the copy of the dataset that is loaded. ``by_samples``: hash samples before ``collate_fn``, which
-    is not called. Raises what the user's code or the loader raises.
+    The samples of ranks are joined. Raises what the user's code or the loader raises.
 
     Blocking: until all is loaded; a wait for workers ends at the loader's time limit.
     """
 
-    def hashes(loader: DataLoader[Any], epoch: int, number: int) -> list[BatchHashes]:
-        found = []
-        for batch in _batches(subject, loader, epoch, number):
-            if setting.indices_only:
-                indices = batch if subject.auto_collation else [batch]
-                found.append(BatchHashes(tuple(tuple(leaves(index)) for index in indices)))
-            elif by_samples:
-                found.append(batch)
-            else:
-                found.append(hash_batch(batch, by_sample=subject.collates_by_default))
-        return found
+    def epoch_on(loader: DataLoader[Any], epoch: int, number: int) -> list[list[Hashes]]:
+        return [subject.hashes_of(batch, yields) for batch in epoch_of(loader, subject.seed or 0, epoch, number)]
 
-    def loader_of(**more: Any) -> Any:
-        return closing(subject.loader(setting, edit=edit, by_samples=by_samples, **more))
+    def loader_of(setting: RunSetting, rank: int = 0) -> Any:
+        return closing(subject.loader(setting, yields, removed=removed, rank=rank))
+
+    def joined(*ranks: list[list[Hashes]]) -> list[Hashes]:
+        steps = itertools.zip_longest(*ranks, fillvalue=[])
+        return [one for step in steps for batch in step for one in batch]
 
     with undisturbed():
         if setting.world_size:
             ranks = []
             for rank in range(setting.world_size):  # one after the other
-                with loader_of(rank=rank) as loader:
-                    ranks.append(hashes(loader, 0, num_batches))
-            steps = itertools.zip_longest(*ranks, fillvalue=BatchHashes(()))
-            return [[BatchHashes(tuple(sample for batch in step for sample in batch.samples)) for step in steps]]
-        with loader_of() as loader:
+                with loader_of(setting, rank) as loader:
+                    ranks.append(epoch_on(loader, 0, num_batches))
+            return [joined(*ranks)]
+        with loader_of(setting) as loader:
             if setting.resume_after is None:
-                return [hashes(loader, epoch, num_batches) for epoch in range(setting.num_epochs)]
-            before = hashes(loader, 0, setting.resume_after)
+                return [joined(epoch_on(loader, epoch, num_batches)) for epoch in range(setting.num_epochs)]
+            before = epoch_on(loader, 0, setting.resume_after)
             state = loader.state_dict()
-        with loader_of(workers=setting.resumed_by) as loader:
+        with loader_of(replace(setting, num_workers=setting.resumed_by)) as loader:
             loader.load_state_dict(state)
-            return [before + hashes(loader, 0, num_batches - setting.resume_after)]
+            return [joined(before + epoch_on(loader, 0, num_batches - setting.resume_after))]
 
 
 @contextmanager
@@ -92,64 +92,44 @@ def closing(loader: DataLoader[Any]) -> Iterator[Any]:
             kept._shutdown_workers()
 
 
-def _batches(subject: Subject, loader: DataLoader[Any], epoch: int, number: int) -> Iterator[Any]:
-    seed_global_generators(Keys(subject.seed or 0, epoch, ORDER).key(0))
-    yield from itertools.islice(loader, number)
+def epoch_of(loader: Any, seed: int, epoch: int, number: int) -> Generator[Any, None, None]:
+    """Yield so many batches of an epoch, at most; the global generators are seeded for it."""
+    seed_global_generators(Keys(seed, epoch, ORDER).key(0))
+    iterator: Any = iter(loader)
+    try:
+        for batch in itertools.islice(iterator, number):
+            yield batch
+            del batch
+            raise_if_interrupted()
+    finally:
+        if not loader.persistent_workers and hasattr(iterator, "_shutdown_workers"):
+            iterator._shutdown_workers()  # of an epoch that was not finished
 
 
-def first_difference(expected: Record, actual: Record, *, regrouped: bool = False) -> Difference | None:
+def first_difference(
+    expected: Record, actual: Record, yields: Yields = "batches", *, regrouped: bool = False
+) -> Difference | None:
     """Return where a record differs from its reference, which may have more epochs; None if it does not.
 
-    ``regrouped``: the two may cut the samples into batches differently, and one may have more samples.
+    ``regrouped``: one may have more samples, since batches are cut in another way.
     """
+
+    def at(epoch: int, number: int, what: str, leaf: str = "") -> Difference:
+        batch, sample = (number, None) if yields == "batches" else (None, number)
+        return Difference(what, epoch, batch, sample, leaf)
+
     for epoch, (before, after) in enumerate(zip(expected, actual, strict=False)):
-        place = _in_regrouped(epoch, before, after) if regrouped else _in_epoch(epoch, before, after)
-        if place is not None:
-            return place
-    return None
-
-
-def _in_epoch(epoch: int, expected: list[BatchHashes], actual: list[BatchHashes]) -> Difference | None:
-    for batch, (before, after) in enumerate(zip(expected, actual, strict=False)):
-        found = _in_batch(before, after)
-        if found is not None:
-            row, path, what = found
-            return Difference(what, epoch, batch, row, path)
-    if len(expected) != len(actual):
-        what = f"the number of batches differs, {len(actual)} instead of {len(expected)}"
-        return Difference(what, epoch, min(len(expected), len(actual)), None, "")
-    return None
-
-
-def _in_regrouped(epoch: int, expected: list[BatchHashes], actual: list[BatchHashes]) -> Difference | None:
-    before = [(batch, row, leaves) for batch, one in enumerate(expected) for row, leaves in enumerate(one.samples)]
-    after = (sample for batch in actual for sample in batch.samples)
-    for (batch, row, one), other in zip(before, after, strict=False):
-        found = _in_leaves(one, other)
-        if found is not None:
-            path, what = found
-            return Difference(what, epoch, batch, row, path)
-    return None
-
-
-def _in_batch(before: BatchHashes, after: BatchHashes) -> tuple[int | None, str, str] | None:
-    """Return row, path and description of the first difference of two batches."""
-    if before == after:
-        return None
-    found = _in_leaves(before.whole, after.whole)
-    if found is not None:
-        return None, *found
-    if len(before.samples) != len(after.samples):
-        return None, "", f"the number of samples differs, {len(after.samples)} instead of {len(before.samples)}"
-    for row, (one, other) in enumerate(zip(before.samples, after.samples, strict=True)):
-        found = _in_leaves(one, other)
-        if found is not None:
-            return row, *found
+        for number, (one, other) in enumerate(zip(before, after, strict=False)):
+            if (found := _in_leaves(one, other)) is not None:
+                return at(epoch, number, *found)
+        if len(before) != len(after) and not regrouped:
+            what = f"the number of {yields} differs, {len(after)} instead of {len(before)}"
+            return at(epoch, min(len(before), len(after)), what)
     return None
 
 
 def _in_leaves(before: Sequence[Leaf], after: Sequence[Leaf]) -> tuple[str, str] | None:
-    """Return path and description of the first leaf that differs."""
+    """Return description and path of the first leaf that differs."""
     if before == after:
         return None
     others = {leaf.path: leaf for leaf in after}
@@ -157,34 +137,30 @@ def _in_leaves(before: Sequence[Leaf], after: Sequence[Leaf]) -> tuple[str, str]
         other = others.pop(leaf.path, None)
         path = leaf.path.removesuffix(" type")
         if other is None:
-            return path, "a leaf is missing"
+            return "a leaf is missing", path
         if other.kind != leaf.kind:
-            return path, f"the types differ, {other.kind} instead of {leaf.kind}"
+            return f"the types differ, {other.kind} instead of {leaf.kind}", path
         if other.digest != leaf.digest:
-            return path, "the values differ"
-    return next(((path.removesuffix(" type"), "a leaf was added") for path in others), None)
+            return "the values differ", path
+    return next((("a leaf was added", path.removesuffix(" type")) for path in others), None)
 
 
 def note_of_pickles(made: Record) -> list[str]:
     """Return a note that names the types of leaves that were hashed by their pickles; none if there are none."""
-    leaves_of = (
-        leaf for batches in made for batch in batches for sample in (batch.whole, *batch.samples) for leaf in sample
-    )
-    kinds = sorted({leaf.kind.removeprefix(PICKLED) for leaf in leaves_of if leaf.kind.startswith(PICKLED)})
-    words = "compared by their pickles, which may differ though the values are equal"
-    return [f"{words}: {', '.join(kinds)}"] if kinds else []
+    found = {leaf.kind for epoch in made for one in epoch for leaf in one if leaf.kind.startswith(PICKLED)}
+    kinds = ", ".join(sorted(kind.removeprefix(PICKLED) for kind in found))
+    return [f"compared by their pickles, which may differ though the values are equal: {kinds}"] if kinds else []
 
 
-def with_index(subject: Subject, setting: RunSetting, num_batches: int, found: Difference) -> Difference:
-    """Add the dataset index to a place in a reference, if it is known."""
-    if subject.iterable or found.row is None or subject.arguments["on_error"] == "skip":  # rows are not the sampler's
-        return found
-    setting = replace(setting, indices_only=True)
+def index_of(subject: Subject, setting: RunSetting, num_batches: int, epoch: int, sample: int) -> str | None:
+    """Return the dataset index of a sample of a run, by its number in the epoch; None if it is not known."""
+    if subject.iterable or subject.arguments["on_error"] == "skip":  # samples are not the sampler's
+        return None
     try:
-        with undisturbed(), closing(subject.loader(setting)) as loader:
-            for epoch in range(found.epoch + 1):
-                batches = list(_batches(subject, loader, epoch, num_batches))
-        indices = batches[found.batch] if subject.auto_collation else [batches[found.batch]]
-        return replace(found, index=repr(list(indices)[found.row]))
+        with undisturbed(), closing(subject.loader(setting, "indices")) as loader:
+            for number in range(epoch + 1):
+                batches = list(epoch_of(loader, subject.seed or 0, number, num_batches))
+        indices = list(itertools.chain.from_iterable(batches)) if subject.auto_collation else batches
+        return repr(indices[sample])
     except (Exception, SystemExit):  # of a sampler of the user's that cannot be iterated again
-        return found
+        return None

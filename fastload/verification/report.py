@@ -36,24 +36,24 @@ class Difference:
     what: str
     """A sentence."""
     epoch: int
-    batch: int
-    """Number of the batch in the epoch, from 0."""
-    row: int | None
-    """Row in the batch of the reference; None where its samples cannot be told apart."""
-    leaf: str
-    """Path in the sample, as in Python; empty for the sample itself."""
+    batch: int | None = None
+    """Number of the batch in the epoch, from 0; None where samples were compared."""
+    sample: int | None = None
+    """Number of the sample in the epoch, from 0; None where batches were compared."""
+    leaf: str = ""
+    """Path in it, as in Python; empty for the whole."""
     index: str | None = None
-    """Index in the dataset, as the sampler gave it; None: not known."""
+    """Index of the sample in the dataset, as the sampler gave it; None: not known."""
 
     def __str__(self) -> str:
-        words = [f"epoch {self.epoch}", f"batch {self.batch}"]
-        if self.row is not None:
-            words.append(f"sample {self.row} in it")
-        if self.index is not None:
-            words.append(f"dataset index {self.index}")
-        if self.leaf:
-            words.append(f"leaf {self.leaf}")
-        return f"{self.what}: {', '.join(words)}"
+        return f"{self.what}: {self.place()}" + (f", leaf {self.leaf}" if self.leaf else "")
+
+    def place(self) -> str:
+        """Return where the batch or sample is, in words."""
+        words = f"epoch {self.epoch}, "
+        if self.sample is None:
+            return f"{words}batch {self.batch}"
+        return f"{words}sample {self.sample}" + (f", dataset index {self.index}" if self.index is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class VerifyReport:
 
     def to_json(self) -> str:
         """Return the report as JSON: its fields, ``"ok"``, ``"summary"``, and ``"version"`` of the format."""
-        told = {"version": 2, "ok": self.ok, "summary": self.summary(), "issue_line": self.issue_line()}
+        told = {"version": 3, "ok": self.ok, "summary": self.summary(), "issue_line": self.issue_line()}
         return json.dumps(told | asdict(self), indent=2)
 
     def to_text(self, width: int = 100) -> str:
@@ -158,42 +158,32 @@ class VerifyReport:
         wide = {"header": "setting", "ratio": 1}
         rows = plain_table(["", "check", wide, "result", {"header": "s", "justify": "right", "no_wrap": True}])
         last = ""
+        below: dict[str, list[str]] = {}
         for check in self.checks:
             mark, style = _MARKS[check.verdict]
             name, last = ("" if check.name == last else check.name), check.name
             rows.add_row(Text(mark, style), name, check.setting, Text(check.verdict, style), f"{check.seconds:.1f}")
-        below = [*self._differences().items(), *self._reasons().items(), ("notes", self.notes)]
+            words = f"{check.name}: {check.setting}"
+            if check.difference is not None:
+                another = "different, by the same stage or another" if self.seed is not None else check.verdict
+                below.setdefault(f"≠ {check.culprit or another}", [str(check.difference)]).append(words)
+            if check.reason:
+                below.setdefault(f"{check.verdict}: {check.reason}", []).append(words)
+        below["notes"] = self.notes
         if any(check.culprit for check in self.checks):
-            below.append(("what to do", ["docs/verify.md has the usual causes, and what helps"]))
+            below["what to do"] = ["docs/verify.md has the usual causes, and what helps"]
+        sections = [part for title, lines in below.items() if lines for part in ("", section(title, lines))]
         result = Text(self.summary(), "bold green" if self.ok else "bold red")
-        parts = [Text(self.subject, "bold"), Text(""), rows, *_sections(below), Text(""), result]
+        parts = [Text(self.subject, "bold"), Text(""), rows, *sections, Text(""), result]
         if self.seed is None:
             line = Text(self.issue_line(), no_wrap=True, overflow="ignore")
             parts += [Text(""), Text("to paste into an issue:", "bold"), line]
         return Group(*parts)
 
-    def _differences(self) -> dict[str, list[str]]:
-        """Return the checks that differ below the stage that makes the difference, with the first place."""
-        stages: dict[str, list[str]] = {}
-        for check in self.checks:
-            if check.difference is not None:
-                another = "different, by the same stage or another" if self.seed is not None else check.verdict
-                title = f"≠ {check.culprit or another}"
-                stages.setdefault(title, [str(check.difference)]).append(f"{check.name}: {check.setting}")
-        return stages
-
-    def _reasons(self) -> dict[str, list[str]]:
-        """Return the reasons of skips and errors, each with its checks."""
-        reasons: dict[str, list[str]] = {}
-        for check in self.checks:
-            if check.reason:
-                reasons.setdefault(f"{check.verdict}: {check.reason}", []).append(f"{check.name}: {check.setting}")
-        return reasons
-
 
 def _against_torch(check: Check) -> str:
     """Return the result of a comparison with torch's class in one sentence."""
-    place = "" if check.difference is None else f"epoch {check.difference.epoch}, batch {check.difference.batch}"
+    place = "" if check.difference is None else check.difference.place()
     if check.verdict == "different":
         return f"NOT equal to torch's: {place}"
     if check.verdict == "not repeatable":
@@ -204,8 +194,3 @@ def _against_torch(check: Check) -> str:
         return check.reason
     times = f"; {check.speedup:.{1 if check.speedup >= 1 else 2}f} times as fast" if check.speedup else ""
     return f"{check.setting} equal torch's, bit for bit{times}"
-
-
-def _sections(found: list[tuple[str, list[Any]]]) -> list[Any]:
-    """Return titles and lines for the table; those without lines are left out."""
-    return [part for title, lines in found if lines for part in ("", section(title, lines))]

@@ -18,12 +18,12 @@ from ..base.interrupts import Interrupted, raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..base.version import __version__
 from ..errors import ConfigError, one_line
-from .culprit import find_culprit
+from .culprit import explain
 from .equality import Comparison, pipeline_of
 from .plan import KNOWN_METHODS, METHODS, REFERENCE, Method, PlannedCheck, RunSetting, plan_checks, plan_iterable_checks
-from .record import Record, first_difference, note_of_pickles, record, undisturbed, with_index
-from .report import Check, Difference, VerifyReport
-from .subject import Subject, subject_of
+from .record import Record, first_difference, note_of_pickles, record, undisturbed
+from .report import Check, VerifyReport
+from .subject import Subject, Yields, subject_of
 
 _BATCHES = 100
 _BATCHES_WITH_KEYS = 8
@@ -69,21 +69,6 @@ def verify(
         ConfigError: ``loader_or_dataset`` cannot be verified, or another argument is out of its range.
     """
     subject = subject_of(loader_or_dataset, seed=seed, batch_size=batch_size, timeout=timeout)
-    return verify_subject(subject, batches=batches, methods=methods, time_limit=time_limit)
-
-
-def verify_subject(
-    subject: Subject,
-    *,
-    batches: int | None,
-    methods: Sequence[Method] | None,
-    time_limit: float,
-) -> VerifyReport:
-    """Do what ``verify`` does, for a loader that has been taken apart.
-
-    Raises:
-        ConfigError: an argument is out of range.
-    """
     if batches is None:
         batches = _BATCHES_WITH_KEYS if subject.seed is not None else _BATCHES
     check_count("batches", batches)
@@ -96,11 +81,11 @@ def verify_subject(
         )
     if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or not time_limit > 0:
         raise ConfigError(f"time_limit must be a number of seconds above 0, got {time_limit=}")
-    name, seed = subject.name, f"seed {subject.seed}"
-    if subject.seed is None:
-        name, seed = pipeline_of(subject), "no seed"
+    about = f"{pipeline_of(subject)}; {batches} batches of an epoch, no seed"
+    if subject.seed is not None:
+        about = f"{subject.name}; {batches} batches of an epoch, seed {subject.seed}"
     report = VerifyReport(
-        subject=f"{name}; {batches} batches of an epoch, {seed}",
+        subject=about,
         seed=subject.seed,
         batches=batches,
         notes=subject.notes,
@@ -135,17 +120,24 @@ class _Run:
     report: VerifyReport
     """Gets the checks and notes."""
     bar: TerminalBar
-    _references: dict[tuple[RunSetting, bool], Record] = field(default_factory=dict)
+    _references: dict[tuple[RunSetting, Yields], Record] = field(default_factory=dict)
     """Reference records that several checks share, of batches or of samples."""
-    _analysed: set[tuple[str, Method]] = field(default_factory=set)
+    _explained: set[tuple[str, Method]] = field(default_factory=set)
     """Names of checks, with the kind of workers, of which the stage was searched."""
     _timed_out: set[Method] = field(default_factory=set)
 
     def run(self) -> None:
         """Make all checks."""
         report, subject = self.report, self.subject
-        first = self._first_record()
-        if not first:
+        first = Check(name="reference", setting=REFERENCE.in_words(), verdict="error")
+        try:
+            made = self._reference(RunSetting() if subject.iterable else REFERENCE, "batches")
+            problem = "" if made[0] else "the loader returns no batch"
+        except (Exception, SystemExit) as error:  # of the user's code
+            problem = one_line(error)
+        if problem:
+            first.reason = f"nothing can be compared, because loading without workers fails: {problem}"
+            report.checks.append(first)
             return
         has_cache = subject.arguments["cache"] is not None
         if subject.iterable:
@@ -155,39 +147,23 @@ class _Run:
                 "another way, is compared; world sizes and a resume by another number of workers are not defined for it"
             )
         else:
-            planned = plan_checks(self.methods, num_batches=len(first[0]), seed=subject.seed or 0, has_cache=has_cache)
+            planned = plan_checks(self.methods, num_batches=len(made[0]), seed=subject.seed or 0, has_cache=has_cache)
         self.bar.begin(len(planned))
         for one in planned:
             raise_if_interrupted()
-            self.bar.describe(f"{one.name}: {one.setting.in_words()}")
-            begun = time.perf_counter()
             check = Check(name=one.name, setting=one.setting.in_words(), verdict="equal")
+            self.bar.describe(f"{check.name}: {check.setting}")
+            begun = time.perf_counter()
             self._make(check, one)
             check.seconds = time.perf_counter() - begun
             report.checks.append(check)
             self.bar.advance()
         report.notes += note_of_pickles([batches for made in self._references.values() for batches in made])
 
-    def _first_record(self) -> Record:
-        """Return the batches without workers, with which most others are compared; without any, add a failed check."""
-        setting = RunSetting() if self.subject.iterable else REFERENCE
-        try:
-            made = self._reference(setting, by_samples=False)
-            if made[0]:
-                return made
-            problem = "the loader returns no batch"
-        except (Exception, SystemExit) as error:  # of the user's code
-            problem = one_line(error)
-        reason = f"nothing can be compared, because loading without workers fails: {problem}"
-        failed = Check(name="reference", setting=setting.in_words(), verdict="error", reason=reason)
-        self.report.checks.append(failed)
-        return []
-
-    def _reference(self, setting: RunSetting, *, by_samples: bool) -> Record:
-        if (setting, by_samples) not in self._references:
-            made = record(self.subject, setting, self.report.batches, by_samples=by_samples)
-            self._references[setting, by_samples] = made
-        return self._references[setting, by_samples]
+    def _reference(self, setting: RunSetting, yields: Yields) -> Record:
+        if (setting, yields) not in self._references:
+            self._references[setting, yields] = record(self.subject, setting, self.report.batches, yields)
+        return self._references[setting, yields]
 
     def _make(self, check: Check, planned: PlannedCheck) -> None:
         subject, setting, reference = self.subject, planned.setting, planned.reference
@@ -195,31 +171,23 @@ class _Run:
         if reason is not None:
             check.verdict, check.reason = "skipped", reason
             return
-        regrouped = bool(setting.world_size)
-        by_samples = regrouped and not subject.collates_by_default  # such batches cannot be taken apart
-        if regrouped and not subject.ranks_share_this_order:
-            reference = RunSetting(world_size=1)
+        regrouped, number = bool(setting.world_size), self.report.batches
+        yields: Yields = "samples" if regrouped else "batches"  # ranks cut other batches from the same samples
         try:
-            expected = actual = self._reference(reference, by_samples=by_samples)
-            if planned.name == "again" or setting != reference:
-                actual = record(subject, setting, self.report.batches, by_samples=by_samples)
-            check.difference = first_difference(expected, actual, regrouped=regrouped)
-            if check.difference is not None:
-                check.verdict = "different"
-                self._explain(check, check.difference, planned, reference)
+            expected = actual = self._reference(reference, yields)
+            if check.name == "again" or setting != reference:
+                actual = record(subject, setting, number, yields)
+            check.difference = first_difference(expected, actual, yields, regrouped=regrouped)
+            if check.difference is None:
+                return
+            check.verdict = "different"
+            if (check.name, setting.method) not in self._explained:  # the others differ by the same, most likely
+                self._explained.add((check.name, setting.method))
+                explain(check, subject, reference, setting, number)
         except (Exception, SystemExit) as error:  # of the user's code, or of workers that died
             check.verdict, check.reason = "error", one_line(error)
             if "timed out" in check.reason:  # an error of fastload's class or torch's
                 self._timed_out.add(setting.method)
-
-    def _explain(self, check: Check, place: Difference, planned: PlannedCheck, reference: RunSetting) -> None:
-        """Add the dataset index; and the stage, to the first check of its name and kind of workers."""
-        subject, setting, num_batches = self.subject, planned.setting, self.report.batches
-        if (planned.name, setting.method) not in self._analysed:
-            self._analysed.add((planned.name, setting.method))
-            regrouped = bool(setting.world_size)
-            check.culprit = find_culprit(subject, reference, setting, num_batches, regrouped=regrouped)
-        check.difference = with_index(subject, reference, num_batches, place)
 
     def _why_skipped(self, planned: PlannedCheck) -> str | None:
         setting, subject = planned.setting, self.subject
@@ -230,12 +198,12 @@ class _Run:
             return "Ray is not installed: pip install ray"
         if sys.platform == "win32" and "fork" in methods:
             return "this system cannot fork"
-        if "spawn" in methods and subject.spawn_refused is not None:
-            return subject.spawn_refused
+        if "spawn" in methods and subject.why_not_spawned is not None:
+            return subject.why_not_spawned
         if setting.world_size > 1 and subject.arguments["on_error"] == "skip":
             return "with on_error='skip' a rank may have one step less than the others"
         if setting.world_size and not subject.auto_collation:
             return "batch_size=None leaves batching to the dataset, so ranks have no batch to share"
-        if setting.world_size == 1 and not subject.ranks_share_this_order:
-            return "this loader's order cannot be divided among ranks: ranks are compared with each other"
+        if setting.world_size and subject.order is None:
+            return "this loader's order cannot be divided among ranks"
         return None

@@ -10,16 +10,15 @@ RandomApply, albumentations); ``torch.nn.Sequential``; datasets inside of datase
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
 
+from ..base.copies import copy_with_replacements
+from ..base.objects import find
 from ..late.transform_lists import items_of, name_of
-
-Path = tuple[str | int, ...]
-"""From the dataset on: names of attributes, numbers of items."""
 
 _DEPTH = 6
 _NAMES = ("transform", "augment", "preprocess")
@@ -37,8 +36,6 @@ class _Identity(torch.nn.Module):
 class TransformStage:
     """One transform."""
 
-    paths: tuple[Path, ...]
-    """Where it is held; torchvision's datasets hold each transform twice."""
     label: str
     """Its repr, in one line."""
     place: str
@@ -47,49 +44,37 @@ class TransformStage:
 
 
 def find_stages(dataset: Any) -> list[TransformStage]:
-    """Return the stages of a dataset, in the order in which they are applied."""
+    """Return the stages of a dataset, each once, in the order in which they are applied."""
     found: dict[int, TransformStage] = {}
-    for holder, path in _datasets(dataset, (), 0):
+    for holder, where in _datasets(dataset, "dataset", 0):
         for name, value in _attributes(holder):
-            for stage in _stages_of(value, (*path, name)) if _is_transform(name, value) else ():
-                known = found.get(id(stage.transform))
-                found[id(stage.transform)] = replace(known, paths=known.paths + stage.paths) if known else stage
+            for stage in _stages_of(value, f"{where}.{name}") if _is_transform(name, value) else ():
+                found.setdefault(id(stage.transform), stage)
     return list(found.values())
 
 
 def without(dataset: Any, stages: Sequence[TransformStage]) -> Any:
-    """Replace stages of a dataset by the identity, in place, and return it.
+    """Return a dataset with the identity in the places of stages: a copy of what holds them, which shares the rest.
 
     Raises:
-        Exception: the dataset, or a container, cannot be changed.
+        TypeError: what holds them cannot be copied.
     """
-    for path in (path for stage in stages for path in stage.paths):
-        holder, last = dataset, path[-1]
-        for step in path[:-1]:
-            holder = getattr(holder, step) if isinstance(step, str) else _indexed(holder)[step]
-        if isinstance(last, int):
-            _indexed(holder)[last] = _Identity()
-        else:
-            setattr(holder, last, _Identity())
-    return dataset
+    others = {id(stage.transform): _Identity() for stage in stages}
+    found = find(dataset, lambda thing: id(thing) in others, inside=False, is_library=lambda _: True) if others else []
+    return copy_with_replacements(found, others) if found else dataset
 
 
-def _indexed(holder: Any) -> Any:
-    items = _items(holder)
-    return holder if items is None else items
-
-
-def _datasets(dataset: Any, path: Path, depth: int) -> Iterator[tuple[Any, Path]]:
+def _datasets(dataset: Any, where: str, depth: int) -> Iterator[tuple[Any, str]]:
     """Yield a dataset and those inside of it; inner ones first, as their transforms are applied first."""
     if depth > _DEPTH:
         return
     for name, value in _attributes(dataset):
         if isinstance(value, Dataset) or (name == "dataset" and hasattr(value, "__getitem__")):
-            yield from _datasets(value, (*path, name), depth + 1)
+            yield from _datasets(value, f"{where}.{name}", depth + 1)
         elif isinstance(value, (list, tuple)) and value and all(isinstance(one, Dataset) for one in value[:100]):
             for number, one in enumerate(value[:100]):
-                yield from _datasets(one, (*path, name, number), depth + 1)
-    yield dataset, path
+                yield from _datasets(one, f"{where}.{name}[{number}]", depth + 1)
+    yield dataset, where
 
 
 def _attributes(holder: Any) -> list[tuple[str, Any]]:
@@ -108,29 +93,27 @@ def _is_transform(name: str, value: Any) -> bool:
 
 
 def _items(value: Any) -> Any:
-    """Return the sequence of a container's stages, which can be assigned to; None if it is no container."""
+    """Return the sequence of a container's stages; None if it is no container."""
     held = items_of(value)
     is_known = isinstance(held, (list, torch.nn.ModuleList, torch.nn.Sequential))
     return held if is_known and all(callable(one) for one in held) else None
 
 
-def _stages_of(value: Any, path: Path) -> Iterator[TransformStage]:
+def _stages_of(value: Any, where: str) -> Iterator[TransformStage]:
     items = _items(value)
-    where = "dataset" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     if items is not None:
         for number, one in enumerate(items):
             if _items(one) is not None:
-                yield from _stages_of(one, (*path, number))
+                yield from _stages_of(one, f"{where}[{number}]")
             else:
-                place = f"{where}, stage {number + 1} of {len(items)}"
-                yield TransformStage(((*path, number),), label_of(one), place, one)
+                yield TransformStage(label_of(one), f"{where}, stage {number + 1} of {len(items)}", one)
         return
     pair = [name for name in ("transform", "target_transform") if callable(getattr(value, name, None))]
     if type(value).__name__ == "StandardTransform" and pair:  # torchvision's pair of both
         for name in pair:
-            yield from _stages_of(getattr(value, name), (*path, name))
+            yield from _stages_of(getattr(value, name), f"{where}.{name}")
         return
-    yield TransformStage((path,), label_of(value), where, value)
+    yield TransformStage(label_of(value), where, value)
 
 
 def label_of(value: Any) -> str:

@@ -213,7 +213,7 @@ class Stream(IterableDataset[Any]):
     [
         ({"seeding": "torch"}, "nothing: seeding='torch' draws from torch's streams"),
         ({"batch_size": None}, "nothing: batch_size=None leaves batching to the dataset"),
-        ({"fuse": True}, "what fuse=True does: nothing"),
+        ({"fuse": True}, "fusion "),
         ("a stream", "nothing: an IterableDataset has no indices"),
         ("its loader", "nothing: an IterableDataset has no indices"),
     ],

@@ -22,8 +22,8 @@ import fastload
 from fastload.cache import shared, store
 from fastload.errors import ConfigError
 from fastload.late import opener
+from fastload.tune.report import Compared
 from fastload.tune.runner import Runner, left_out, setting_of
-from fastload.tune.search import Compared
 from fastload.tune.survival import how_it_died
 
 

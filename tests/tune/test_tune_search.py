@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from fastload.base import console
 from fastload.errors import ConfigError
-from fastload.tune.report import TuneReport
-from fastload.tune.search import Compared, Search, SearchResult, Slice, Trial, median_interval
+from fastload.tune.report import Compared, Slice, Trial, TuneReport, median_interval
+from fastload.tune.search import Search
 from fastload.tune.settings import STAGES, Machine, TuneSetting, as_call, as_options, candidates
 
 PRESENT = TuneSetting(
@@ -53,8 +53,10 @@ class Made:
         self.now += self.slice_s
         return self.checked(setting)
 
-    def search(self, seconds: float = 30.0, present: TuneSetting = PRESENT) -> SearchResult:
-        return Search(present, self, Machine(processors=2), seconds, lambda: self.now).run()
+    def search(self, seconds: float = 30.0, present: TuneSetting = PRESENT) -> TuneReport:
+        report = TuneReport(present=Trial(present))
+        Search(report, self, Machine(processors=2), seconds, lambda: self.now).run()
+        return report
 
 
 def threads_are_faster(setting: TuneSetting) -> float:
@@ -117,9 +119,8 @@ def test_waiting_for_a_core_is_no_waiting_for_storage_and_a_larger_share_of_crow
     assert {one.worker_threads for one in made.seen} == {1}
     assert max(one.num_workers for one in made.seen) == 4
     assert outcome.best is None
-    found = TuneReport(subject="", outcome=outcome, unit="samples", processors=2, seconds=30.0)
-    assert found.verdict() == "nothing is recommended: no setting with the same batches was faster in every round"
-    assert any("other programs used 1.5 processors" in note for note in found.all_notes())
+    assert outcome.verdict() == "nothing is recommended: no setting with the same batches was faster in every round"
+    assert any("other programs used 1.5 processors" in note for note in outcome.all_notes())
 
 
 def test_a_setting_that_computes_less_is_recommended_on_crowded_cores_by_that():
@@ -333,27 +334,27 @@ def trial(
     return made
 
 
-def report(outcome: SearchResult, **arguments: object) -> TuneReport:
-    return TuneReport(
+def report(outcome: TuneReport, **arguments: object) -> TuneReport:
+    return dataclasses.replace(
+        outcome,
         **{
             "subject": "train_loader, images, train.py:3",
-            "outcome": outcome,
             "unit": "samples",
             "processors": 2,
             "seconds": 30.4,
             "command": "train.py --epochs 3",
             **arguments,  # type: ignore[arg-type]
-        }
+        },
     )
 
 
 @pytest.fixture
-def found() -> SearchResult:
+def found() -> TuneReport:
     best = trial(2345.6, 2.3, worker_method="thread")
     best.gain = median_interval([2.2, 2.3, 2.4])
     others = trial(9000, 9.0, seed=1, number=1, drawn=KEYS)
     failed = Trial(PRESENT.having(resident="host"), failed="the dataset is random")
-    return SearchResult(trial(1000), [others, best, failed], best=best)
+    return TuneReport(present=trial(1000), trials=[others, best, failed], best=best)
 
 
 def said(made: TuneReport, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -409,7 +410,7 @@ def test_which_batches_a_recommended_setting_gives_is_said(drawn, number, verdic
     best = trial(3000, 3.0, drawn=drawn, num_workers=number)
     best.gain = median_interval([3.0])
     assert best.eligible
-    made = report(SearchResult(trial(1000), [best], best=best))
+    made = report(TuneReport(present=trial(1000), trials=[best], best=best))
     assert made.verdict().removeprefix("3.00 times [3.00 - 3.00] as fast as now").startswith(verdict)
     (row,) = (line for line in said(made, capsys) if line.startswith("▶"))
     assert row.endswith(word)
@@ -444,7 +445,7 @@ def test_other_augmentation_is_recommended_only_where_torch_has_the_same_with_th
     ],
 )
 def test_where_nothing_is_recommended_the_reason_is_said(runner_up, message):
-    outcome = SearchResult(trial(1000), [])
+    outcome = TuneReport(present=trial(1000))
     if runner_up is not None:
         outcome.runner_up = trial(1100, 1.1, num_workers=4, differs="batch 3" if runner_up == "differs" else "")
         outcome.runner_up.gain = median_interval([0.9, 1.1, 1.2])

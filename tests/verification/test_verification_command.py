@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fastload import cli
-from fastload.run.targets import why_not_spawned
+from fastload.verification.subject import why_not_imported
 
 TRAIN = """
 import sys
@@ -171,6 +171,6 @@ def test_an_option_that_is_not_understood_ends_with_status_2(words: list[str], c
 def test_a_script_without_a_guard_is_not_spawned(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")
-    assert "the script has no `if __name__ == '__main__':`" in (why_not_spawned(str(script)) or "")
+    assert "the script has no `if __name__ == '__main__':`" in (why_not_imported(str(script)) or "")
     script.write_text("def main(): ...\nif '__main__' == __name__:\n    main()\n")
-    assert why_not_spawned(str(script)) is None
+    assert why_not_imported(str(script)) is None

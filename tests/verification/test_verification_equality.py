@@ -146,7 +146,7 @@ def test_a_defect_is_told_with_its_place(monkeypatch: pytest.MonkeyPatch):
     report = verify(DataLoader(verified.Pictures(), 4))
     found = check_of(report)
     assert found.verdict == "different"
-    assert str(found.difference) == "the values differ: epoch 0, batch 2, sample 1 in it, leaf [1]"
+    assert str(found.difference) == "the values differ: epoch 0, batch 2, leaf [1]"
     assert report.summary() == "NOT equal to torch's: epoch 0, batch 2"
     assert "fastload is at fault" in found.reason
 

@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
-from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
-from fastload.verification.hashing import PICKLED, BatchHashes, digest_of, hash_batch, leaves
+from fastload.verification.hashing import PICKLED, Hashes, digest_of, hashed
 from fastload.verification.record import first_difference
 from fastload.verification.report import Check, Culprit, Difference, Verdict, VerifyReport
 
@@ -97,16 +94,16 @@ def test_equal_values_have_equal_hashes():
 
 def test_leaves_have_paths_as_python_writes_them():
     sample = {"x": [torch.zeros(1), Pair("a", Boxes(None, "b"))]}
-    paths = [leaf.path for leaf in leaves(sample) if not leaf.path.endswith(" type")]
+    paths = [leaf.path for leaf in hashed(sample) if not leaf.path.endswith(" type")]
     assert paths == ["['x'][0]", "['x'][1].first", "['x'][1].second.boxes", "['x'][1].second.label"]
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_hashed_by_its_pickle_says_so():
-    assert [leaf.kind for leaf in leaves(Odd(1))] == [PICKLED + "Odd"]
-    assert "pickling failed" in next(leaves(Odd(lambda: 0))).kind
+    assert [leaf.kind for leaf in hashed(Odd(1))] == [PICKLED + "Odd"]
+    assert "pickling failed" in hashed(Odd(lambda: 0))[0].kind
     for value in (torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.zeros(2)])):  # without plain memory
-        assert all(leaf.kind.startswith(PICKLED) for leaf in leaves(value))
+        assert all(leaf.kind.startswith(PICKLED) for leaf in hashed(value))
 
 
 def test_a_list_inside_of_itself_ends():
@@ -115,55 +112,40 @@ def test_a_list_inside_of_itself_ends():
     assert digest_of(loop) == digest_of(loop)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(-9, 9), st.lists(st.floats(-1, 1), min_size=2, max_size=2), st.text(max_size=3)),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_a_row_of_a_batch_has_the_same_hash_in_any_batch(samples: list[Any]):
-    made = [(number, torch.tensor(values), {"text": text}) for number, values, text in samples]
-    whole = hash_batch(default_collate(made), by_sample=True)
-    for row, sample in enumerate(made):
-        alone = hash_batch(default_collate([sample]), by_sample=True)
-        assert whole.samples[row] == alone.samples[0]
-        assert whole.whole == alone.whole
-    assert {len(sample) for sample in whole.samples} == {3}
-
-
-def prints(*batches: list[Any]) -> list[BatchHashes]:
-    return [BatchHashes(tuple(tuple(leaves(sample)) for sample in batch)) for batch in batches]
+def prints(*values: Any) -> list[Hashes]:
+    return [hashed(value) for value in values]
 
 
 @pytest.mark.parametrize(
-    ("actual", "place"),
+    ("actual", "what", "number", "leaf"),
     [
-        ([[[1, 2], [3, 4]], [[5, 6]]], None),
-        ([[[1, 2], [3, 9]], [[0, 6]]], Difference("the values differ", 0, 0, 1, "[1]")),
-        ([[[1, 2], [3, 4]], [[5, 6.0]]], Difference("the types differ, float instead of int", 0, 1, 0, "[1]")),
-        ([[[1, 2], [3]], [[5, 6]]], Difference("a leaf is missing", 0, 0, 1, "[1]")),
-        ([[[1, 2, 7], [3, 4]], [[5, 6]]], Difference("a leaf was added", 0, 0, 0, "[2]")),
-        ([[[1, 2]], [[3, 4], [5, 6]]], Difference("the number of samples differs, 1 instead of 2", 0, 0, None, "")),
-        ([[[1, 2], [3, 4]]], Difference("the number of batches differs, 1 instead of 2", 0, 1, None, "")),
+        ([[1, 2], [3, 9], [0, 6]], "the values differ", 1, "[1]"),
+        ([[1, 2], [3, 4], [5, 6.0]], "the types differ, float instead of int", 2, "[1]"),
+        ([[1, 2], [3], [5, 6]], "a leaf is missing", 1, "[1]"),
+        ([[1, 2, 7], [3, 4], [5, 6]], "a leaf was added", 0, "[2]"),
+        ([[1, 2], [3, 4]], "the number of {} differs, 2 instead of 3", 2, ""),
     ],
 )
-def test_the_first_difference_of_two_records_is_named(actual: Any, place: Difference | None):
-    expected = prints([[1, 2], [3, 4]], [[5, 6]])
-    assert first_difference([expected], [prints(*actual)]) == place
+def test_the_first_difference_of_two_records_is_named(actual: Any, what: str, number: int, leaf: str):
+    expected = [prints(0), prints([1, 2], [3, 4], [5, 6])]
+    assert first_difference(expected, expected) is None
+    found = first_difference(expected, [prints(0), prints(*actual)])
+    assert found == Difference(what.format("batches"), 1, batch=number, leaf=leaf)
+    found = first_difference(expected, [prints(0), prints(*actual)], "samples")
+    assert found == Difference(what.format("samples"), 1, sample=number, leaf=leaf)
 
 
-def test_batches_that_are_cut_differently_are_compared_by_sample_in_the_batches_of_the_reference():
-    expected = prints([[1], [2], [3]], [[4], [5]])
-    assert first_difference([expected], [prints([[1], [2]], [[3], [4]])], regrouped=True) is None
-    found = first_difference([expected], [prints([[1]], [[2], [3], [4], [0]])], regrouped=True)
-    assert found == Difference("the values differ", 0, 1, 1, "[0]")
+def test_of_samples_that_are_cut_into_other_batches_there_may_be_more():
+    expected = prints([1], [2], [3])
+    assert first_difference([expected], [prints([1], [2], [3], [4])], "samples", regrouped=True) is None
+    found = first_difference([expected], [prints([1], [2], [0], [4])], "samples", regrouped=True)
+    assert found == Difference("the values differ", 0, sample=2, leaf="[0]")
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
 
 
-_PLACE = Difference(what="the values differ", epoch=0, batch=2, row=3, index="7", leaf="['image']")
+_PLACE = Difference(what="the values differ", epoch=0, sample=19, index="7", leaf="['image']")
 _STAGE = Culprit(stage="Noise(std=1)", place="dataset.transform, stage 2 of 4")
 
 
@@ -199,7 +181,7 @@ def test_all_is_well_where_something_was_checked_and_all_of_it_was_equal(verdict
 
 def test_the_table_names_place_and_stage_once_for_all_checks_they_explain():
     text = report("equal", "different", "different", "skipped", "error", "error").to_text(200)
-    place = "epoch 0, batch 2, sample 3 in it, dataset index 7, leaf ['image']"
+    place = "epoch 0, sample 19, dataset index 7, leaf ['image']"
     assert text.count(f"the values differ: {place}") == 1
     assert text.count("first stage that differs: Noise(std=1) (dataset.transform, stage 2 of 4)") == 1
     assert "\n  workers: 1 fork, prefetch 1\n  workers: 2 fork, prefetch 1\n" in text
