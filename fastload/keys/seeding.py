@@ -145,16 +145,19 @@ class GlobalSeeder(Seeder):
 
 def _installer(run: generators.Run, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
     for_random, for_numpy, bits, lock = random_generator, numpy_generator, run.states.bits, run.states.lock
-    step, handle = run.step, run.handle
+    step, step_locked, handle = run.step, run.step_locked, run.handle
     fallback: Callable[[], None] | None = None
 
     def seed_next() -> None:
         nonlocal fallback
         if fallback is None and for_numpy._bit_generator is bits:
-            with lock:
-                status = step(handle)
+            status = step(handle)
             if status:
-                raise IndexError("cannot seed another sample: there are no more ids")
+                if status == 1:
+                    with lock:
+                        status = step_locked(handle)
+                if status:
+                    raise IndexError("cannot seed another sample: there are no more ids")
             for_random.gauss_next = None
             return
         # A sample has called np.random.set_bit_generator().
@@ -190,7 +193,7 @@ def _states_are_equal(override: Override) -> bool:
         for_numpy.standard_normal()
         torch.randn(1, generator=for_torch, device="cpu")
         with states.lock:
-            if run.step(run.handle):
+            if run.step_locked(run.handle):
                 return False  # too few states
         a, b, c = words(keys.key(identity))
         _, numbers, *rest = for_numpy.get_state(legacy=True)

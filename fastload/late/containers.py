@@ -346,7 +346,7 @@ class _Known:
             self._patch_guard.add(module, [name for name in functions if hasattr(module, name)])
             for name, role in _ROLES.get(module.__name__, {}).items():
                 kind = getattr(module, name, None)
-                if isinstance(kind, type):  # else a user's, or another version's
+                if isinstance(kind, type) and kind.__name__ == name:  # else a user's, or another version's
                     # Its code calls no other methods. Other threads may look it up: first what is asked about it.
                     self._patch_guard.add(kind, [name for name in METHODS if hasattr(kind, name)])
                     self.roles[kind] = role

@@ -41,7 +41,10 @@ _ENDLESS = 2**63 - 1
 class _States(ctypes.Structure):
     """``struct states`` of generators.c."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("random", "numpy", "gauss", "torch")]
+    _fields_ = [
+        (name, ctypes.c_void_p)
+        for name in ("random", "numpy", "gauss", "torch", "interpreter", "first_thread", "next_thread")
+    ]
 
 
 class _Run(ctypes.Structure):
@@ -159,11 +162,16 @@ class States:
             raise TypeError(f"generators must be a random.Random and a RandomState of an MT19937, got {kinds}")
         self.lock = self.bits.lock
         """Lock for reading and writing states: NumPy releases the GIL while it draws many numbers."""
+        python = ctypes.pythonapi
+        python.PyInterpreterState_Get.restype = ctypes.c_void_p
         self.places = _States(
             random=id(for_random) + offsets[0],
             numpy=self.bits.ctypes.state_address,
             gauss=id(for_numpy) + offsets[1],
             torch=for_torch._cdata + offsets[2],
+            interpreter=python.PyInterpreterState_Get(),
+            first_thread=ctypes.cast(python.PyInterpreterState_ThreadHead, ctypes.c_void_p),
+            next_thread=ctypes.cast(python.PyThreadState_Next, ctypes.c_void_p),
         )
         """The addresses of the states."""
 
@@ -172,14 +180,15 @@ class Run:
     """Seeds generators for one sample after the other; for one thread at a time.
 
     ``step(handle)`` installs the states of the next sample, except ``random``'s second Gaussian. It returns 0; -1 if
-    there is no next sample. Hold the states' lock while you call it.
+    there is no next sample; 1 if nothing was done because there are other threads: then ``step_locked(handle)`` must be
+    called, with the states' lock held.
     """
 
     def __init__(self, states: States) -> None:
         self.states = states
         self._room = np.empty(_function("room")(), dtype=np.uint8)
         self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data)
-        self.step, self.handle = _function("next"), ctypes.byref(self._run)
+        self.step, self.step_locked, self.handle = _function("next"), _function("next_locked"), ctypes.byref(self._run)
         _function("prepare")(self.handle)
         self._ids: Any = None
 

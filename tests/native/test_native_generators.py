@@ -6,6 +6,7 @@ import ctypes
 import random
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class Three:
 
     def step(self) -> int:
         with self.states.lock:
-            status: int = self.run.step(self.run.handle)
+            status: int = self.run.step_locked(self.run.handle)
         self.random.gauss_next = None  # type: ignore[attr-defined]  # as seeding.py does
         return status
 
@@ -156,6 +157,22 @@ def test_the_ids_that_are_left_are_those_without_a_step():
             assert three.step() == three.step() == 0
             assert three.run.left(ids) == left
     assert three.run.left(range(11, 99, 3))[0] == 11
+
+
+def test_without_the_lock_nothing_is_written_while_another_thread_is_there():
+    three, stop = Three(), threading.Event()
+    before = three.now()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        three.run.begin(Keys(1, 2, SAMPLE).prefix, [7])
+        assert three.run.step(three.run.handle) == 1
+        assert three.now() == before
+        assert three.step() == 0
+        assert three.now() == Three().seed(Keys(1, 2, SAMPLE).key(7)).now()
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_states_are_given_back_with_the_gaussians_that_were_kept():

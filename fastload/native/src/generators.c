@@ -84,12 +84,16 @@ struct room {
     uint32_t base[STATE_WORDS];
 };
 
-/* Where states are. fastload/native/generators.py has the same structure, and the next. */
+/* Where states are, and what tells whether the caller's thread is the only one of Python's. fastload/native/generators.py
+ * has the same structure, and the next. */
 struct states {
     uint8_t *random; /* a place of 32 bits, and the words */
     uint8_t *numpy;  /* the words, and a place of 32 bits */
     uint8_t *gauss;  /* 32 bits: whether a second Gaussian is kept; and behind 8 bytes this one */
     uint8_t *torch;  /* its seed, and what TORCH_SEEDED and the others say */
+    void *interpreter;
+    void *(*first_thread)(void *); /* PyInterpreterState_ThreadHead */
+    void *(*next_thread)(void *);  /* PyThreadState_Next */
 };
 
 /* A run of samples. */
@@ -187,7 +191,7 @@ FASTLOAD_EXPORT void fastload_generators_write(const struct states *states, uint
 }
 
 /* Give the generators the states of the next sample, NumPy's lock being held. Returns 0, or -1 if there was none. */
-FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
+FASTLOAD_EXPORT int fastload_generators_next_locked(struct run *run)
 {
     if (run->done >= run->num)
         return -1;
@@ -215,4 +219,14 @@ FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
     memcpy(to->torch + TORCH_WORDS, row, STATE_BYTES);
     to->torch[TORCH_FLOAT] = to->torch[TORCH_DOUBLE] = 0;
     return 0;
+}
+
+/* The same without the lock, if no other thread of Python's is there to draw. Returns 1 if there is one: nothing was
+ * done. */
+FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
+{
+    const struct states *states = run->states;
+    if (states->next_thread(states->first_thread(states->interpreter)))
+        return 1;
+    return fastload_generators_next_locked(run);
 }
