@@ -153,7 +153,7 @@ class FileSource:
         self.width, self.height, self.is_grey = width, height, is_grey
         self._data: Data = data
         self._origin = origin
-        """Of a record: :data:`PACKED`, :data:`CACHED` or :data:`KEPT`; empty: it is none."""
+        """Where a record comes from: :data:`PACKED`, :data:`CACHED` or :data:`KEPT`; empty: it is no record."""
         self._uses = 2 if isinstance(data, np.ndarray) else 0
         """How often its pixels were used: once, a part of the file may do. Of pixels, all are there."""
         self.file = b""
