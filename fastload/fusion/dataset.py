@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
@@ -28,9 +29,10 @@ from ..buffers.layout import Layout, Row, TensorLeaf
 from ..cache.records import Records
 from ..images import decoder
 from ..keys.seeding import BATCH, Keys, Seeder
+from ..late.geometry import Geometry
 from ..measurement.measurement import add_decoding
 from ..native import arrays
-from ..native.rows import Box, Cut
+from ..native.rows import Cut
 from ..observe import Watch
 from ..transforms.base import BatchShape, Params, Transform
 from ..transforms.draws import Draws
@@ -47,6 +49,7 @@ from .transforms import ImageKind, Size
 _FILES = 16
 
 _LOW = (1 << 64) - 1
+_FLIPS = Image.Transpose.FLIP_TOP_BOTTOM, Image.Transpose.FLIP_LEFT_RIGHT
 _CPU = torch.device("cpu")
 
 
@@ -207,26 +210,26 @@ class FusedDataset:
                 named(self._write_row, its, row, sizes[row], drawn, out[first + row])
 
     def _write_row(self, data: Any, row: int, size: Size, drawn: list[Any], out: Tensor) -> None:
-        box: Any = (0, 0, *size)
-        resize, interpolation = self._pipeline.resize, "nearest"
+        geometry: Any = Geometry.whole(size[1], size[0])  # of which all parts lie within the image
+        resize = self._pipeline.resize
         if resize is not None:
             (_, params, _), *drawn = drawn
+            height, width = resize.shape_after(BatchShape(1, 0, *size))[2:]
             if params:
-                box = tuple(int(params[side][row]) for side in ("top", "left", "height", "width"))
-            size, interpolation = resize.shape_after(BatchShape(1, 0, *size))[2:], resize.interpolation
+                left, top, w, h = (int(params[side][row]) for side in ("left", "top", "width", "height"))
+                geometry = geometry.cropped((left, top, left + w, top + h))
+            geometry = geometry.resized((width, height), resize.interpolation)
         moves = [
             (move, {name: values[row : row + 1] for name, values in params.items()}, sizes[row])
             for move, params, sizes in drawn
         ]
-        kept = _window(moves, size)
-        if kept is not None:
-            window, flips = kept
-            if resize is None:
-                box, size, window = window, window[2:], (0, 0, *window[2:])
-            self._write(data, Cut(box, size, interpolation, window, flips), self._table, out)
+        moved = _moved(geometry, moves)
+        if moved is not None:
+            self._write(data, moved.cut, self._table, out)
             return
-        images = torch.empty((1, len(out), *size), dtype=torch.uint8, device="cpu")
-        self._write(data, Cut(box, size, interpolation, (0, 0, *size), (False, False)), None, images[0])
+        width, height = geometry.shown_size
+        images = torch.empty((1, len(out), height, width), dtype=torch.uint8, device="cpu")
+        self._write(data, geometry.cut, None, images[0])
         for move, params, _ in moves:
             images = move.transform(images, params)
         decoder.look_up(self._table, images[0], out)
@@ -248,25 +251,23 @@ class FusedDataset:
             raise
 
 
-def _window(moves: Sequence[tuple[MovingTransform, Params, Size]], size: Size) -> tuple[Box, tuple[bool, bool]] | None:
-    """Return the part of one image of this size that moves leave, and how they flip it; None: they pad it."""
-    starts, sides, flipped = [0, 0], list(size), [False, False]
+def _moved(geometry: Any, moves: Sequence[tuple[MovingTransform, Params, Size]]) -> Any:
+    """Return the geometry of one image after moves, each with the image's size before it; None: they pad it."""
     for move, params, before in moves:
-        shape = BatchShape(1, 1, *before)
-        after = move.shape_after(shape)[2:]
+        shape, corner = BatchShape(1, 1, *before), [0, 0]
+        height, width = move.shape_after(shape)[2:]
         for axis, steps in enumerate(move.steps(params, shape, _CPU)):
             for kind, values, first, _ in steps:
                 value = 0 if values is None else int(values[0])
-                if kind == arrays.StepKind.FLIP:
-                    flipped[axis] ^= bool(value)
-                    continue
-                start, length = first + value, after[axis]
-                if start < 0 or start + length > sides[axis]:
-                    return None
-                # Counted in the flipped image.
-                starts[axis] += sides[axis] - start - length if flipped[axis] else start
-                sides[axis] = length
-    return (starts[0], starts[1], sides[0], sides[1]), (flipped[1], flipped[0])
+                if kind != arrays.StepKind.FLIP:
+                    corner[axis] += first + value
+                elif value:
+                    geometry = geometry.transposed_by(_FLIPS[axis])
+        top, left = corner
+        geometry = geometry.cropped((left, top, left + width, top + height))
+        if geometry is None:
+            return None
+    return geometry
 
 
 def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:

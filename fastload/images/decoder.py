@@ -25,13 +25,6 @@ why_not_native = jpeg.why_not_as_pillow
 """Returns why the native library does not decode files here; None: it does."""
 
 
-class FileData(io.BytesIO):
-    """The bytes of a file. Pillow's errors print this object: as the number of bytes, the same in each run."""
-
-    def __repr__(self) -> str:
-        return f"<{len(self.getbuffer())} bytes>"
-
-
 def size_of(data: Data) -> tuple[int, int]:
     """Return the height and width of an image, in pixels, from its header."""
     source = data if isinstance(data, np.ndarray) else source_of(data)
@@ -42,7 +35,7 @@ def size_of(data: Data) -> tuple[int, int]:
         limit = PIL.Image.MAX_IMAGE_PIXELS  # Pillow warns of larger images, or refuses them
         if found.status == Status.DONE and (limit is None or found.width * found.height <= limit):
             return found.height, found.width
-    with PIL.Image.open(FileData(header_of(source))) as image:
+    with PIL.Image.open(io.BytesIO(header_of(source))) as image:
         return image.height, image.width
 
 
@@ -86,7 +79,7 @@ def _opened(data: Data) -> PIL.Image.Image:
     """Return an image as torchvision's loaders give it: a file's is converted to RGB."""
     if isinstance(data, np.ndarray):
         return PIL.Image.fromarray(data)
-    with PIL.Image.open(FileData(file_of(data))) as image:
+    with PIL.Image.open(io.BytesIO(file_of(data))) as image:
         return image.convert("RGB")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torchvision import tv_tensors
 
 from ..base import overrides
+from ..base.nesting import leaves_of, map_leaves
 from ..base.overrides import in_place_of, is_imported
 from ..native.rows import DTYPES
 from . import draws
@@ -127,32 +128,25 @@ def _recorded(role: _Role, transform: Any, inputs: tuple[Any, ...], is_tree: boo
 
     ``is_tree``: whether they are more than one image: boxes, masks and the like, which version 2 takes.
     """
-    if role.draws and is_late(inputs[0]):
-        return None if is_tree else _drawn(transform, inputs[0])
-    makes_tensor = role.is_to_image if is_tree else role.makes_tensor
-    is_geometric = role.is_geometric_for(transform)
-    parts = [*_leaves(inputs)] if is_tree else inputs
+    draws_alone = role.draws and not is_tree
+    if draws_alone and is_late(inputs[0]):
+        return _drawn(transform, inputs[0])
+    # Of a tree's PIL images, only ToImage makes images again.
+    makes_tensor = role.makes_tensor and (role.changes_values or not is_tree)
+    parts = _leaves(inputs) if is_tree else inputs
     table = _table_of(transform) if makes_tensor and any(map(is_late, parts)) else None
-    holds_deferred = any(type(one) is DeferredTensor for one in parts)
-    if table is not None or (is_geometric and not holds_deferred):
-        before, inputs = inputs, _with_leaves(functools.partial(_deferred, table=table, is_tree=is_tree), inputs)
-        holds_deferred = holds_deferred or inputs is not before
-    if not holds_deferred:
+    is_geometric = role.is_geometric_for(transform)
+    if table is not None or is_geometric:
+        inputs = _with_leaves(functools.partial(_deferred, table=table, is_tree=is_tree), inputs)
+        parts = _leaves(inputs) if is_tree else inputs
+    if not any(type(one) is DeferredTensor for one in parts):
         return None
     if table is not None:
         return transform(*inputs) if is_tree else inputs[0]
     if is_geometric:
-        made = _drawn(transform, inputs[0]) if role.draws and not is_tree else None
+        made = _drawn(transform, inputs[0]) if draws_alone else None
         return transform(*inputs) if made is None else made
-    if is_tree:
-        is_known = role.changes_values and type(transform).__module__ != V1
-        return _mapped(transform, inputs) if is_known and type(transform).__name__ != "ToPureTensor" else None
-    (image,) = inputs
-    # Version 1 makes a plain tensor of an image of version 2, or not: the user may choose.
-    if not role.changes_values or (type(transform).__module__ == V1 and image.table.kind is not Tensor):
-        return None
-    table = _table_of(transform, image.table)
-    return None if table is None else image.mapped(table)
+    return _mapped(transform, inputs, parts, is_tree) if role.changes_values else None
 
 
 def _drawn(transform: Any, image: Any) -> Any:
@@ -175,16 +169,21 @@ def _can_defer(found: Any, is_tree: bool) -> bool:
     return (type(found) is tv_tensors.Image or (type(found) is Tensor and not is_tree)) and can_defer(found)
 
 
-def _mapped(transform: Any, inputs: Any) -> Any:
-    """Return what a transform that looks at one value at a time makes of a tree; None if it is to be called."""
-    before = [*_leaves(inputs)]
-    tables = [_table_of(transform, one.table) if type(one) is DeferredTensor else None for one in before]
-    if any(type(one) is DeferredTensor and table is None for one, table in zip(before, tables, strict=True)):
+def _mapped(transform: Any, inputs: tuple[Any, ...], parts: Sequence[Any], is_tree: bool) -> Any:
+    """Return what a transform that looks at one value at a time makes of its inputs; None if it is to be called."""
+    is_v1 = type(transform).__module__ == V1
+    if is_tree and (is_v1 or type(transform).__name__ == "ToPureTensor"):
         return None
-    # It may change other leaves: it gets them, beside small images in place of the lazy tensors.
-    examples = _with_leaves(lambda one: one.table.example() if type(one) is DeferredTensor else one, inputs)
-    outputs = transform(*examples)
-    pairs = zip(before, tables, strict=True)
+    tables = [_table_of(transform, one.table) if type(one) is DeferredTensor else None for one in parts]
+    for one, table in zip(parts, tables, strict=True):
+        # Version 1 makes a plain tensor of an image of version 2, or not: the user may choose.
+        if type(one) is DeferredTensor and (table is None or (is_v1 and one.table.kind is not Tensor)):
+            return None
+    outputs = inputs[0]
+    if is_tree:  # it may change other leaves: it gets them, beside small images in place of the lazy tensors
+        small = _with_leaves(lambda one: one.table.example() if type(one) is DeferredTensor else one, inputs)
+        outputs = transform(*small)
+    pairs = zip(parts, tables, strict=True)
 
     def changed(output: Any) -> Any:
         one, table = next(pairs)
@@ -196,28 +195,18 @@ def _mapped(transform: Any, inputs: Any) -> Any:
     return _with_leaves(changed, outputs)
 
 
-def _leaves(node: Any) -> Iterator[Any]:
-    if type(node) in (dict, list, tuple):
-        for one in node.values() if type(node) is dict else node:
-            yield from _leaves(one)
-    else:
-        yield node
+def _is_leaf(node: Any) -> bool:
+    """Return whether a node is no dict, list or tuple: other nodes, which run code of their own, are leaves."""
+    return type(node) not in (dict, list, tuple)
 
 
-def _with_leaves(change: Callable[[Any], Any], node: Any) -> Any:
-    """Return a tree with changed leaves; the tree itself if none changes.
+def _leaves(tree: Any) -> list[Any]:
+    return [leaf for _, leaf in leaves_of(tree, _is_leaf)]
 
-    Its nodes are dicts, lists and tuples: others, which run code of their own, are leaves. torch's way takes twice the
-    time.
-    """
-    kind = type(node)
-    if kind is dict:
-        changed = {name: _with_leaves(change, one) for name, one in node.items()}
-        return changed if any(changed[name] is not one for name, one in node.items()) else node
-    if kind is list or kind is tuple:
-        made = [_with_leaves(change, one) for one in node]
-        return kind(made) if any(one is not other for one, other in zip(made, node, strict=True)) else node
-    return change(node)
+
+def _with_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a tree with changed leaves. torch's way takes twice the time."""
+    return map_leaves(tree, change, is_leaf=_is_leaf)
 
 
 def _table_of(transform: Any, before: Table | None = None) -> Table | None:
@@ -275,28 +264,54 @@ def _signature(transform: Any, image: type | None) -> tuple[Any, ...] | None:
     return tuple(arguments)
 
 
-_FIRST = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor")
-"""Names of the classes that make a tensor of a PIL image."""
+class _Role(NamedTuple):
+    """The facts about a class of transforms."""
 
-_CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
-    V1: {"ToTensor": (), "PILToTensor": (), "ConvertImageDtype": ("dtype",), "Normalize": ("mean", "std", "inplace")},
-    V2: {
-        "PILToTensor": (),
-        "ToImage": (),
-        "ToDtype": ("dtype", "scale"),
-        "ConvertImageDtype": ("dtype",),
-        "ToPureTensor": (),
-        "Normalize": ("mean", "std", "inplace"),
+    arguments: tuple[str, ...] = ()
+    """The attributes that hold the arguments of a transform that looks at one value at a time."""
+    makes_tensor: bool = False
+    """True if it makes a tensor of a PIL image."""
+    changes_values: bool = False
+    """True if it changes each value of such a tensor by itself."""
+    draws: bool = False
+    """True if its draws can be made with fewer calls."""
+    is_geometric: bool = False
+    """True if it is one of version 2 that crops, resizes or flips, also beside boxes and masks."""
+
+    def is_geometric_for(self, transform: Any) -> bool:
+        """Return whether a transform crops, resizes or flips a lazy tensor as an image.
+
+        It does not where it looks up what to fill by the exact class.
+        """
+        return self.is_geometric and not isinstance(vars(transform).get("fill"), dict)
+
+
+_FIRST = _Role(makes_tensor=True)
+_DTYPE = _Role(("dtype",), changes_values=True)
+_NORMALIZE = _Role(("mean", "std", "inplace"), changes_values=True)
+_SIZES = ("CenterCrop", "RandomCrop", "RandomIoUCrop", "RandomResize", "RandomShortestSize", "Resize", "ScaleJitter")
+
+_ROLES: dict[str, dict[str, _Role]] = {
+    V1: {
+        **dict.fromkeys(draws.NAMES, _Role(draws=True)),
+        "ToTensor": _FIRST,
+        "PILToTensor": _FIRST,
+        "ConvertImageDtype": _DTYPE,
+        "Normalize": _NORMALIZE,
     },
-    "timm.data.transforms": {"MaybeToTensor": (), "MaybePILToTensor": ()},
+    V2: {
+        **dict.fromkeys(_SIZES, _Role(is_geometric=True)),
+        **dict.fromkeys(draws.NAMES, _Role(draws=True, is_geometric=True)),
+        "PILToTensor": _FIRST,
+        "ToImage": _Role(makes_tensor=True, changes_values=True),
+        "ToDtype": _Role(("dtype", "scale"), changes_values=True),
+        "ConvertImageDtype": _DTYPE,
+        "ToPureTensor": _Role(changes_values=True),
+        "Normalize": _NORMALIZE,
+    },
+    "timm.data.transforms": {"MaybeToTensor": _FIRST, "MaybePILToTensor": _FIRST},
 }
-"""The transforms that look at one value at a time, by module, and the attributes that hold their arguments."""
-
-_GEOMETRIC = (
-    *("CenterCrop", "RandomCrop", "RandomHorizontalFlip", "RandomIoUCrop", "RandomResize", "RandomResizedCrop"),
-    *("RandomShortestSize", "RandomVerticalFlip", "Resize", "ScaleJitter"),
-)
-"""Names of version 2's classes that crop, resize or flip, also beside boxes and masks."""
+"""The known classes of transforms, by module."""
 
 _FUNCTIONS = {
     "torchvision.transforms.functional": (
@@ -311,30 +326,7 @@ _FUNCTIONS = {
 }
 """Public functions that they call. Where one of these was replaced, all transforms are called."""
 
-_MODULES = (*_FUNCTIONS, *_CLASSES)
-
-
-class _Role(NamedTuple):
-    """The facts about a class of transforms."""
-
-    arguments: tuple[str, ...] = ()
-    """The attributes that hold the arguments of a transform that looks at one value at a time."""
-    makes_tensor: bool = False
-    """True if it makes a tensor of a PIL image."""
-    changes_values: bool = False
-    """True if it changes each value of such a tensor by itself."""
-    is_to_image: bool = False
-    draws: bool = False
-    """True if its draws can be made with fewer calls."""
-    is_geometric: bool = False
-    """True if it is one of version 2 that crops, resizes or flips."""
-
-    def is_geometric_for(self, transform: Any) -> bool:
-        """Return whether a transform crops, resizes or flips a lazy tensor as an image.
-
-        It does not where it looks up what to fill by the exact class.
-        """
-        return self.is_geometric and not isinstance(vars(transform).get("fill"), dict)
+_MODULES = (*_FUNCTIONS, *_ROLES)
 
 
 class _Known:
@@ -349,36 +341,18 @@ class _Known:
 
     def find(self, modules: Sequence[str]) -> None:
         """Find the transforms and functions of these modules."""
-        for module in modules:
-            functions = _FUNCTIONS.get(module, ())
-            self._patch_guard.add(
-                sys.modules[module], [name for name in functions if hasattr(sys.modules[module], name)]
-            )
-        for module in modules:
-            for name, arguments in _CLASSES.get(module, {}).items():
-                is_to_image = (module, name) == (V2, "ToImage")
-                self._add(
-                    getattr(sys.modules[module], name, None),
-                    arguments=arguments,
-                    makes_tensor=name in _FIRST,
-                    changes_values=name not in _FIRST or is_to_image,
-                    is_to_image=is_to_image,
-                )
-        for kind in draws.classes():
-            self._add(kind, draws=True)
-        # Where a function is a user's, version 2's kernels may call it.
-        if V2 in modules and self._patch_guard.replaced() is None:
+        for module in map(sys.modules.__getitem__, modules):
+            functions = _FUNCTIONS.get(module.__name__, ())
+            self._patch_guard.add(module, [name for name in functions if hasattr(module, name)])
+            for name, role in _ROLES.get(module.__name__, {}).items():
+                kind = getattr(module, name, None)
+                if isinstance(kind, type) and kind.__name__ == name:  # else a user's, or another version's
+                    # Its code calls no other methods. Other threads may look it up: first what is asked about it.
+                    self._patch_guard.add(kind, [name for name in METHODS if hasattr(kind, name)])
+                    self.roles[kind] = role
+        if V2 in modules:
             from . import kernels  # noqa: F401  # registers them for torchvision's functions
-
-            for name in _GEOMETRIC:
-                self._add(getattr(sys.modules[V2], name, None), is_geometric=True)
         self.modules.update(modules)
-
-    def _add(self, kind: Any, **facts: Any) -> None:
-        if isinstance(kind, type):  # else a user's, or another version's
-            # Its code calls no other methods. Other threads may be looking it up: first what is asked about it.
-            self._patch_guard.add(kind, [name for name in METHODS if hasattr(kind, name)])
-            self.roles[kind] = self.roles.get(kind, _Role())._replace(**facts)
 
     def is_intact(self) -> bool:
         """Return whether the known classes run the code that they were written with, and nothing else looks on.

@@ -61,6 +61,8 @@ class Storage(NamedTuple):
     left: int
     upper: int
     channels_last: bool
+    given: Tensor | None = None
+    """The larger tensor itself, where all that was done shares its memory; None: it is to be made."""
 
     def new(self, dtype: torch.dtype, is_part: bool = False) -> Tensor:
         """Return the larger tensor; full of zeros if only a part will be written, since all of it may be saved."""
@@ -82,21 +84,13 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
     _geometry: Geometry
     table: Table
     _storage: Storage
-    _given: Tensor | None
-    """The tensor itself, where all that was done shares its memory; None: it is to be made."""
 
     @staticmethod
-    def of(
-        source: FileSource,
-        geometry: Geometry,
-        table: Table,
-        storage: Storage | None = None,
-        given: Tensor | None = None,
-    ) -> DeferredTensor:
+    def of(source: FileSource, geometry: Geometry, table: Table, storage: Storage | None = None) -> DeferredTensor:
         """Return the tensor of a source's pixels; ``storage``: None: memory of its own."""
         width, height = geometry.shown_size
         made: Any = Tensor._make_wrapper_subclass(DeferredTensor, (3, height, width), dtype=table.levels.dtype)
-        made._source, made._geometry, made.table, made._given = source, geometry, table, given
+        made._source, made._geometry, made.table = source, geometry, table
         made._storage = storage or Storage(width, height, 0, 0, table.channels_last)
         return made  # type: ignore[no-any-return]
 
@@ -117,7 +111,8 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
         _, height, width = image.shape
         pixels = image.as_subclass(Tensor).permute(1, 2, 0).numpy()
         source = FileSource(pixels, width, height, is_grey=False)
-        return DeferredTensor.of(source, Geometry.whole(width, height), _levels_of(type(image)), given=image)
+        storage = Storage(width, height, 0, 0, channels_last=True, given=image)
+        return DeferredTensor.of(source, Geometry.whole(width, height), _levels_of(type(image)), storage)
 
     @classmethod
     def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -139,10 +134,7 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
         if geometry is None:
             return None
         storage = self._storage._replace(left=self._storage.left + box[0], upper=self._storage.upper + box[1])
-        given = self._given
-        if given is not None:
-            given = given.as_subclass(Tensor)[:, box[1] : box[3], box[0] : box[2]]
-        return DeferredTensor.of(self._source, geometry, self.table, storage, given)
+        return DeferredTensor.of(self._source, geometry, self.table, storage)
 
     def transpose(self, method: Image.Transpose) -> Tensor:
         """Return it flipped."""
@@ -155,10 +147,12 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
     def resize(self, size: tuple[int, int], resample: Image.Resampling) -> Tensor:
         """Return it resized to (width, height), with antialias."""
         if size == self.size:
-            if self._given is None or self.table.kind is Tensor:
+            given = self._storage.given
+            if given is None or self.table.kind is Tensor:
                 return self
-            given = self._given.as_subclass(Tensor)  # torchvision wraps it anew: another object of the same memory
-            return DeferredTensor.of(self._source, self._geometry, self.table, self._storage, given)
+            # torchvision wraps it anew: another object of the same memory.
+            storage = self._storage._replace(given=given.as_subclass(Tensor))
+            return DeferredTensor.of(self._source, self._geometry, self.table, storage)
         name = f"tensor {resample.name.lower()}"
         geometry = None
         if self.table.is_identity and _tells_order(size) and _tells_order(self.size) and max(size) <= MOST_SIDE:
@@ -177,7 +171,7 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
         """Return it after one more transform, which the table includes; None where that is to be called."""
         if not _tells_order(self.size) or table.channels_last != self.table.channels_last:
             return None
-        if self._given is not None:
+        if self._storage.given is not None:
             return None  # torch's operators change values sooner than a table, unless they are resized too
         storage = self._storage if table.shares_memory else Storage(*self.size, 0, 0, self._storage.channels_last)
         return DeferredTensor.of(self._source, self._geometry, table, storage)
@@ -188,14 +182,14 @@ class DeferredTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has
 
     def materialize(self) -> Tensor:
         """Return the tensor: of the table's dtype and class."""
-        if self._given is not None:
-            return self.table.of_kind(self._given)
         table, storage, (width, height) = self.table, self._storage, self.size
         is_part = (width, height) != (storage.width, storage.height)
-        made = storage.new(table.levels.dtype, is_part)
+        made = storage.new(table.levels.dtype, is_part) if storage.given is None else storage.given
         if is_part:
-            made = made[:, storage.upper : storage.upper + height, storage.left : storage.left + width]
-        self._source.row(self._geometry.cut, None if table.is_identity else table.levels, made, thread.scope)
+            within = slice(storage.upper, storage.upper + height), slice(storage.left, storage.left + width)
+            made = made.as_subclass(Tensor)[:, *within]
+        if storage.given is None:
+            self._source.row(self._geometry.cut, None if table.is_identity else table.levels, made, thread.scope)
         return table.of_kind(made)
 
 

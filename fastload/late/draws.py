@@ -23,7 +23,7 @@ from ..base import overrides
 from ..base.overrides import Override
 from .patch_guard import SampleOverride
 from .scope import is_watched, run_outside_sample
-from .transform_lists import V2, V2_FUNCTIONAL
+from .transform_lists import V1, V2, V2_FUNCTIONAL
 
 Draw = Callable[[dict[str, Any], Any], Any]
 """Takes a transform's attributes and an image; returns what the transform makes of the image, or None before anything
@@ -118,13 +118,14 @@ _DRAWS: dict[str, Draw] = {
     "RandomVerticalFlip": _random_flip(Image.Transpose.FLIP_TOP_BOTTOM),
 }
 """Draw functions, by a class's name."""
+NAMES = (*_DRAWS,)
+"""Names of the classes whose draws are known here, of both versions."""
 
 
 def classes() -> list[type]:
-    """Return the classes of the imported modules whose draws are known here."""
-    modules = map(sys.modules.get, ("torchvision.transforms.transforms", "torchvision.transforms.v2"))
-    found = (getattr(module, name, None) for module in modules for name in _DRAWS)
-    return [kind for kind in found if isinstance(kind, type) and kind.__name__ in _DRAWS]
+    """Return those of the imported modules."""
+    found = (getattr(sys.modules.get(module), name, None) for module in (V1, V2) for name in NAMES)
+    return [kind for kind in found if isinstance(kind, type) and kind.__name__ in NAMES]
 
 
 def draw_of(kind: type) -> Draw | None:

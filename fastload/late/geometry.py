@@ -7,93 +7,77 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..native.rows import Cut
+from ..native.rows import Cut, whole
 
 Box = tuple[int, int, int, int]
 """Left, upper, right, lower: Pillow's order, in pixels."""
 
 
 class Geometry(NamedTuple):
-    """The steps from a decoded image to the result, in this order."""
+    """The steps from a decoded image to the result."""
 
-    box: Box
-    """The part that is taken."""
-    size: tuple[int, int] | None = None
-    """(width, height) that it is resized to; None: it is not."""
-    interpolation: str = "nearest"
-    source: tuple[float, float, float, float] | None = None
-    """The part of the box that becomes the result: the ``box`` of Pillow's ``resize``; None: all of it."""
-    window: Box | None = None
-    """The part of the resized image that is kept; None: all of it."""
+    steps: Cut
+    """A crop, a resize (none: ``"nearest"``), another crop, and flips."""
     transposed: bool = False
-    """True if rows and columns are exchanged."""
-    mirrored: bool = False
-    """True if it is then flipped left to right."""
-    inverted: bool = False
-    """True if it is then flipped top to bottom."""
+    """True if rows and columns are exchanged before the flips."""
 
     @classmethod
     def whole(cls, width: int, height: int) -> Geometry:
         """Return the geometry of a whole image."""
-        return cls((0, 0, width, height))
+        return cls(whole(height, width))
 
     @property
     def shown_size(self) -> tuple[int, int]:
         """(width, height) of the result."""
-        if self.size is not None and self.window is None:
-            width, height = self.size
-        else:
-            left, upper, right, lower = self.window or self.box
-            width, height = right - left, lower - upper
+        _, _, height, width = self.steps.window
         return (height, width) if self.transposed else (width, height)
 
     @property
     def cut(self) -> Cut:
         """The cut for the native library; a transposed one must be transposed and flipped after it."""
-        left, upper, right, lower = self.box
-        box = upper, left, lower - upper, right - left
-        size = box[2:] if self.size is None else self.size[::-1]
-        window = (0, 0, *size)
-        if self.window is not None:
-            left, upper, right, lower = self.window
-            window = upper, left, lower - upper, right - left
-        flips = (False, False) if self.transposed else (self.mirrored, self.inverted)
-        return Cut(box, size, self.interpolation, window, flips, self.source)
+        return self.steps._replace(flips=(False, False)) if self.transposed else self.steps
+
+    @property
+    def _is_resized(self) -> bool:
+        return self.steps.interpolation != "nearest"
 
     def cropped(self, box: Box) -> Geometry | None:
         """Return the geometry after a crop; None where the box is empty or reaches beyond the image."""
-        left, upper, right, lower = box
+        left, top, right, bottom = box
         width, height = self.shown_size
-        if not (0 <= left < right <= width and 0 <= upper < lower <= height):
+        if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             return None
-        if self.mirrored:
-            left, right = width - right, width - left
-        if self.inverted:
-            upper, lower = height - lower, height - upper
+        size = bottom - top, right - left
+        mirrored, inverted = self.steps.flips
+        left = width - right if mirrored else left
+        top = height - bottom if inverted else top
         if self.transposed:
-            left, upper, right, lower = upper, left, lower, right
-        if self.size is None:
-            return self._replace(box=_within(self.box, (left, upper, right, lower)))
-        window = self.window or (0, 0, *self.size)
-        return self._replace(window=_within(window, (left, upper, right, lower)))
+            left, top, size = top, left, size[::-1]
+        above, beside, _, _ = self.steps.window if self._is_resized else self.steps.box
+        part = above + top, beside + left, *size
+        if self._is_resized:
+            return self._replace(steps=self.steps._replace(window=part))
+        return self._replace(steps=self.steps._replace(box=part, size=size, window=(0, 0, *size)))
 
     def resized(
         self, size: tuple[int, int], interpolation: str, source: tuple[float, float, float, float] | None = None
     ) -> Geometry | None:
-        """Return the geometry after a resize; None for a second one, or behind a flip, where rounding could differ."""
-        if self.size is not None or self.transposed or self.mirrored or self.inverted:
+        """Return the geometry after a resize to (width, height); ``source``: the ``box`` of Pillow's ``resize``.
+
+        None for a second one, or behind a flip, where rounding could differ.
+        """
+        if self._is_resized or self.transposed or True in self.steps.flips:
             return None
-        return self._replace(size=size, interpolation=interpolation, source=source)
+        size = size[::-1]
+        return Geometry(Cut(self.steps.box, size, interpolation, (0, 0, *size), (False, False), source))
 
     def transposed_by(self, method: int) -> Geometry | None:
         """Return the geometry after ``PIL.Image.Image.transpose``; None for a method that Pillow does not know."""
         if not 0 <= method < len(_TRANSPOSITIONS):
             return None
         exchange, mirror, invert = _TRANSPOSITIONS[method]
-        mirrored, inverted = (self.inverted, self.mirrored) if exchange else (self.mirrored, self.inverted)
-        return self._replace(
-            transposed=self.transposed ^ exchange, mirrored=mirrored ^ mirror, inverted=inverted ^ invert
-        )
+        mirrored, inverted = self.steps.flips[:: -1 if exchange else 1]
+        return Geometry(self.steps._replace(flips=(mirrored ^ mirror, inverted ^ invert)), self.transposed ^ exchange)
 
 
 # By PIL.Image.Transpose: whether rows and columns are exchanged, then flipped left to right, then top to bottom.
@@ -106,8 +90,3 @@ _TRANSPOSITIONS = (
     (True, False, False),  # TRANSPOSE
     (True, True, True),  # TRANSVERSE
 )
-
-
-def _within(outer: Box, inner: Box) -> Box:
-    left, upper = outer[:2]
-    return inner[0] + left, inner[1] + upper, inner[2] + left, inner[3] + upper

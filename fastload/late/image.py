@@ -30,22 +30,21 @@ from .scope import LateSamples, run_outside_sample, thread
 from .source import FileSource, read_jpeg, read_png
 
 
-def _lazy(late: type[Any]) -> Any:
-    """Give a class that is derived from one of Pillow's the methods of a lazy image.
+def _lazy(name: str, plain: type[Any], **own: Any) -> type[Any]:
+    """Return the lazy class for one of Pillow's, with the methods of :class:`_Lazy` and its ``own``.
+
+    ``name``: in this module, for pickle; Python's errors name it as Pillow's class.
 
     They are copied, and not inherited from a common base: an image is materialized by another ``__class__``, since the
     user's code holds this very object, and Python exchanges classes only where both have the same first base.
     """
-    late.__name__ = late._plain.__name__  # which Python's errors name; __qualname__ is the class's own, for pickle
-    for name, value in vars(_Lazy).items():
-        is_method = callable(value) or isinstance(value, property)
-        if name == "__hash__" or (is_method and name not in vars(late)):
-            setattr(late, name, value)
-        if inspect.isfunction(value):
-            value.__qualname__ = f"Image.{name}"  # so Python names it where arguments are wrong
-    setattr(late, CORE, property(_core, _set_core))
-    late.__init_subclass__ = classmethod(_derive)  # type: ignore[assignment]
-    return late
+    methods = {name: value for name, value in vars(_Lazy).items() if callable(value) or isinstance(value, property)}
+    # Whoever copies an image's attributes copies those of an ordinary image.
+    attributes = {"__dict__": property(lambda image: _attributes(materialize(image)), _set_attributes)}
+    facts = {"_plain": plain, "__module__": __name__, "__qualname__": name, "__hash__": None}
+    late: Any = type(plain.__name__, (plain,), methods | attributes | {CORE: property(_core, _set_core)} | facts | own)
+    late.__init_subclass__ = classmethod(_derive)
+    return late  # type: ignore[no-any-return]
 
 
 def _derive(kind: type[Any], /, **options: Any) -> None:
@@ -64,8 +63,6 @@ _attributes: Callable[[Any], dict[str, Any]] = vars(Image.Image)["__dict__"].__g
 def _set_attributes(image: Any, attributes: dict[str, Any]) -> None:
     materialize(image).__dict__ = attributes
 
-
-_real_attributes: Any = property(lambda image: _attributes(materialize(image)), _set_attributes)
 
 TO_RGB = ("RGBA", "LA")
 """Modes of PNG files of which ``convert("RGB")`` alone is recorded."""
@@ -103,26 +100,19 @@ def state_of(image: Any, method: str) -> _State | None:
     scope = thread.scope
     if scope is None or PATCH_GUARD.is_patched(Image.Image, method):
         return None
-    if image._mode in TO_RGB:
-        if method != "convert":
-            _note_left(image)
-            return None
-        if "_late" not in _attributes(image):
+    to_rgb = method == "convert" and image._mode in TO_RGB
+    if "_late" not in _attributes(image):
+        if to_rgb:
             _load_png(image)
-    elif "_late" not in _attributes(image):
-        image.load()
+        else:
+            image.load()
     state: _State | None = _attributes(image).get("_late")
+    if image._mode in TO_RGB and not to_rgb:
+        return None
     if state is not None and state.sample is None:
         state.sample = scope.sample
     # An image that is kept over several samples is decoded once, as without late decoding.
     return state if state is not None and state.sample is scope.sample else None
-
-
-def _note_left(image: Any) -> None:
-    """Count an opened image that is needed with its alpha channel: Pillow decodes it."""
-    if thread.scope is not None and "_late" not in _attributes(image):
-        thread.scope.count(f"at once ({image._mode})")
-        thread.scope.note_not_kept(OTHER_FORMAT)
 
 
 def _recorded(image: Any, method: str, change: Callable[[Geometry], Geometry | None], mode: str | None = None) -> Any:
@@ -144,7 +134,7 @@ def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], 
     ``method``: Pillow's, which must not have been replaced; ``change`` gets the pixels as its own, and returns None if
     Pillow is to make them; ``info``: of the new image; None: a copy of the image's.
     """
-    state = state_of(image, method) if _colors_agree() else None
+    state = state_of(image, method) if _agrees(pillow_agrees) else None
     pixels = None if state is None else change(_pixels_of(state, image._mode))
     if pixels is None:
         return None
@@ -155,35 +145,13 @@ def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], 
 
 
 @functools.cache
-def _colors_agree() -> bool:
-    """Return whether the native library changes colors as Pillow does; False if comparing fails."""
-    return bool(run_outside_sample(pillow_agrees))
-
-
-@functools.cache
-def _mixes_alike(interpolation: str) -> bool:
-    """Return whether the native library makes affine transforms as Pillow does, where that depends on the filter."""
-    return interpolation == "nearest" or bool(run_outside_sample(lambda: pillow_mixes_alike(interpolation)))
+def _agrees(compare: Callable[..., bool], *arguments: Any) -> bool:
+    """Return whether the native library makes what Pillow makes; False if comparing fails."""
+    return bool(run_outside_sample(lambda: compare(*arguments)))
 
 
 def _info_of(image: Any) -> dict[Any, Any]:
     return {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
-
-
-def _pixels(image: Any, method: str) -> Pixels | None:
-    """Return the pixels at their first use; None where the image is to be materialized.
-
-    That is an image that cannot stay lazy, or one that was used before, and so may be used again.
-    """
-    before: _State | None = _attributes(image).get("_late")
-    is_unused = before is None or before.sample is None  # None: a file that is opened, and not loaded
-    state = state_of(image, method)
-    if state is None or not is_unused:
-        return None
-    pixels = _pixels_of(state, "L" if image._mode == "L" else "RGB")
-    if is_small(image, state):
-        state.pixels = pixels  # they take less than what they are made from
-    return pixels
 
 
 def _else_pillow(record: Callable[..., Any]) -> Callable[..., Any]:
@@ -204,8 +172,6 @@ def _else_pillow(record: Callable[..., Any]) -> Callable[..., Any]:
 
 class _Lazy:
     """The methods of lazy images: see Pillow's of the same names."""
-
-    _plain: type[Image.Image]
 
     # Pillow's attributes that are used here.
     _size: tuple[int, int]
@@ -256,8 +222,8 @@ class _Lazy:
     ) -> Any:
         info = self.info.copy()  # before the file is loaded, which may add to it
         arguments = affine_arguments(self._mode, size, method, data, resample, fillcolor)
-        made = None
-        if arguments is not None and _mixes_alike(arguments["interpolation"]):
+        made, name = None, "" if arguments is None else arguments["interpolation"]
+        if arguments is not None and (name == "nearest" or _agrees(pillow_mixes_alike, name)):
             made = changed(self, "transform", partial(affine, **arguments))
         if made is None:
             made = Image.Image.transform(materialize(self), size, method, data, resample, fill, fillcolor)
@@ -271,7 +237,7 @@ class _Lazy:
 
     @_else_pillow
     def histogram(self, mask: Any = None, extrema: Any = None) -> list[int] | None:
-        state = state_of(self, "histogram") if mask is None and extrema is None and _colors_agree() else None
+        state = state_of(self, "histogram") if mask is None and extrema is None and _agrees(pillow_agrees) else None
         if state is None:
             return None
         state.pixels = _pixels_of(state, self._mode)  # the image is likely to be needed again
@@ -290,17 +256,13 @@ class _Lazy:
             state.access = weakref.ref(access)
         return access
 
-    @_else_pillow
-    def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes | None:
-        pixels = _pixels(self, "tobytes") if encoder_name == "raw" and not args else None
-        return None if pixels is None else pixels.tobytes()
-
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        pixels = _pixels(self, "__array_interface__")
-        if pixels is None:
+        state = state_of(self, "__array_interface__")
+        if state is None:
             real: dict[str, Any] = Image.Image.__array_interface__.__get__(materialize(self))
             return real
+        pixels = _pixels_of(state, "L" if self._mode == "L" else "RGB")
         # Read-only, as Pillow's.
         data = pixels.data.toreadonly().cast("B")
         return {"version": 3, "shape": pixels.shape, "typestr": "|u1", "data": data}
@@ -314,15 +276,6 @@ class _Lazy:
             materialize(other)
         return bool(Image.Image.__eq__(materialize(self), other))
 
-    __hash__ = None  # type: ignore[assignment]  # as Pillow's
-
-    def __repr__(self) -> str:
-        plain = getattr(type(self), "_plain", type(self))
-        return (
-            f"<{plain.__module__}.{plain.__name__} image mode={self._mode} "
-            f"size={self._size[0]}x{self._size[1]} at 0x{id(self):X}>"
-        )
-
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":  # some libraries make an image one of theirs that way
             materialize(self)
@@ -330,6 +283,10 @@ class _Lazy:
 
     @_else_pillow
     def __reduce_ex__(self, protocol: Any) -> None:
+        return None
+
+    @_else_pillow
+    def __repr__(self) -> Any:
         return None
 
 
@@ -349,55 +306,40 @@ def _set_core(image: Any, core: Any) -> None:
     _make_plain(image)
 
 
-@_lazy
-class LateImage(Image.Image):
-    """A lazy image that a method of another one has returned."""
-
-    _plain = Image.Image
-    __dict__ = _real_attributes  # whoever copies them, copies those of an ordinary image
-
-
-@_lazy
-class LateJpeg(JpegImagePlugin.JpegImageFile):
-    """A JPEG file that ``PIL.Image.open`` has opened."""
-
-    _plain = JpegImagePlugin.JpegImageFile
-    __dict__ = _real_attributes
-
-    def load(self) -> Any:
-        """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
-        return _load(self, read_jpeg)
-
-
-@_lazy
-class LatePng(PngImagePlugin.PngImageFile):
-    """A PNG file that ``PIL.Image.open`` has opened."""
-
-    _plain = PngImagePlugin.PngImageFile
-    __dict__ = _real_attributes
-
-    def load(self) -> Any:
-        """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and inflates it only.
-
-        A file with an alpha channel is likely to be needed with it: Pillow decodes it.
-        """
-        image: Any = self
-        if self._mode in TO_RGB and "_late" not in _attributes(image):
-            _note_left(image)
-            return _Lazy.load(image)
-        return _load_png(image)
+def _load_jpeg(image: Any) -> Any:
+    """Read and close a file as :meth:`PIL.ImageFile.ImageFile.load` does, and do not decode it."""
+    return _load(image, read_jpeg)
 
 
 def _load_png(image: Any) -> Any:
+    """Read and close a file as Pillow does, and inflate it only."""
     stream = image.png
     # What Pillow's load_end sets.
     done = {} if stream is None else {"png": None, "_text": stream.im_text, "_PngImageFile__idat": 0}
     return _load(image, read_png, **done)
 
 
-OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, LatePng)}
+def _load_png_with_all(image: Any) -> Any:
+    """Load a PNG file for other uses than ``convert("RGB")``: with an alpha channel it is Pillow's to decode."""
+    if image._mode not in TO_RGB or "_late" in _attributes(image):
+        return _load_png(image)
+    if thread.scope is not None:
+        thread.scope.count(f"at once ({image._mode})")
+        thread.scope.note_not_kept(OTHER_FORMAT)
+    return _Lazy.load(image)
+
+
+for _name, _method in vars(_Lazy).items():
+    if inspect.isfunction(_method):
+        _method.__qualname__ = f"Image.{_name}"  # so Python names it where arguments are wrong
+LateImage = _lazy("LateImage", Image.Image)
+"""A lazy image that a method of another one has returned."""
+LateJpeg = _lazy("LateJpeg", JpegImagePlugin.JpegImageFile, load=_load_jpeg)
+LatePng = _lazy("LatePng", PngImagePlugin.PngImageFile, load=_load_png_with_all)
+"""A file that ``PIL.Image.open`` has opened."""
+OPENED = {JpegImagePlugin.JpegImageFile: LateJpeg, PngImagePlugin.PngImageFile: LatePng}
 """Lazy classes by Pillow's, of opened files."""
-LATE = (LateImage, *OPENED.values())
+LATE = (LateImage, LateJpeg, LatePng)
 
 
 def _load(image: Any, read: Callable[[Any, LateSamples], FileSource | str], **done: Any) -> Any:
@@ -503,9 +445,9 @@ def _make_plain(image: Any) -> None:
         object.__setattr__(image, "__class__", plain)
 
 
-def is_small(image: Any, state: _State | None = None) -> bool:
+def is_small(image: Any) -> bool:
     """Return whether a lazy image's pixels take less memory than what it is made from."""
-    state = state or _attributes(image).get("_late")
+    state = _attributes(image).get("_late")
     width, height = image._size
     return state is not None and width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes
 
@@ -517,8 +459,8 @@ def _pixels_of(state: _State, layout: str) -> Pixels:
         return known.copy()
     pixels = state.source.pixels(geometry.cut, layout, thread.scope)
     if geometry.transposed:
-        pixels = pixels.swapaxes(0, 1)
-        pixels = pixels[:: -1 if geometry.inverted else 1, :: -1 if geometry.mirrored else 1].copy()
+        mirrored, inverted = geometry.steps.flips
+        pixels = pixels.swapaxes(0, 1)[:: -1 if inverted else 1, :: -1 if mirrored else 1].copy()
     return pixels
 
 

@@ -18,7 +18,7 @@ from .geometry import Geometry
 from .image import CORE, OPENED, PATCH_GUARD, TO_RGB, made_late, make_late
 from .patch_guard import SampleOverride
 from .scope import thread
-from .source import FileSource
+from .source import PACKED, FileSource
 
 LEAST_VALUES = 10_000
 """Smallest PNG, in values, worth deferring; Pillow decodes smaller ones faster."""
@@ -51,19 +51,7 @@ class _Opener(SampleOverride):
         def open_late(fp: Any, filename: Any = "") -> Any:
             return _opened(factory(fp, filename))
 
-        open_late.opens_late = True  # type: ignore[attr-defined]
         return open_late, accept
-
-    def is_there(self) -> bool:
-        """Return whether ours is registered, or none is, since somebody has removed it."""
-        known = Image.OPEN.get(self.name)
-        return known is None or known[0] is None or hasattr(known[0], "opens_late")
-
-    def install(self) -> None:
-        """Put ours around what is registered, also around what was registered in its place."""
-        if not self.is_there() and self.agrees():
-            self.is_installed = False
-            super().install()
 
 
 def _opened(image: Any) -> Any:
@@ -95,18 +83,16 @@ OVERRIDES = tuple(
 
 
 def prepare() -> bool:
-    """Register the openers of files, whenever a worker begins a chunk; return whether late decoding is on.
+    """Register the openers of files once, when a worker begins a chunk; return whether late decoding is on.
 
-    Once they are registered only that they still are is looked at: at each file they ask for themselves whether methods
-    were replaced.
+    At each file they ask for themselves whether methods were replaced.
     """
-    registered = [one for one in OVERRIDES if one.is_installed]
-    if overrides.ON and registered and all(one.is_there() for one in registered):
-        return True
-    if unavailable_reason() is not None:
-        return False
-    for one in OVERRIDES:
-        one.install()
+    if not any(one.is_installed for one in OVERRIDES):
+        if unavailable_reason() is not None:
+            return False
+        for one in OVERRIDES:
+            if one.agrees():
+                one.install()
     return True
 
 
@@ -114,5 +100,5 @@ def image_of_record(data: Data, size: Size, info: dict[Any, Any]) -> Any:
     """Return the image of a pack's record in RGB, not decoded yet; None where images are not late."""
     if thread.scope is None or thread.scope.is_full or unavailable_reason() is not None:
         return None
-    source = FileSource(data, size.width, size.height, size.is_grey, is_packed=True)
+    source = FileSource(data, size.width, size.height, size.is_grey, PACKED)
     return made_late(source, Geometry.whole(size.width, size.height), "RGB", info)

@@ -6,7 +6,6 @@ Files are read and closed as Pillow does. No lock is held while decoding: two th
 from __future__ import annotations
 
 import io
-import struct
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -16,7 +15,7 @@ from PIL import JpegImagePlugin, PngImagePlugin
 from torch import Tensor
 
 from ..cache import records
-from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, CachedRecord, Records, note
+from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, CachedRecord
 from ..cache.store import Key, is_in_file, is_known, key_of, same
 from ..measurement.measurement import add_decoding
 from ..native import jpeg, png
@@ -27,79 +26,75 @@ Data: TypeAlias = bytes | memoryview | Inflated | Pixels
 """A JPEG file, the record of one, what a PNG file holds, or pixels."""
 
 
+PACKED, CACHED, KEPT = ", from coefficients", ", from the cache", ", kept in the cache"
+"""The origins of records, as they are counted."""
+
+
 def read_jpeg(image: Any, scope: LateSamples) -> FileSource | str:
     """Read the file of an opened image as Pillow's ``load`` does, errors included; or find it in the sample's cache.
 
     Returns it; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
     """
-    if image.tile != [("jpeg", (0, 0, *image.size), 0, (image.mode, ""))] or image.decoderconfig:
-        return _left(scope, OTHER_WAY, "draft mode, or a changed tile")
-    if image.fp is None:
-        return _left(scope, OTHER_WAY, "closed")
-    kept, key, not_kept_reason = _find_kept(image, scope)
-    if kept is not None:
+    if image.fp is None or image.tile != [("jpeg", (0, 0, *image.size), 0, (image.mode, ""))] or image.decoderconfig:
+        scope.note_not_kept(OTHER_WAY)
+        return "closed, in draft mode, or a changed tile"
+    kept = _find_kept(image, scope)
+    if isinstance(kept, FileSource):
         return kept
-    try:
-        found = _read_scans(image.fp, image.decodermaxblock)
-    except (IndexError, struct.error):  # of these Pillow makes others
-        found = "cannot be read"
-    if isinstance(found, str):
-        return _left(scope, NO_RECORD, found)
-    if (found.width, found.height, found.is_grey) != (*image.size, image.mode == "L"):
-        return _left(scope, NO_RECORD, "another size or mode than Pillow read")
-    if max(image.size) > MOST_SIDE:
-        return _left(scope, NO_RECORD, "too large")
-    if key is not None and scope.cache is not None:
-        found.keep(scope.cache, key, image.fp)
-    else:
-        scope.note_not_kept(not_kept_reason)
-    return found
+    data = _read_scans(image)
+    if isinstance(data, str):
+        scope.note_not_kept(NO_RECORD)
+        return data
+    width, height = image.size
+    if isinstance(kept, str):
+        scope.note_not_kept(kept)
+    elif not is_in_file(data, image.fp) or not same(kept, key_of(image.fp)):
+        scope.note_not_kept(CHANGED)
+    elif scope.cache is not None:
+        record = scope.cache.keep(kept, data, image.fp.tell())
+        if record is not None:
+            return FileSource(record, width, height, image.mode == "L", KEPT)
+    return FileSource(data, width, height, image.mode == "L")
 
 
-def _find_kept(image: Any, scope: LateSamples) -> tuple[FileSource | None, Key | None, str]:
+def _find_kept(image: Any, scope: LateSamples) -> FileSource | Key | str:
     """Find the file of an opened image in the sample's cache; else return its key, or why it is not to be kept."""
     if scope.cache is None or image.decodermaxblock != BLOCK_BYTES:
-        return None, None, OTHER_WAY
+        return OTHER_WAY
     key = key_of(image.fp)
     if key is None:
-        return None, None, CHANGED if is_known(image.fp) else OTHER_WAY
+        return CHANGED if is_known(image.fp) else OTHER_WAY
     kept = scope.cache.find(key)
     if kept is None:
-        return None, key, ""
-    known = (*image.size, image.mode == "L")
+        return key
     if not isinstance(kept, CachedRecord):
-        return None, None, NO_RECORD
-    if not kept.position or (kept.width, kept.height, kept.is_grey) != known:
-        return None, None, OTHER_WAY
+        return NO_RECORD
+    if not kept.position or (kept.width, kept.height, kept.is_grey) != (*image.size, image.mode == "L"):
+        return OTHER_WAY
     if not image._exclusive_fp:  # where reading it would have led; else it is closed
         image.fp.seek(kept.position)
-    return FileSource(kept.record, kept.width, kept.height, kept.is_grey, cached=", from the cache"), None, ""
+    return FileSource(kept.record, kept.width, kept.height, kept.is_grey, CACHED)
 
 
-def _left(scope: LateSamples, why_not_kept: str, reason: str) -> str:
-    scope.note_not_kept(why_not_kept)
-    return reason
-
-
-def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
+def _read_scans(image: Any) -> bytes | str:
+    """Return the part of a JPEG file that Pillow decodes; or why the image must be decoded at once."""
+    file, block_bytes = image.fp, image.decodermaxblock
+    if not isinstance(file, io.IOBase):  # whose read() may need a number
+        return "a file object of another class"
     file.seek(0)
-    data = file.read() if isinstance(file, io.IOBase) else _read_in_blocks(file, block_bytes)
+    data = file.read()
     if type(data) is not bytes:
         return "truncated"
-    waiting = jpeg.can_wait(data)
-    if waiting.status is not Status.DONE:
-        is_cut_off = waiting.status is Status.INCOMPLETE
-        return "truncated" if is_cut_off else waiting.status.name.lower().replace("_", " ")
-    file.seek(min(len(data), -(-waiting.end // block_bytes) * block_bytes))  # where Pillow stops, which reads in blocks
-    return FileSource(data[: waiting.end], waiting.width, waiting.height, waiting.components == 1)
-
-
-def _read_in_blocks(file: Any, block_bytes: int) -> bytes:
-    """Read a file object of a class of its own, whose ``read`` may need a number, as Pillow's call has one."""
-    blocks = []
-    while type(block := file.read(block_bytes)) is bytes and block:
-        blocks.append(block)
-    return b"".join(blocks)
+    found = jpeg.can_wait(data)
+    if found.status is not Status.DONE:
+        is_cut_off = found.status is Status.INCOMPLETE
+        return "truncated" if is_cut_off else found.status.name.lower().replace("_", " ")
+    if (found.width, found.height, found.components == 1) != (*image.size, image.mode == "L"):
+        return "another size or mode than Pillow read"
+    if max(image.size) > MOST_SIDE:
+        return "too large"
+    file.seek(min(len(data), -(-found.end // block_bytes) * block_bytes))  # where Pillow stops, which reads in blocks
+    return data[: found.end]
 
 
 def read_png(image: Any, scope: LateSamples) -> FileSource | str:
@@ -152,21 +147,13 @@ class FileSource:
     Sizes are in pixels.
     """
 
-    __slots__ = ("_cached", "_data", "_is_packed", "_uses", "file", "height", "is_grey", "width")
+    __slots__ = ("_data", "_origin", "_uses", "file", "height", "is_grey", "width")
 
-    def __init__(
-        self,
-        data: Data,
-        width: int,
-        height: int,
-        is_grey: bool,
-        is_packed: bool = False,
-        cached: str = "",
-    ) -> None:
+    def __init__(self, data: Data, width: int, height: int, is_grey: bool, origin: str = "") -> None:
         self.width, self.height, self.is_grey = width, height, is_grey
         self._data: Data = data
-        self._is_packed = is_packed
-        self._cached = cached
+        self._origin = origin
+        """Where a record comes from: :data:`PACKED`, :data:`CACHED` or :data:`KEPT`; empty: it is no record."""
         self._uses = 2 if isinstance(data, np.ndarray) else 0
         """How often its pixels were used: once, a part of the file may do. Of pixels, all are there."""
         self.file = b""
@@ -175,24 +162,8 @@ class FileSource:
     @property
     def num_bytes(self) -> int:
         """The memory that it takes."""
-        data = self._data
-        if isinstance(data, Inflated):
-            return len(data.rows) + len(self.file)
+        data = self._data.rows if isinstance(self._data, Inflated) else self._data
         return (data.nbytes if isinstance(data, np.ndarray) else len(data)) + len(self.file)
-
-    def keep(self, cache: Records, key: Key, file: Any) -> None:
-        """Keep the record of a JPEG file that was just read in the cache, and go on with it; if there is room.
-
-        ``key``: of the file before it was read; one that has changed meanwhile is not kept.
-        """
-        data = self._data
-        assert isinstance(data, bytes)
-        if not is_in_file(data, file) or not same(key, key_of(file)):
-            note(CHANGED)
-        else:
-            record = cache.keep(key, data, file.tell())
-            if record is not None:
-                self._data, self._cached = record, ", kept in the cache"
 
     def by_pillow(self) -> Any:
         """Return the image of :attr:`file`, as Pillow decodes it."""
@@ -226,12 +197,12 @@ class FileSource:
             if not isinstance(made, Status):
                 if scope is not None:
                     keeps_all = cut.box[2:] == cut.window[2:] == (self.height, self.width)
-                    scope.count(self._counted("whole" if keeps_all else "in part"))
+                    scope.count(f"late, {'whole' if keeps_all else 'in part'}{self._origin}")
                 return made
         return make(self._decoded(scope))
 
     def _made(self, make: Callable[[Data], Any], data: Data) -> Any:
-        return records.decoded(make, data) if self._cached else make(data)
+        return records.decoded(make, data) if self._origin in (CACHED, KEPT) else make(data)
 
     def _decoded(self, scope: LateSamples | None) -> Pixels:
         """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
@@ -241,9 +212,9 @@ class FileSource:
         cut, layout = whole(self.height, self.width), "L" if self.is_grey else "RGB"
         pixels: Pixels | Status = self._made(lambda data: pixels_of_image(data, cut, layout), data)
         if isinstance(pixels, Status):
-            if self._is_packed:
+            if self._origin == PACKED:
                 raise jpeg.damaged_record()
-            if self._cached and pixels is Status.NO_MEMORY:
+            if self._origin and pixels is Status.NO_MEMORY:
                 raise MemoryError("no memory for an image's coefficients")
             # A PNG file's cannot fail any more. A record that was made here can be decoded.
             assert isinstance(data, bytes)
@@ -251,10 +222,7 @@ class FileSource:
             with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
                 pixels = np.array(image)
         if scope is not None:
-            scope.count(self._counted("whole"))
+            scope.count(f"late, whole{self._origin}")
             scope.num_bytes += pixels.nbytes
         self._data = pixels
         return pixels
-
-    def _counted(self, how: str) -> str:
-        return f"late, {how}{', from coefficients' if self._is_packed else self._cached}"

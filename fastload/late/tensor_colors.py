@@ -111,13 +111,6 @@ def _hue(original: Kernel, image: Tensor, factor: Any, version: int) -> Tensor |
     return turned(image, factor) if _is_factor(factor, -0.5, 0.5) else None
 
 
-def _channels(original: Kernel, image: Tensor, order: Any, version: int) -> Tensor | None:
-    if type(order) is Tensor and order.is_cpu and order.dtype is torch.int64 and order.shape == (3,):
-        order = order.tolist()
-    is_known = type(order) is list and len(order) == 3 and all(type(one) is int and 0 <= one <= 2 for one in order)
-    return distort.permuted(image, order) if is_known else None
-
-
 def _greys(original: Kernel, image: Tensor, channels: Any, version: int) -> Tensor | None:
     fused = _fused(version)
     if fused is None or type(channels) is not int or channels not in (1, 3):
@@ -134,7 +127,6 @@ class Known(NamedTuple):
     """Its name."""
     tries: tuple[Any, ...]
     """Arguments for the comparison."""
-    versions: tuple[int, ...] = (1, 2)
 
 
 KNOWN = {
@@ -142,7 +134,6 @@ KNOWN = {
     "adjust_contrast": Known(_contrast, "contrast_factor", (0.1, 1.2)),
     "adjust_saturation": Known(_saturation, "saturation_factor", (0.1, 1.2)),
     "adjust_hue": Known(_hue, "hue_factor", (-0.4, 0.05)),
-    "permute_channels": Known(_channels, "permutation", ([1, 2, 0],), versions=(2,)),
     "rgb_to_grayscale": Known(_greys, "num_output_channels", (1, 3)),
 }
 
@@ -186,8 +177,7 @@ def _overrides() -> Iterator[Override]:
                 "needs": unavailable_reason,
             }
 
-        if 1 in known.versions:
-            yield SampleOverride(_V1, _V1, name, **of(_Color(known, 1)))
+        yield SampleOverride(_V1, _V1, name, **of(_Color(known, 1)))
         owner = f"{_V2}:{name}"
         plain = KernelOverride(_V2, owner, "torch:Tensor", **of(_Color(known, 2)))
         yield plain

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-ABI = 21
+ABI = 22
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
 
@@ -42,7 +42,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cache_look": (None, _POINTER, _POINTER),
     "cache_sum": (_WORD, _POINTER, _LONG),
     "compiler": (_BYTES,),
-    "distort": (None, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _POINTER, _INT),
+    "distort": (None, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _INT),
     "distort_greys": (None, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _INT),
     "greys": (None, _POINTER, _LONG, _POINTER),
     "histogram": (None, _POINTER, _LONG, _INT, _POINTER),

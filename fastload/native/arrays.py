@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from .. import native
+from .rows import DTYPES as DTYPES
 
 # Positions are computed in 32 bits.
 _MAX_SIDE = 2**30
-DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 # Allocations of this many bytes or more are new memory each time: the limit of glibc; other allocators have lower ones.
 _LARGE = 1 << 25
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from .. import native
 
-_STRIDES, _NUMBERS, _ORDER = ctypes.c_int64 * 3, ctypes.c_float * 3, ctypes.c_int32 * 3
+_STRIDES, _NUMBERS = ctypes.c_int64 * 3, ctypes.c_float * 3
 
 
 class _Change(enum.IntEnum):
@@ -27,8 +26,7 @@ class _Change(enum.IntEnum):
 
     SATURATION = 0
     HUE = 1
-    ORDER = 2
-    HUE_1 = 3
+    HUE_1 = 2
 
 
 def is_known(image: Tensor) -> bool:
@@ -80,23 +78,12 @@ def turned_1(image: Tensor, factor: float) -> Tensor:
     return _changed(_Change.HUE_1, image, new(image, side_by_side=True), (0.0, 0.0, factor))
 
 
-def permuted(image: Tensor, order: Sequence[int]) -> Tensor:
-    """Return what ``permute_channels`` makes of an image: planes. ``order``: three numbers from 0 to 2."""
-    return _changed(_Change.ORDER, image, new(image, side_by_side=False), order=order)
-
-
 def _changed(
-    change: _Change,
-    image: Tensor,
-    made: Tensor,
-    numbers: tuple[float, float, float] = (0.0, 0.0, 0.0),
-    order: Sequence[int] = (0, 1, 2),
-    *,
-    fused: bool = False,
+    change: _Change, image: Tensor, made: Tensor, numbers: tuple[float, float, float], *, fused: bool = False
 ) -> Tensor:
     _, height, width = image.shape
     places = image.data_ptr(), _strides_of(image), made.data_ptr(), _strides_of(made)
-    native.library.distort(change, *places, height, width, _NUMBERS(*numbers), _ORDER(*order), fused)
+    native.library.distort(change, *places, height, width, _NUMBERS(*numbers), fused)
     return made
 
 

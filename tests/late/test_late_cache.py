@@ -132,8 +132,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(cache, tmp_path, monke
     source = sys.modules["fastload.late.source"]
     read = source._read_scans
 
-    def changing(file: Any, block: int) -> Any:
-        found = read(file, block)
+    def changing(image: Any) -> Any:
+        found = read(image)
         os.utime(path, ns=(1, 1))
         return found
 

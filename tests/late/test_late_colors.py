@@ -56,7 +56,7 @@ def test_an_image_is_late_behind_a_change_of_its_colors(name: str) -> None:
 @replaced
 @pytest.mark.parametrize("name", CHANGES)
 def test_colors_are_pillows_where_the_library_makes_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "_colors_agree", lambda: False)
+    monkeypatch.setattr(image, "_agrees", lambda *_: False)
     assert as_sample(lambda: type(CHANGES[name](opened(jpeg(60, 44))))) is Image.Image
     assert_equal(lambda: CHANGES[name](opened(jpeg(60, 44))))
 

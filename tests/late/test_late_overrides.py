@@ -341,11 +341,11 @@ def test_where_both_differ_the_original_is_called(override, monkeypatch):
 
 def changes_of_colors(image: Any) -> Any:
     tensor, made = PLAIN(image), [_functional_pil.to_grayscale(image.convert("RGB"), 3)]
-    arguments = {"adjust_hue": 0.1, "rgb_to_grayscale": 3, "permute_channels": [1, 2, 0]}
-    for name, known in tensor_colors.KNOWN.items():
-        modules = [{1: _functional_tensor, 2: functional}[version] for version in known.versions]
+    arguments = {"adjust_hue": 0.1, "rgb_to_grayscale": 3}
+    for name in tensor_colors.KNOWN:
         for image_tensor in (tensor.clone(), tv_tensors.Image(tensor)):
-            made += [getattr(module, name)(image_tensor, arguments.get(name, 0.7)) for module in modules]
+            for module in (_functional_tensor, functional):
+                made.append(getattr(module, name)(image_tensor, arguments.get(name, 0.7)))
     return made, functional.adjust_hue(image.convert("RGB"), 0.1)
 
 

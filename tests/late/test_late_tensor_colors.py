@@ -33,18 +33,13 @@ from fastload.late import tensor_colors
 
 FUNCTIONS: dict[str, Any] = {
     **{name: getattr(functional, name) for name in tensor_colors.KNOWN},
-    **{
-        f"{name}, version 1": getattr(_functional_tensor, name)
-        for name, one in tensor_colors.KNOWN.items()
-        if 1 in one.versions
-    },
+    **{f"{name}, version 1": getattr(_functional_tensor, name) for name in tensor_colors.KNOWN},
 }
 ARGUMENTS: dict[str, Any] = {
     "adjust_brightness": 1.1,
     "adjust_contrast": 0.6,
     "adjust_saturation": 1.4,
     "adjust_hue": -0.04,
-    "permute_channels": [2, 0, 1],
     "rgb_to_grayscale": 3,
 }
 each_function = pytest.mark.parametrize("name", FUNCTIONS)
@@ -305,4 +300,4 @@ def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(
     monkeypatch.setattr(overrides, "results", {})
     for name in tensor_colors.KNOWN:
         assert_equal(lambda name=name: call(name, picture(), value_of(name)))
-    assert changed == ["adjust_brightness", "adjust_hue", "permute_channels"]
+    assert changed == ["adjust_brightness", "adjust_hue"]

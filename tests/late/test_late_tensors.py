@@ -336,7 +336,7 @@ def test_a_module_that_another_thread_is_importing_is_not_used(monkeypatch):
         assert_equal(v1.Compose([v1.ToTensor()]), jpeg(80, 60))
         assert v2.ToImage not in containers._known.roles
     assert_equal(pair(v2.Compose([v2.ToImage(), v2.Resize(20)])), jpeg(80, 60))
-    assert containers._known.roles[v2.ToImage].is_to_image
+    assert containers._known.roles[v2.ToImage].makes_tensor
 
 
 def test_kernels_are_registered_for_the_functions_of_images_alone():

@@ -37,7 +37,7 @@ int fastload_png_whole(struct fastload_scratch *, const uint8_t *, size_t, const
 int fastload_png_begin(const uint8_t *, size_t, const uint8_t *, size_t, void *);
 int fastload_png_row(struct fastload_scratch *, const void *, const uint8_t *, const struct fastload_request *);
 void fastload_distort(int, const uint8_t *, const int64_t *, uint8_t *, const int64_t *, int64_t, int64_t, const float *,
-                     const int32_t *, int);
+                     int);
 void fastload_distort_greys(const uint8_t *, const int64_t *, int64_t, int64_t, float *, int);
 int fastload_affine(const uint8_t *, int, int, int, uint8_t *, int, int, const double[6], const uint8_t *);
 int fastload_affine_filtered(const uint8_t *, int, int, int, uint8_t *, int, int, const double[6], const uint8_t *, int);
@@ -364,15 +364,14 @@ static void try_distort(void)
     uint8_t *image = malloc(size), *made[3];
     for (size_t i = 0; i < size; i++)
         image[i] = (uint8_t)draw(256);
-    const int change = (int)draw(4), fused = (int)draw(2);
+    const int change = (int)draw(3), fused = (int)draw(2);
     const float given[3] = {(float)draw(2000) / 1000, (float)draw(2000) / 1000, (float)draw(1001) / 1000 - 0.5f};
-    const int32_t order[3] = {(int32_t)draw(3), (int32_t)draw(3), (int32_t)draw(3)};
     float *greys[3];
     for (int level = 0; level < 3; level++) {
         made[level] = calloc(room, 1);
         greys[level] = calloc((size_t)(height * width), sizeof(float));
         fastload_limit_level(level);
-        fastload_distort(change, image, from, made[level], to, height, width, given, order, fused);
+        fastload_distort(change, image, from, made[level], to, height, width, given, fused);
         counts[1]++;
         fastload_distort_greys(image, from, height, width, greys[level], fused);
         if (memcmp(made[0], made[level], room) || memcmp(greys[0], greys[level], (size_t)(height * width) * sizeof(float)))

@@ -34,10 +34,6 @@ CHANGES: dict[str, tuple[Callable[[Tensor, Any], Tensor], Callable[[Tensor, Any]
         distort.turned_1,
         _functional_tensor.adjust_hue,
     ),
-    "order": (
-        distort.permuted,
-        functional.permute_channels_image,
-    ),
 }
 changes = st.one_of(
     st.tuples(
@@ -48,7 +44,6 @@ changes = st.one_of(
         st.sampled_from(["hue", "hue, version 1"]),
         st.floats(-0.5, 0.5) | st.sampled_from([0.0, -0.0, 1e-9, -1e-9, 1 / 6, -1 / 3]),
     ),
-    st.tuples(st.just("order"), st.lists(st.integers(0, 2), min_size=3, max_size=3)),
 )
 
 

@@ -16,7 +16,6 @@
 enum change {
     SATURATION, /* adjust_saturation: its grey, and the image */
     HUE,        /* adjust_hue: turned in HSV */
-    ORDER,      /* permute_channels */
     HUE_1,      /* adjust_hue of version 1 */
 };
 
@@ -75,10 +74,10 @@ FASTLOAD_EXPORT void fastload_distort_greys(const uint8_t *from, const int64_t *
 
 /* Change an image.
  *
- * from_strides, to_strides: of rows, columns and channels. order: which channel becomes red, green and blue. */
+ * from_strides, to_strides: of rows, columns and channels. */
 FASTLOAD_EXPORT void fastload_distort(int change, const uint8_t *from, const int64_t *from_strides, uint8_t *to,
                                       const int64_t *to_strides, int64_t height, int64_t width, const float *given,
-                                      const int32_t *order, int fused)
+                                      int fused)
 {
     struct place source = {from_strides[0], from_strides[1], from_strides[2]};
     struct place target = {to_strides[0], to_strides[1], to_strides[2]};
@@ -90,11 +89,11 @@ FASTLOAD_EXPORT void fastload_distort(int change, const uint8_t *from, const int
     for (int64_t y = 0; y < height; y++, from += source.row, to += target.row) {
 #ifdef FASTLOAD_X86
         if (fastload_level >= FASTLOAD_AVX512)
-            change_row_avx512(change, from, &source, to, &target, width, &numbers, order, fused);
+            change_row_avx512(change, from, &source, to, &target, width, &numbers, fused);
         else if (fastload_level >= FASTLOAD_AVX2)
-            change_row_avx2(change, from, &source, to, &target, width, &numbers, order, fused);
+            change_row_avx2(change, from, &source, to, &target, width, &numbers, fused);
         else
 #endif
-            change_row_plain(change, from, &source, to, &target, width, &numbers, order, fused);
+            change_row_plain(change, from, &source, to, &target, width, &numbers, fused);
     }
 }

@@ -19,19 +19,17 @@ TARGET static inline void NAME(take_apart)(const uint8_t *from, const struct pla
     }
 }
 
-TARGET static inline void NAME(put_together)(const struct planes *from, const int32_t *order, int num, uint8_t *to,
-                                             const struct place *place)
+TARGET static inline void NAME(put_together)(const struct planes *from, int num, uint8_t *to, const struct place *place)
 {
     if (place->column == 1) {
         for (int channel = 0; channel < 3; channel++)
-            memcpy(to + channel * place->channel, from->of[order[channel]], (size_t)num);
+            memcpy(to + channel * place->channel, from->of[channel], (size_t)num);
         return;
     }
-    const uint8_t *red = from->of[order[0]], *green = from->of[order[1]], *blue = from->of[order[2]];
     for (int i = 0; i < num; i++) {
-        to[3 * i] = red[i];
-        to[3 * i + 1] = green[i];
-        to[3 * i + 2] = blue[i];
+        to[3 * i] = from->of[0][i];
+        to[3 * i + 1] = from->of[1][i];
+        to[3 * i + 2] = from->of[2][i];
     }
 }
 
@@ -155,7 +153,7 @@ TARGET static inline void NAME(turn_hue)(struct planes *block, float turn, int i
 
 TARGET static void NAME(change_row)(int change, const uint8_t *from, const struct place *source, uint8_t *to,
                                     const struct place *target, int64_t num, const struct numbers *numbers,
-                                    const int32_t *order, int fused)
+                                    int fused)
 {
     struct planes block;
     memset(&block, 0, sizeof block);
@@ -170,7 +168,7 @@ TARGET static void NAME(change_row)(int change, const uint8_t *from, const struc
             NAME(saturate)(&block, numbers, 1);
         else if (change == SATURATION)
             NAME(saturate)(&block, numbers, 0);
-        NAME(put_together)(&block, order, here, to + done * target->column, target);
+        NAME(put_together)(&block, here, to + done * target->column, target);
     }
 }
 
