@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -213,7 +214,8 @@ def served_as(asked: Spec, **changes: Any) -> Decisions:
     # Threads of this process, without worker processes, are workers.
     alone = asked.worker_threads > 1 and not asked.num_workers
     worker_method = "thread" if alone else asked.worker_method
-    num_workers = asked.worker_threads if alone else asked.num_workers
+    # As torch's range(num_workers): NumPy's integers and tensors are numbers too, and a float, but 0.0, is an error.
+    num_workers = asked.worker_threads if alone else operator.index(asked.num_workers or 0)
     sampling = asked.sampling
     known, seed = known_batches(sampling), seed_of(sampling)
     keyed_by = asked.keyed_by(seed)

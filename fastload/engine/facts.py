@@ -63,7 +63,9 @@ def facts_of(decisions: Decisions, runtime: LoaderRuntime) -> list[tuple[str, st
         if statistics.stages_s:
             lines.append(("time", stages_in_words(statistics.stages_s)))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
-    if asked.cache is not None:
+    if asked.cache is not None and not (overrides.ON or facts.is_fused):
+        lines.append(("cache", f"{asked.cache}: nothing is kept, since images are decoded at once"))
+    elif asked.cache is not None:
         lines.append(("cache", _cache(asked.cache, asked.cache_size, statistics, runtime.cache)))
         if statistics.not_kept:
             lines.append(("", f"of other images files were read: {_most_first(statistics.not_kept)}"))
@@ -89,12 +91,17 @@ class _Facts(NamedTuple):
 
             yield "decoder", decoder_in_words()
 
+    @property
+    def is_fused(self) -> bool:
+        """True if the samples are made by a fused plan."""
+        return self.asked.fuse is True and plan_of(self.asked.dataset, self.decisions.unfused_reason).fused
+
     def images(self) -> Iterator[str]:
         """Yield how the images are decoded that the dataset opens itself; nothing where it has no library for them."""
         asked, libraries = self.asked, {"PIL.Image", *overrides.MODULES}
         if sys.modules.keys().isdisjoint(libraries):
             return
-        if asked.fuse is True and plan_of(asked.dataset, self.decisions.unfused_reason).fused:
+        if self.is_fused:
             return
         if asked.fuse is False:
             yield "decoded at once, as fuse=False asks"

@@ -15,7 +15,7 @@ from .description import OLD_FORMAT, format_of
 from .old_format import read_old
 from .run import locked
 
-# Of files that are not complete. The extension is none of ImageFolder's.
+# Name of a file that is not complete, in its folder: short, since an image's own may be as long as names can be.
 _TEMPORARY = ".fastload-unpack"
 
 
@@ -89,7 +89,7 @@ def _write(path: str, data: Data) -> bool:
                     return False
         raise PackError(f"{path} exists and is another file; unpack to another folder, which may be a new one")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    temporary = path + _TEMPORARY
+    temporary = os.path.join(os.path.dirname(path), _TEMPORARY)
     with open(temporary, "wb") as file:
         file.write(data)
     os.replace(temporary, path)

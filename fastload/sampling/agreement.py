@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 from ..base import compat_features
-from ..errors import RankMismatch
+from ..errors import RankMismatch, one_line
 from .distributed import DistributedSampler
 
 # Seconds until a message says which ranks are waited for.
@@ -32,7 +32,8 @@ def compare_ranks(sampler: DistributedSampler, state: dict[str, Any]) -> None:
     Nothing is compared if the sampler is not for all ranks.
 
     Raises:
-        RankMismatch: the states differ, or a rank did not begin the epoch within the store's time limit.
+        RankMismatch: the states differ, a rank did not begin the epoch within the store's time limit, or the store has
+            gone.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return
@@ -40,15 +41,17 @@ def compare_ranks(sampler: DistributedSampler, state: dict[str, Any]) -> None:
     if num_ranks == 1 or (sampler.rank, sampler.num_replicas) != (rank, num_ranks):
         return
     own = _comparable(sampler, state)
-    store = compat_features.process_group_store()
-    loader, round_number = _next_round(sampler)
-    _post(store, loader, round_number, rank, own)
-    keys = {_key(loader, round_number, other): other for other in range(num_ranks) if other != rank}
-    _wait_for(store, keys, rank, own.get("epoch"), store.timeout.total_seconds())
+    try:
+        found = _states_of_others(sampler, own, rank, num_ranks)
+    except dist.DistError as error:
+        raise RankMismatch(
+            f"rank {rank} has begun epoch {own.get('epoch')}, and the process group's store, which tells it what the "
+            f"others load, has failed ({one_line(error)}): what keeps it, rank 0 or torchrun, has most likely ended; "
+            "resume on all ranks"
+        ) from error
     differences = [
         f"{name} is {own.get(name)!r} on rank {rank} and {theirs.get(name)!r} on rank {other}"
-        for key, other in keys.items()
-        for theirs in [json.loads(store.get(key))]
+        for other, theirs in found.items()
         for name in own.keys() | theirs.keys()
         if theirs.get(name) != own.get(name)
     ]
@@ -58,6 +61,18 @@ def compare_ranks(sampler: DistributedSampler, state: dict[str, Any]) -> None:
             + "; ".join(sorted(differences))
             + ". Give all ranks the same seed, dataset, sampler and state"
         )
+
+
+def _states_of_others(
+    sampler: DistributedSampler, own: dict[str, Any], rank: int, num_ranks: int
+) -> dict[int, dict[str, Any]]:
+    """Tell the other ranks a state, wait for theirs, and return them by rank."""
+    store = compat_features.process_group_store()
+    loader, round_number = _next_round(sampler)
+    _post(store, loader, round_number, rank, own)
+    keys = {_key(loader, round_number, other): other for other in range(num_ranks) if other != rank}
+    _wait_for(store, keys, rank, own.get("epoch"), store.timeout.total_seconds())
+    return {other: json.loads(store.get(key)) for key, other in keys.items()}
 
 
 def _comparable(sampler: DistributedSampler, state: dict[str, Any]) -> dict[str, Any]:

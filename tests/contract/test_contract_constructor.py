@@ -10,6 +10,7 @@ from typing import Any, Generic, get_args, get_origin
 
 import contract_datasets as data
 import contract_ways as ways
+import numpy as np
 import pytest
 import torch
 from contract_harness import Raised, as_in_torch, consume, epochs, generator, outcome, recorded, subject_class
@@ -207,6 +208,7 @@ def test_of_two_arguments_the_same_wrong_one_is_reported(load, others):
     [
         {"timeout": 1},
         {"num_workers": 2, "prefetch_factor": 0},
+        {"num_workers": 1.5},
         {"sampler": 5},
         {"sampler": 5, "batch_size": None},
         {"batch_sampler": 5},
@@ -221,6 +223,12 @@ def test_what_the_constructor_lets_pass_fails_in_iter_or_next_as_in_torch(load, 
     loader = load(data.Squares(2), **arguments)
     iterator = outcome(iter, loader)
     return consume(iterator, 3) if hasattr(iterator, "__next__") else ["at iter", iterator]
+
+
+@as_in_torch
+@pytest.mark.parametrize("num_workers", [np.int64(1), torch.tensor(1), 0.0], ids=repr)
+def test_a_number_of_workers_may_be_of_another_type(load, num_workers):
+    return consume(iter(load(data.Squares(3), num_workers=num_workers)), 4)
 
 
 @as_in_torch

@@ -30,6 +30,7 @@ import fastload
 from fastload.base import overrides
 from fastload.base.compat import process
 from fastload.base.overrides import Override
+from fastload.cache import shared
 from fastload.errors import ConfigError
 from fastload.late import opener, tensor_colors
 from fastload.late.scope import thread
@@ -385,6 +386,14 @@ def test_explain_says_what_stays_and_why(monkeypatch):
         assert "torchvision.transforms.v2 in worker processes is as it was: it was replaced by" in explained()
     monkeypatch.setattr(overrides, "ON", False)
     assert "FASTLOAD_OVERRIDES=0: no name of another library is replaced" in explained()
+
+
+def test_switched_off_explain_says_that_a_cache_keeps_nothing(monkeypatch):
+    monkeypatch.setattr(shared._process, "asked", None)  # of other tests' loaders; put back behind this one
+    loader = fastload.DataLoader(Made(1, own), cache="auto")
+    assert "auto: coefficients of JPEG files are kept" in str(loader.explain())
+    monkeypatch.setattr(overrides, "ON", False)
+    assert "auto: nothing is kept, since images are decoded at once" in str(loader.explain())
 
 
 def test_switched_off_every_sample_is_the_same_and_nothing_is_replaced(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from kit.datasets import Noisy
 from ranks import run_ranks
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
@@ -145,6 +147,29 @@ def test_a_rank_that_never_begins_is_named_after_the_time_limit(make, store, num
     assert "rank 1 has not within 1 s" in message
     assert "iterate it on all ranks" in message
     assert 1.0 <= took < 20.0
+
+
+class GoneStore:
+    """A store whose process was killed, as its clients see it."""
+
+    timeout = datetime.timedelta(seconds=5)
+
+    def set(self, key: str, value: str) -> None:
+        pass
+
+    def check(self, keys: list[str]) -> bool:
+        raise dist.DistNetworkError("Connection reset by peer")
+
+
+def test_a_store_that_has_gone_with_its_rank_is_told_as_such(tmp_path: Path) -> None:
+    def body(rank: int) -> Any:
+        compat_features.process_group_store = GoneStore  # in a process of its own
+        return refusal(interleaved(Noisy(LENGTH)))[0] if rank == 1 else None
+
+    message = run_ranks(body, tmp_path)[1]
+    assert "rank 1 has begun epoch 0, and the process group's store" in message
+    assert "has failed (DistNetworkError: Connection reset by peer)" in message
+    assert "resume on all ranks" in message
 
 
 def test_ranks_that_never_begin_are_all_named(tmp_path: Path) -> None:
