@@ -21,8 +21,7 @@ from ..keys.seeding import draws_nothing
 from ..loader import DataLoader
 from ..options import OPTIONS
 from ..sampling.distributed import DistributedBatchSampler
-from ..sampling.epochs import KnownBatches
-from ..sampling.samplers import KeyedSampler
+from ..sampling.samplers import EpochOrder, KeyedSampler
 from ..spec import decisions_of
 from ..work import Shard
 from .hashing import BatchHashes, leaves
@@ -190,7 +189,7 @@ class Subject:
         )
         known = self._known_batches
         if known is not None:
-            order = known.rows.order
+            order = known.order
             share = Shard(length=order.length, rank=rank, num_ranks=world_size, global_batch_size=size, tail="short")
             sampler.sampler.set_order(order, share)
         return sampler
@@ -198,10 +197,10 @@ class Subject:
     @property
     def ranks_share_this_order(self) -> bool:
         """True if the samples of all ranks, joined, are those of the loader in its order."""
-        return self._known_batches is not None and self._known_batches.rows.shard.num_ranks == 1
+        return self._known_batches is not None and self._known_batches.shard.num_ranks == 1
 
     @cached_property
-    def _known_batches(self) -> KnownBatches | None:
+    def _known_batches(self) -> EpochOrder | None:
         return decisions_of(self.loader(RunSetting())).known
 
     @cached_property
