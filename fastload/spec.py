@@ -13,7 +13,8 @@ from .base import compat
 from .base.worker_kinds import WORKER_KINDS
 from .keys.torch_streams import draws_nothing
 from .options import OPTIONS, Options
-from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
+from .sampling.epochs import Sampling, known_batches, seed_of
+from .sampling.samplers import EpochOrder
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -115,7 +116,7 @@ class Decisions:
     prefetch_factor: int | None
     threads_alone: bool
     """True if the workers are threads because of ``worker_threads`` without worker processes."""
-    known: KnownBatches | None
+    known: EpochOrder | None
     """The order of the index batches, where it is a function of epoch and position."""
     order_seed: int | None
     """The integer that makes the order, by an argument or a sampler; None: torch's generators make it."""
@@ -252,7 +253,7 @@ def served_as(asked: Spec, **changes: Any) -> Decisions:
         order_seed=seed,
         keyed_by=keyed_by,
         sample_seed=seed if asked.iterable or keyed_by is not None else None,
-        ids_are_indices=known is not None and known.rows.order.once and seed is not None and keyed_by is not None,
+        ids_are_indices=known is not None and known.order.once and seed is not None and keyed_by is not None,
         collation_reason=whole,
         whole_batch_reason=whole or uncut,
         unfused_reason=unfused,

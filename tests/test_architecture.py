@@ -385,7 +385,7 @@ _UNUSED |= {
     "measurement.rate",
     "base.copied_lists",
     "base.share",
-    "keys.collator_generators",
+    "keys.library_transforms",
     "keys.rng",
     "tables",
     "workers.tables",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .memory import in_words
 from .objects import find
@@ -18,36 +18,28 @@ _ITEMS = 64
 _DEPTH = 4
 
 
-class CopiedList(NamedTuple):
-    """A container whose objects a worker copies when it reads them."""
+def copied_lists(dataset: Any) -> list[str]:
+    """Return what is to be said of a dataset's containers whose objects take at least :data:`LEAST_BYTES`.
 
-    name: str
-    """Path from the dataset, such as ``dataset.samples``."""
-    kind: str
-    length: int
-    num_bytes: int
-    """Estimated size of its objects."""
-
-    def __str__(self) -> str:
-        words = f"{self.name}, a {self.kind} of {self.length:,}, takes about {in_words(self.num_bytes)}"
-        share = f"fastload.share({self.name})" if self.kind != "dict" else "fastload.share of a list of its values"
-        return f"{words}, which each worker process copies, forked ones as they read it; {share} is held once"
-
-
-def copied_lists(dataset: Any) -> list[CopiedList]:
-    """Return a dataset's containers whose objects take at least :data:`LEAST_BYTES`, each once."""
-    lists: dict[int, CopiedList] = {}
+    Each is named once, by its path from the dataset, such as ``dataset.samples``.
+    """
 
     def is_large(thing: Any) -> bool:
         # A thousand items of 200 KiB are text; anything shorter is no list that reference counts matter for.
         return type(thing) in (list, tuple, dict) and len(thing) >= 1000 and bytes_of(thing) >= LEAST_BYTES
 
+    lists: dict[int, str] = {}
     for found in find(dataset, is_large, inside=False):
-        thing = found.thing
-        lists.setdefault(
-            id(thing), CopiedList(found.path("dataset"), type(thing).__name__, len(thing), bytes_of(thing))
-        )
+        lists.setdefault(id(found.thing), _words_of(found.path("dataset"), found.thing))
     return list(lists.values())
+
+
+def _words_of(name: str, thing: Any) -> str:
+    share = f"fastload.share({name})" if type(thing) is not dict else "fastload.share of a list of its values"
+    return (
+        f"{name}, a {type(thing).__name__} of {len(thing):,}, takes about {in_words(bytes_of(thing))}, which each "
+        f"worker process copies, forked ones as they read it; {share} is held once"
+    )
 
 
 def bytes_of(thing: Any, depth: int = _DEPTH) -> int:

@@ -23,21 +23,14 @@ def free_on_host(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     The least of what the machine has available and what the control groups of this process leave of their limits,
     where memory that only caches files counts as free.
     """
-    found = [*_of_machine(proc), *_of_groups(proc, cgroups)]
-    return min(found) if found else None
+    left = (max(limit - used, 0) for limit, used in _limits(proc, cgroups))
+    return min([*_of_machine(proc, "MemAvailable:", "SC_AVPHYS_PAGES"), *left], default=None)
 
 
 def limit_of_host(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     """Return how much memory the machine, or a control group of this process, has in all; None: it is not known."""
-    found = list(_lines_of_machine(proc, "MemTotal:"))
-    for group, unified in groups_of("memory", proc, cgroups):
-        try:
-            most = (group / ("memory.max" if unified else "memory.limit_in_bytes")).read_text().strip()
-            if most != "max":
-                found.append(int(most))
-        except (OSError, ValueError):
-            continue
-    return min(found, default=None)
+    limits = (limit for limit, _ in _limits(proc, cgroups))
+    return min([*_of_machine(proc, "MemTotal:", "SC_PHYS_PAGES"), *limits], default=None)
 
 
 def is_resident(spans: Iterable[tuple[int, int]]) -> bool:
@@ -74,40 +67,28 @@ def free_on(device: torch.device) -> int | None:
     return int(free + module.memory_reserved(device) - module.memory_allocated(device))
 
 
-def _of_machine(proc: Path) -> Iterator[int]:
-    available = list(_lines_of_machine(proc, "MemAvailable:"))
-    yield from available
-    if not available and hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _lines_of_machine(proc: Path, name: str) -> Iterator[int]:
+def _of_machine(proc: Path, line: str, pages: str) -> list[int]:
+    """Return what a line of Linux says of the machine's memory, or elsewhere a number of pages; nothing: neither."""
     try:
-        for line in (proc / "meminfo").read_text().splitlines():
-            if line.startswith(name):
-                yield int(line.split()[1]) * 1024
+        lines = (proc / "meminfo").read_text().splitlines()
+        return [int(one.split()[1]) * 1024 for one in lines if one.startswith(line)]
     except OSError:
-        pass
+        is_known = hasattr(os, "sysconf") and pages in os.sysconf_names
+        return [os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")] if is_known else []
 
 
-def _of_groups(proc: Path, cgroups: Path) -> Iterator[int]:
+def _limits(proc: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
+    """Yield the limit of each control group that has one, and what is used of it, without what only caches files."""
     for group, unified in groups_of("memory", proc, cgroups):
+        limit, usage, cached = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
         if unified:
-            yield from _left(group, "memory.max", "memory.current", "inactive_file")
-        else:
-            yield from _left(group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-
-
-def _left(group: Path, limit: str, usage: str, cached: str) -> Iterator[int]:
-    """Yield what a control group leaves of its limit, if it has one."""
-    try:
-        most = (group / limit).read_text().strip()
-        used = int((group / usage).read_text())
-        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines() if line)
-    except (OSError, ValueError):
-        return
-    if most != "max":
-        yield max(int(most) - used + int(statistics.get(cached, 0)), 0)
+            limit, usage, cached = "memory.max", "memory.current", "inactive_file"
+        try:
+            most, used = (int((group / name).read_text()) for name in (limit, usage))
+            statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines() if line)
+        except (OSError, ValueError):  # also "max": it has no limit
+            continue
+        yield most, used - int(statistics.get(cached, 0))
 
 
 def in_words(num_bytes: float) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..base.file_systems import has_lasting_inodes
 from ..native import jpeg
 from ..native.rows import Status
-from .kinds import KINDS, source_of
+from .kinds import record_of, size_of
 from .store import Key, Store, device_of, key_of_bytes, key_of_file, same
 
 Made = TypeVar("Made")
@@ -41,7 +41,7 @@ NOT_KEPT = "not kept: "
 
 def decoded(decode: Callable[[Any], Made], record: Any) -> Made:
     """Decode a record by a function. Called by the module's name for it, since the profiler records it as a stage."""
-    return decode(source_of(record))
+    return decode(record)
 
 
 class _NotKept(threading.local):
@@ -96,9 +96,9 @@ class Records:
             data: the file.
             position: see :class:`CachedRecord`; 0: the file was read in another way, and all of it.
         """
-        kind = next((kind for kind in KINDS if kind.takes(data)), None)
-        if kind is None or not self.store.has_room(len(data)):  # a record takes more bytes than its file
-            note(OTHER_FORMAT if kind is None else FULL)
+        is_jpeg = data[:2] == b"\xff\xd8"
+        if not is_jpeg or not self.store.has_room(len(data)):  # a record takes more bytes than its file
+            note(FULL if is_jpeg else OTHER_FORMAT)
             return None
         try:
             if not position:
@@ -111,9 +111,9 @@ class Records:
             known = key if device is None else key_of_bytes(data, position.to_bytes(8, "little"))
             found = self.find(known)  # another worker was faster, or another run has left it
             if found is None:
-                record, entry = kind.record_of(data), b""
+                record, entry = record_of(data), b""
                 if record is not None:
-                    entry = record + _BEHIND.pack(position, *kind.size_of(record))
+                    entry = record + _BEHIND.pack(position, *size_of(record))
                 if self.store.find(known) is None and not self.store.keep(known, entry):  # no other worker was faster
                     note(FULL)
                     return None

@@ -239,7 +239,7 @@ def _batches(
         batch_transform=None,
         resident=None,
     )
-    shard = Shard(length=0) if read.known is None else read.known.rows.shard
+    shard = Shard(length=0) if read.known is None else read.known.shard
     own = LoaderRuntime()
     try:
         work = EpochWork(number=0, index_batches=iter(batches), epoch=0, shard=shard)

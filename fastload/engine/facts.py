@@ -39,7 +39,7 @@ def facts_of(decisions: Decisions, runtime: LoaderRuntime) -> list[tuple[str, st
         lines += facts.fusion()
     lines += facts.workers()
     if decisions.num_workers and decisions.worker_method == "multiprocessing" and asked.resident is None:
-        lines += [("memory", str(found)) for found in copied_lists(asked.dataset)]
+        lines += [("memory", words) for words in copied_lists(asked.dataset)]
     lines.append(("order", facts.order()))
     lines.append(("seeding", facts.seeding()))
     slow = seeding.slow_seeding_reason() if decisions.seeded else None
@@ -183,7 +183,7 @@ class _Facts(NamedTuple):
             outer = asked.batch_sampler
             own = asked.sampler if outer is None or type(outer) is BatchSampler else outer
             return f"that of {type(own).__name__}"
-        shard, name = known.rows.shard, known.rows.order.name
+        shard, name = known.shard, known.order.name
         words = "shuffled by the seed" if name == "keyed" else name
         if shard.num_ranks > 1:
             words += f", the share of rank {shard.rank} of {shard.num_ranks}"

@@ -12,8 +12,8 @@ from typing import Any
 from .. import observe
 from ..errors import NothingLeft, NotReady
 from ..keys.library_generators import LibraryGenerators
-from ..keys.preserving import VisitingSeeder
-from ..keys.seeding import place
+from ..keys.preserving import SavedStates
+from ..keys.seeding import GlobalSeeder, place
 from ..sampling.epochs import EpochWork
 from ..stages import Source
 from ..work import Batch, Replica
@@ -38,8 +38,7 @@ class InlineSource(Source):
         self._counts, self._measured = runtime.counts, runtime.measured
         self.skips_interrupted = not repeats_interrupted
         roots = (job.dataset, job.collate_fn) if job.seed is not None else ()
-        self._seeder = VisitingSeeder()
-        self._libraries = LibraryGenerators(*roots, then=self._seeder)
+        self._libraries = LibraryGenerators(*roots, then=GlobalSeeder())
         self._fetcher = Fetcher(job, 0, "", self._libraries)
         self._may_draw = job.seed is not None or job.streams
 
@@ -135,6 +134,7 @@ class InlineSource(Source):
 
     def _fetch(self, index: Any, position: int) -> Any:
         # No context managers around the user's code: they write into what is raised, which a frozen class forbids.
+        saved = None if self._job.seed is None else SavedStates()
         self._libraries.adopt()
         outer = place.get() if self._may_draw else None
         if outer is not None and outer[1] is None:  # else it is that of a sample which asks for this batch
@@ -159,7 +159,8 @@ class InlineSource(Source):
             elif self._may_draw and (here := place.get()) is not None:
                 here[1] = None
             self._libraries.release()
-            self._seeder.give_back()
+            if saved is not None:
+                saved.restore()
             if own is not None:
                 self._counts.unseeded.update(dict.fromkeys(own.end()))
             decoded = self._fetcher.samples.decoded()

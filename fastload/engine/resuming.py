@@ -22,8 +22,7 @@ from ..base.users_line import warn_at_users_line
 from ..errors import StateError, one_line
 from ..keys.torch_streams import fresh_base_seed
 from ..sampling.agreement import compare_ranks
-from ..sampling.epochs import Epochs, EpochWork, Progress, Sampling
-from ..sampling.resume import Resume
+from ..sampling.epochs import Epochs, EpochWork, Progress, Resume, Sampling
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
 from ..stages import Source

@@ -20,8 +20,7 @@ from typing import Any
 from ..base.checks import is_integer
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..sampling.epochs import Epochs, Progress, Sampling
-from ..sampling.resume import Resume
+from ..sampling.epochs import Epochs, Progress, Resume, Sampling
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
 
@@ -132,9 +131,9 @@ def _identity_of(sampling: Sampling) -> dict[str, Any]:
     size = size or sampling.batch_size or 0
     batch_size = size if isinstance(size, int) else 0
     if known is None or seed is None:
-        length = _length_of(sampling.dataset) if known is None else known.rows.order.length
+        length = _length_of(sampling.dataset) if known is None else known.order.length
         return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
-    shard, order = known.rows.shard, known.rows.order
+    shard, order = known.shard, known.order
     order_seed = next((sampler.seed for sampler in sampling.samplers if isinstance(sampler, EpochSampler)), None)
     return {
         "seed": seed,
@@ -209,7 +208,7 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
         # If the world size changed, one of the two sizes must differ; no sample is lost. Steps of a global batch
         # must stay the same.
         same_step = "global_batch_size" not in different
-        has_steps = sampling.known is not None and sampling.known.rows.shard.global_batch_size is not None
+        has_steps = sampling.known is not None and sampling.known.shard.global_batch_size is not None
         if same_step or ("batch_size" not in different and not has_steps):
             different = [name for name in different if name not in ("batch_size", "global_batch_size")]
     if different:
@@ -263,7 +262,7 @@ def _warn_of_seeding(sampling: Sampling, state: dict[str, Any]) -> None:
 
 def _check_position(sampling: Sampling, position: int, saved_batch_size: int) -> None:
     assert sampling.known is not None
-    shard = sampling.known.rows.shard
+    shard = sampling.known.shard
     # Padding on another number of ranks may have reached further than it would here.
     if position >= shard.length + saved_batch_size:
         raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")

@@ -20,8 +20,9 @@ from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
-from ..sampling.epochs import EpochWork, KnownBatches
+from ..sampling.epochs import EpochWork
 from ..sampling.order import Order
+from ..sampling.samplers import EpochOrder
 from ..spec import decisions_of
 from ..transforms.base import Transform
 from ..transforms.batches import images_of, on_batches
@@ -85,7 +86,7 @@ def replay(
     by_batch = compat.batch_getter(asked.dataset) is not None
     index, position = _found(known, epoch, index, position)
     # One sample, on the CPU, of the order of all ranks.
-    shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
+    shard = Shard(length=0) if known is None else replace(known.shard, rank=0, num_ranks=1)
     singly = replace(asked, device=None, auto_collation=True, worker_init_fn=None, drop_last=False)
     builder = Builder(replace(decisions, num_workers=0, asked=singly), loader._runtime)
     whole = EpochWork(number=epoch, known=known, index_batches=iter(()), shard=shard, epoch=epoch)
@@ -100,7 +101,7 @@ def replay(
             sample = _own(fetcher, fetcher.samples.load([index], epoch, position), 0)
         else:  # such a dataset loads a batch at once, and is seeded for all of it
             positions = _batch_around(known, position)
-            indices = known.rows.order.at(epoch, positions % known.rows.order.length).tolist()
+            indices = known.order.at(epoch, positions % known.order.length).tolist()
             samples = fetcher.samples.load(indices, epoch, int(positions[0]))
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
@@ -136,7 +137,7 @@ def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
     return samples[row - sum(failure.row < row for failure in left_out)]
 
 
-def _found(known: KnownBatches | None, epoch: int, index: Any, position: int | None) -> tuple[Any, int]:
+def _found(known: EpochOrder | None, epoch: int, index: Any, position: int | None) -> tuple[Any, int]:
     """Return the index of a sample and its position, of which one is enough where the order is known."""
     if known is None:
         if index is None or position is None:
@@ -145,7 +146,7 @@ def _found(known: KnownBatches | None, epoch: int, index: Any, position: int | N
                 f"it in the epoch), got {index=}, {position=}"
             )
         return index, position
-    order = known.rows.order
+    order = known.order
     if position is None:
         places = _positions_of(order, epoch, as_integer(index))
         if len(places) != 1:
@@ -154,7 +155,7 @@ def _found(known: KnownBatches | None, epoch: int, index: Any, position: int | N
                 f"{index=} occurs {len(places)} times"
             )
         position = places[0]
-    elif position >= max(order.length, known.rows.shard.end):
+    elif position >= max(order.length, known.shard.end):
         raise ConfigError(f"position must be below {order.length}, the length of an epoch, got {position=}")
     there = int(order.at(epoch, np.array([position % order.length]))[0])
     if index is not None and as_integer(index) != there:
@@ -172,9 +173,9 @@ def _positions_of(order: Order, epoch: int, index: Any) -> list[int]:
     return found
 
 
-def _batch_around(known: KnownBatches, position: int) -> Any:
+def _batch_around(known: EpochOrder, position: int) -> Any:
     """Return the positions of the batch that a position falls in, on whichever rank has it."""
-    shard, size = known.rows.shard, known.batch_size or 1
+    shard, size = known.shard, known.batch_size or 1
     for rank in range(shard.num_ranks):
         there = replace(shard, rank=rank)
         first = position // (shard.global_batch_size or size * shard.num_ranks) * size

@@ -14,7 +14,7 @@ import PIL.Image
 import torch
 from torch import Tensor
 
-from ..cache.kinds import file_of, header_of, kind_of, source_of
+from ..cache.kinds import file_of, header_of, pixels_of, source_of
 from ..native import jpeg
 from ..native.rows import DTYPES, MOST_SIDE, Box, Cut, Pixels, Status, row_of_image, whole
 
@@ -61,8 +61,11 @@ def _by_library(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> str:
     if max(cut.size) > MOST_SIDE:
         return "pillow (too large)"
     by = "native"
-    if not isinstance(data, np.ndarray) and (kind := kind_of(data)) is not None:
-        data, by = kind.source_of(data), f"native, from {kind.name}"
+    if not isinstance(data, np.ndarray):
+        if jpeg.is_record(data):
+            by = "native, from coefficients"
+        elif (stored := pixels_of(data)) is not None:
+            data, by = stored, "native, from pixels"
     made = row_of_image(data, cut, table, out)
     if isinstance(made, Status):
         return f"pillow ({'no JPEG file' if made is Status.NOT_JPEG else made.name.lower().replace('_', ' ')})"

@@ -14,7 +14,7 @@ import numpy as np
 import PIL.Image
 from torch.utils.data import Dataset
 
-from ..cache.kinds import PIXELS, Data, file_of, kind_of
+from ..cache.kinds import Data, file_of, header_of, pixels_of, size_of
 from ..cache.record_file import RECORDS, OtherFormatError, checksum_of, open_files
 from ..errors import PackError
 from ..late.opener import image_of_record
@@ -213,20 +213,20 @@ def image_of(data: Data) -> PIL.Image.Image:
         PackError: a record is damaged, or the native library, which reads coefficients, cannot be used.
         Exception: of Pillow: the image cannot be decoded, or it refuses the size.
     """
-    kind = kind_of(data)
-    if kind is PIXELS:
-        return PIL.Image.fromarray(PIXELS.source_of(data))
-    if kind is None or jpeg.why_not_as_pillow() is not None:  # Pillow is what ImageFolder has
+    stored = pixels_of(data)
+    if stored is not None:
+        return PIL.Image.fromarray(stored)
+    if not jpeg.is_record(data) or jpeg.why_not_as_pillow() is not None:  # Pillow is what ImageFolder has
         with PIL.Image.open(io.BytesIO(file_of(data))) as image:
             return image.convert("RGB")
     try:
-        with PIL.Image.open(io.BytesIO(kind.header_of(data))) as header:
+        with PIL.Image.open(io.BytesIO(header_of(data))) as header:
             info = dict(header.info)
     except (PackError, Warning, PIL.Image.DecompressionBombError):
         raise
     except Exception as error:
         raise jpeg.damaged_record() from error
-    size = kind.size_of(data)
+    size = size_of(data)
     late: PIL.Image.Image | None = image_of_record(data, size, info)
     if late is not None:
         return late

@@ -1,4 +1,4 @@
-"""How a pack's images are stored, and ``pack.json``, which describes the pack.
+"""``pack.json``, which describes a pack.
 
 It is written at the beginning, so that a later run can tell whether it continues this pack; and at the end, complete.
 """
@@ -15,58 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..cache.record_file import LINE, Lines, RecordFile
-from ..errors import ConfigError, PackError
+from ..errors import PackError
 
 FILE = "pack.json"
-OLD_FORMAT = "fastload pack 1"
 _FORMAT = "fastload pack 2"
-USUAL_QUALITY = 90
-"""The JPEG quality of images that have to be encoded again, by default."""
 NAMES = (1 << 62) - 1
 """The number of the record that has the images' names, as JSON."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackOptions:
-    """How images are stored; by default the bytes of the files.
-
-    Raises:
-        ConfigError: a value is out of range, or ``quality`` or ``coefficients`` is combined with ``raw``.
-    """
-
-    max_side: int | None = None
-    """Maximum of the longer side, in pixels: larger images are shrunk, none is enlarged."""
-    min_side: int | None = None
-    """Maximum of the shorter side, in pixels; with ``max_side``, both hold."""
-    quality: int | None = None
-    """All images are JPEGs of this quality, 1 to 95. None: only those that are shrunk are encoded again, at 90."""
-    raw: bool = False
-    """Store pixels, not files."""
-    coefficients: bool = False
-    """Store JPEG files without their Huffman codes, which takes a third of the time to decode."""
-
-    def __post_init__(self) -> None:
-        for name, side in (("max_side", self.max_side), ("min_side", self.min_side)):
-            if side is not None and side < 1:
-                raise ConfigError(f"{name} must be a number of pixels, at least 1, got {side}")
-        if self.quality is not None and not 1 <= self.quality <= 95:
-            raise ConfigError(f"quality must be from 1 to 95, as in Pillow, got {self.quality}")
-        if self.raw and self.quality is not None:
-            raise ConfigError("raw stores pixels, which have no JPEG quality; give one of raw and quality")
-        if self.raw and self.coefficients:
-            raise ConfigError("raw stores pixels, which have no coefficients; give one of raw and coefficients")
-
-    def size_of(self, width: int, height: int) -> tuple[int, int]:
-        """Return the (width, height) in which an image of this size is stored."""
-        longer, shorter = max(width, height), min(width, height)
-        # As fractions, so that a bounded side becomes exactly its bound.
-        above, below = 1, 1
-        for bound, side in ((self.max_side, longer), (self.min_side, shorter)):
-            if bound is not None and bound * below < above * side:
-                above, below = bound, side
-        if above == below:
-            return width, height
-        return tuple(max(1, (2 * side * above + below) // (2 * below)) for side in (width, height))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +28,7 @@ class Description:
     """The contents of ``pack.json``."""
 
     options: dict[str, Any]
-    """The fields of :class:`PackOptions`."""
+    """The fields of :class:`~fastload.pack.options.PackOptions`."""
     source: dict[str, Any]
     """Identity of the packed folder: ``images``, ``bytes``, ``digest``."""
     made_by: dict[str, str]
@@ -130,29 +84,21 @@ def _checksum(contents: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(contents).encode())
 
 
-def format_of(folder: str) -> tuple[str, dict[str, Any]]:
-    """Return the format of a folder's pack, and what else its ``pack.json`` says, unchecked. Raises PackError."""
+def read_description(folder: str) -> Description:
+    """Return the description of a folder's pack. Raises PackError: it is none, or of another format, or was changed."""
     path = os.path.join(folder, FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        return str(found.pop("format")), found
+            contents = json.load(file)
+        found = contents.pop("format")
     except FileNotFoundError as error:
         raise PackError(f"{folder} is not a pack: it has no {FILE}; fastload pack SRC DST makes one") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise PackError(f"{path} cannot be read as the description of a pack: {error!r}") from error
-
-
-def read_description(folder: str) -> Description:
-    """Return the description of a folder's pack. Raises PackError: it is none, or of another format, or was changed."""
-    found, contents = format_of(folder)
-    if found == OLD_FORMAT:
-        raise PackError(
-            f"{folder} is a pack of the old format, in Arrow files: fastload unpack {folder} FILES makes files of it, "
-            "and fastload pack FILES DST a pack of those"
-        )
     if found != _FORMAT:
-        raise PackError(f"{folder} has the format {found!r}, which another version of fastload has made")
+        raise PackError(
+            f"{folder} has the format {found!r}, which another version of fastload has made; pack the images again"
+        )
     if contents.pop("checksum", None) != _checksum(contents):
-        raise PackError(f"{os.path.join(folder, FILE)} was changed since it was written; pack the images again")
+        raise PackError(f"{path} was changed since it was written; pack the images again")
     return Description(**contents)

@@ -10,10 +10,12 @@ import io
 import numpy as np
 import PIL.Image
 
-from ..cache.kinds import COEFFICIENTS, PIXELS
+from ..cache.kinds import file_of, header_of, ppm_of, record_of
 from ..errors import PackError
 from ..native.rows import Status, pixels_of_image, whole
-from .description import USUAL_QUALITY, PackOptions
+from .options import PackOptions
+
+_USUAL_QUALITY = 90  # of JPEG files, where no other is asked for
 
 
 def encode(data: bytes, options: PackOptions) -> bytes:
@@ -32,12 +34,12 @@ def encode(data: bytes, options: PackOptions) -> bytes:
     if shrunk:
         image = image.resize(size, PIL.Image.Resampling.LANCZOS)
     if options.raw:
-        return PIXELS.record_of_pixels(np.asarray(image))
+        return ppm_of(np.asarray(image))
     stored = data
     if shrunk or options.quality is not None:
         buffer = io.BytesIO()
         image.info = {}  # drops comments and resolutions
-        image.save(buffer, "JPEG", quality=USUAL_QUALITY if options.quality is None else options.quality)
+        image.save(buffer, "JPEG", quality=_USUAL_QUALITY if options.quality is None else options.quality)
         # Encoding a JPEG again only pays if it becomes smaller.
         if shrunk or not plain or len(data) > len(buffer.getvalue()):
             stored = buffer.getvalue()
@@ -51,10 +53,10 @@ def verified_record(file: bytes, image: PIL.Image.Image | None = None) -> bytes:
     Its pixels and ``info`` equal those that Pillow reads from the file, and the file that is made of it has the same
     coefficients. ``image``: what Pillow reads, if the caller has it.
     """
-    record = COEFFICIENTS.record_of(file)
+    record = record_of(file)
     if record is None:
         return file
-    with PIL.Image.open(io.BytesIO(file)) as opened, PIL.Image.open(io.BytesIO(COEFFICIENTS.header_of(record))) as head:
+    with PIL.Image.open(io.BytesIO(file)) as opened, PIL.Image.open(io.BytesIO(header_of(record))) as head:
         if opened.format != "JPEG" or opened.info != head.info:
             return file
         image = image or opened.convert("L" if opened.mode == "L" else "RGB")
@@ -62,8 +64,8 @@ def verified_record(file: bytes, image: PIL.Image.Image | None = None) -> bytes:
     if isinstance(found, Status) or not np.array_equal(found, np.asarray(image)):
         return file
     try:
-        made = bytes(COEFFICIENTS.file_of(record))
+        made = bytes(file_of(record))
     except PackError:
         return file
     # Nearly all files come back byte for byte.
-    return record if file.startswith(made) or COEFFICIENTS.record_of(made) == record else file
+    return record if file.startswith(made) or record_of(made) == record else file

@@ -16,14 +16,16 @@ from typing import Literal, NamedTuple
 
 import PIL
 
+from ..base.cgroups import processors
 from ..base.terminal_bar import TerminalBar
-from ..cache.kinds import COEFFICIENTS, REMEDY
+from ..cache.kinds import REMEDY
 from ..cache.record_file import OtherFormatError, RecordFile, open_files
 from ..errors import ConfigError, PackError
-from ..native.jpeg import why_not_as_pillow
-from .description import FILE, NAMES, Description, PackOptions, read_description
+from ..native.jpeg import is_record, why_not_as_pillow
+from .description import FILE, NAMES, Description, read_description
 from .encoding import encode
 from .listing import Listing, list_images, refuse_pipe
+from .options import PackOptions
 
 if sys.platform != "win32":
     import fcntl
@@ -106,8 +108,8 @@ def pack(
                 if isinstance(made, str):
                     failures.append((listing.names[number], made))
                 else:
-                    _append(files, plan.key(number), made)
-                    stored[number] = COEFFICIENTS.is_record(made)
+                    files.append(plan.key(number), made)
+                    stored[number] = is_record(made)
                 progress.advance()
         if failures and on_error == "raise":
             raise _refused(failures)
@@ -154,19 +156,13 @@ def _begun(folder: str, plan: Description) -> RecordFile:
     return files
 
 
-def _append(files: RecordFile, key: tuple[int, int, int], data: bytes) -> None:
-    line = files.write(key, data)
-    assert line is not None  # without a limit there is always room
-    files.add(line)
-
-
 def _stored(files: RecordFile, plan: Description, progress: TerminalBar) -> dict[int, bool]:
     """Return which images are stored, by their numbers, and whether as coefficients. Each is read and checked."""
     stored: dict[int, bool] = {}
     for number, (_, *place) in enumerate(plan.places(files)[:-1].tolist()):
         data = files.read(*place) if place[1] else None
         if data is not None:
-            stored[number] = COEFFICIENTS.is_record(data)
+            stored[number] = is_record(data)
             progress.advance()
     return stored
 
@@ -175,8 +171,7 @@ def _made(
     listing: Listing, left: list[int], options: PackOptions, workers: int | None
 ) -> Generator[bytes | str, None, None]:
     """Yield what is stored of files, by their numbers and in order; or, as text, why they cannot be packed."""
-    if workers is None:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = processors() if workers is None else workers
 
     def make(number: int) -> bytes | str:
         try:
@@ -205,7 +200,7 @@ def _finished(
     names = json.dumps([listing.names[number] for number in numbers]).encode()
     _, *place = plan.places(files)[-1].tolist()
     if bytes(files.read(*place) or b"") != names:
-        _append(files, plan.key(NAMES), names)
+        files.append(plan.key(NAMES), names)
     files.flush()
     labels = Counter(listing.labels[number] for number in numbers)
     description = replace(

@@ -5,7 +5,7 @@ Plain data: no thread is started, and no generator is used here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,39 +13,13 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Seque
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.users_line import warn_at_users_line
+from ..errors import StateError
 from ..work import Batch, Shard
 from .order import Sequential
 from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
 
 if TYPE_CHECKING:
     from .distributed import DistributedSampler
-    from .resume import Resume
-
-
-@dataclass(frozen=True)
-class KnownBatches:
-    """Index batches that are a function of (epoch, position): those of our samplers, and of the dataset's own order."""
-
-    rows: EpochOrder
-    batch_size: int | None
-    """None: samples come one by one."""
-    drop_last: bool
-
-    def batches(self, epoch: int, *, arrays: bool = False) -> Iterator[Any]:
-        """Yield the index batches of an epoch, as lists or as arrays (indices, without a batch size)."""
-        if self.batch_size is None:
-            return self.rows.rows(epoch)
-        make: Any = self.rows.arrays if arrays else self.rows.batches
-        made: Iterator[Any] = make(epoch, self.batch_size, self.drop_last)
-        return made
-
-    def position_after(self, num_batches: int) -> int:
-        """Return how many positions of the order all ranks together were given after so many batches on each."""
-        return self.rows.shard.given_after(num_batches * (self.batch_size or 1))
-
-    def from_position(self, base: int) -> KnownBatches:
-        """Return what is left of an epoch when so many positions have been given out."""
-        return KnownBatches(self.rows.from_position(base), self.batch_size, self.drop_last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +39,7 @@ class Sampling:
     num_workers: int = 0
     persistent_workers: bool = False
     iterable: bool = False
-    known: KnownBatches | None = None
+    known: EpochOrder | None = None
     order_seed: int | None = None
     keyed_by: str | None = None
     assigned: bool = False
@@ -120,24 +94,24 @@ _MOST_WRAPPERS = 100
 """How many batch samplers inside of each other are followed: one may name itself as the one inside."""
 
 
-def known_batches(sampling: Sampling) -> KnownBatches | None:
-    """Return the order of a loader's index batches where it is known; None for samplers that may do anything.
+def known_batches(sampling: Sampling) -> EpochOrder | None:
+    """Return the order of a loader's index batches where it is a function of (epoch, position), else None.
 
-    A class derived from ours counts unless it is iterated in its own way; of torch's only the exact types do.
+    So are those of our samplers, and of classes derived from ours that are not iterated in their own way; and the
+    dataset's own order. Of torch's samplers only the exact types count.
     """
     if isinstance(sampling.dataset, IterableDataset):
         return None
     if sampling.batch_sampler is None:
-        rows = known_rows(sampling.sampler)
-        return None if rows is None else KnownBatches(rows, None, False)
+        return known_rows(sampling.sampler)
     batches, num_skipped = without_skipping(sampling.batch_sampler)
     if iterates_as(batches, EpochBatchSampler) and iterates_as(batches.sampler, EpochSampler):
-        known = KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
+        known: EpochOrder = replace(batches.sampler.epoch_order, batch_size=batches.batch_size)
     else:
         rows = known_rows(batches.sampler) if type(batches) is BatchSampler else None
         if rows is None:
             return None
-        known = KnownBatches(rows, batches.batch_size, batches.drop_last)
+        known = replace(rows, batch_size=batches.batch_size, drop_last=batches.drop_last)
     return known.from_position(known.position_after(num_skipped)) if num_skipped else known
 
 
@@ -178,13 +152,37 @@ def seed_of(sampling: Sampling) -> int | None:
     return None if sampler is None else sampler.seed
 
 
+@dataclass(slots=True)
+class Resume:
+    """Start of the next epoch, from a state dict."""
+
+    epoch: int
+    base: int = 0
+    """Positions that were given out before, for known batches."""
+    batches: int = 0
+    """Batches to skip, for those that are not known."""
+    base_seed: int | None = None
+    key_epoch: int = 0
+    draws_base_seed: bool = False
+    generators: dict[str, Any] = field(default_factory=dict)
+    workers: dict[str, Any] | None = None
+    """State of each replica of an IterableDataset: see ``Replicas`` in engine/resuming.py."""
+    begin_anew: Callable[[StateError], None] | None = None
+    """Called if the epoch turns out not to fit when it begins, which then begins anew; None: that is an error."""
+
+    @property
+    def at_start(self) -> bool:
+        """True if nothing of the epoch was given yet."""
+        return not (self.base or self.batches)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochWork:
     """One epoch of a loader: what is loaded, in which order, and what its randomness comes from."""
 
     number: int
     """Number of the epoch, as the user counts."""
-    known: KnownBatches | None = None
+    known: EpochOrder | None = None
     """Its order, or what is left of it; None: the sampler may give anything."""
     index_batches: Iterator[Any] = field(default_factory=lambda: iter(()))
     shard: Shard = field(default_factory=lambda: Shard(length=0))
@@ -324,10 +322,10 @@ class Epochs:
         return epoch
 
 
-def shard_of(sampler: Any, known: KnownBatches | None, rank: int, num_ranks: int) -> Shard:
+def shard_of(sampler: Any, known: EpochOrder | None, rank: int, num_ranks: int) -> Shard:
     """Return which share of an epoch's order this rank of the process group has."""
     if known is not None:
-        return known.rows.shard
+        return known.shard
     # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
     own_rank, num_replicas = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
     if isinstance(own_rank, int) and isinstance(num_replicas, int):
@@ -370,9 +368,7 @@ def upcoming(sampling: Sampling, number: int) -> EpochWork | None:
     known, number = sampling.known, number + 1
     if not sampling.persistent_workers or known is None or sampling.order_seed is None or sampling.assigned:
         return None
-    return EpochWork(
-        number=number, known=known, index_batches=known.batches(number), shard=known.rows.shard, epoch=number
-    )
+    return EpochWork(number=number, known=known, index_batches=known.batches(number), shard=known.shard, epoch=number)
 
 
 def repeats_from(shard: Shard) -> int:

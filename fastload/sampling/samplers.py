@@ -14,49 +14,51 @@ from ..base.checks import check_epoch
 from ..work import Shard
 from .order import Indices, Keyed, Order
 
-# Indices that are computed at once: few at first, since a step waits for them, then more.
-_FIRST_ROWS = 512
-_MOST_ROWS = 1 << 16
+# Indices that are computed at once: a step waits for them, 0.5 ms.
+_ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """The rows of one rank: an order and the rank's share of it."""
+    """The order of an epoch, one rank's share of it, and how that is cut into index batches."""
 
     order: Order
     shard: Shard
+    batch_size: int | None = None
+    """None: samples come one by one."""
+    drop_last: bool = False
 
-    def rows(self, epoch: int) -> Iterator[int]:
-        """Yield the dataset indices of this rank's rows."""
-        return itertools.chain.from_iterable(run.tolist() for run in self._runs(epoch))
+    def batches(self, epoch: int, *, arrays: bool = False) -> Iterator[Any]:
+        """Yield the index batches of an epoch, as lists or as arrays ([B], int64); without a batch size the indices."""
+        if self.batch_size is None:
+            return itertools.chain.from_iterable(run.tolist() for run in self._runs(epoch))
+        cut = self._cut(self._runs(epoch), self.batch_size)
+        return cut if arrays else (batch.tolist() for batch in cut)
 
-    def batches(self, epoch: int, batch_size: int, drop_last: bool) -> Iterator[list[int]]:
-        """Yield the same in batches."""
-        return (batch.tolist() for batch in self.arrays(epoch, batch_size, drop_last))
+    def position_after(self, num_batches: int) -> int:
+        """Return how many positions of the order all ranks together were given after so many batches on each."""
+        return self.shard.given_after(num_batches * (self.batch_size or 1))
 
-    def arrays(self, epoch: int, batch_size: int, drop_last: bool) -> Iterator[Indices]:
-        """Yield the same in batches, as arrays: [B], int64."""
+    def from_position(self, base: int) -> EpochOrder:
+        """Return what is left of an epoch when so many positions have been given out."""
+        return replace(self, shard=replace(self.shard, base=base))
+
+    def _cut(self, runs: Iterator[Indices], batch_size: int) -> Iterator[Indices]:
         rest = np.empty(0, dtype=np.int64)
-        for run in self._runs(epoch):
+        for run in runs:
             rows = np.concatenate([rest, run]) if len(rest) else run
             end = len(rows) // batch_size * batch_size
             for row in range(0, end, batch_size):
                 yield rows[row : row + batch_size]
             rest = rows[end:]
-        if len(rest) and not drop_last:
+        if len(rest) and not self.drop_last:
             yield rest
 
     def _runs(self, epoch: int) -> Iterator[Indices]:
-        row, size, num_rows = 0, _FIRST_ROWS, self.shard.num_rows
-        while row < num_rows:
-            size = min(size, num_rows - row)
-            positions = self.shard.positions(row, size)
+        num_rows = self.shard.num_rows
+        for row in range(0, num_rows, _ROWS_AT_ONCE):
+            positions = self.shard.positions(row, min(_ROWS_AT_ONCE, num_rows - row))
             yield self.order.at(epoch, positions % self.order.length)
-            row, size = row + size, min(4 * size, _MOST_ROWS)
-
-    def from_position(self, base: int) -> EpochOrder:
-        """Return the rest of an epoch from a position on."""
-        return EpochOrder(self.order, replace(self.shard, base=base))
 
 
 class EpochSampler:
@@ -79,7 +81,7 @@ class EpochSampler:
         self.times_set += 1
 
     def __iter__(self) -> Iterator[int]:
-        return self.epoch_order.rows(self.epoch)
+        return self.epoch_order.batches(self.epoch)
 
 
 class EpochBatchSampler(BatchSampler):
@@ -98,8 +100,8 @@ class EpochBatchSampler(BatchSampler):
         self.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order: EpochOrder = self.sampler.epoch_order
-        return order.batches(self.sampler.epoch, self.batch_size, False)
+        order: EpochOrder = replace(self.sampler.epoch_order, batch_size=self.batch_size)
+        return order.batches(self.sampler.epoch)
 
     def __len__(self) -> int:
         return -(-len(self.sampler) // self.batch_size)

@@ -204,7 +204,7 @@ class Subject:
     def order(self) -> Order | None:
         """This loader's order, which ranks can share; None: it is not known, or is one rank's."""
         known = decisions_of(self.loader(RunSetting())).known
-        return None if known is None or known.rows.shard.num_ranks > 1 else known.rows.order
+        return None if known is None or known.shard.num_ranks > 1 else known.order
 
     @cached_property
     def why_not_spawned(self) -> str | None:

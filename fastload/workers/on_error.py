@@ -243,7 +243,7 @@ def candidates_of(sampling: Sampling) -> Sequence[Any] | npt.NDArray[np.int64]:
     while (type(batches).__module__, type(batches).__name__) == ("accelerate.data_loader", "BatchSamplerShard"):
         batches = batches.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
-    rows = known_rows(sampler) if known is None else known.rows
+    rows = known_rows(sampler) if known is None else known
     if rows is not None:
         return rows.order.possible() if isinstance(rows.order, Weighted) else range(rows.order.length)
     kind = type(sampler)

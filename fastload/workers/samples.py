@@ -19,7 +19,7 @@ from ..observe import Watch
 
 if TYPE_CHECKING:
     from ..cache.records import Records
-    from ..keys.collator_generators import CollatorGenerators
+    from ..keys.library_transforms import CollatorGenerators
     from ..late import LateSamples
     from .on_error import ErrorPolicy, FailedSample
     from .substitutes import Failed
@@ -102,7 +102,7 @@ class SampleLoader:
         self.collators: CollatorGenerators | None = None
         """Seeded for each collation; who has collated releases them."""
         if self._collation_draws and job.seed is not None and "transformers" in sys.modules:
-            from ..keys.collator_generators import CollatorGenerators
+            from ..keys.library_transforms import CollatorGenerators
 
             self.collators = CollatorGenerators(job.collate_fn)
         self._late: LateSamples | None = None

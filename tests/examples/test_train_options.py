@@ -96,7 +96,6 @@ def test_a_run_with_growing_images_resumes_at_its_size(tmp_path: Path) -> None:
 
 
 def test_packed_images_can_be_trained_on_and_a_batch_can_be_repeated(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     from fastload.cli import main as fastload_command
 
     make_images(tmp_path / "images", 10)

@@ -14,7 +14,7 @@ import fastload
 from fastload import PackError, native
 from fastload.fusion import recognise
 from fastload.images import PackedImages
-from fastload.pack.description import PackOptions
+from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 
 USUAL = [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]

@@ -18,7 +18,7 @@ from kit.datasets import Made
 from torch.utils.data import ChainDataset, ConcatDataset, DataLoader, Dataset, StackDataset, Subset, TensorDataset
 
 import fastload
-from fastload.keys.preserving import VisitingSeeder, preserved_global_generators
+from fastload.keys.preserving import SavedStates, preserved_global_generators
 from fastload.keys.seeding import (
     BATCH,
     ORDER,
@@ -201,7 +201,6 @@ def after_each(seeder: GlobalSeeder, keys: Keys, ids: Any) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", [GlobalSeeder, VisitingSeeder])
 @pytest.mark.parametrize(
     "ids",
     [
@@ -214,31 +213,26 @@ def after_each(seeder: GlobalSeeder, keys: Keys, ids: Any) -> list[Any]:
     ],
     ids=["indices", "positions", "a tuple", "beyond 64 bits", "far positions", "NumPy's integers"],
 )
-def test_a_run_of_samples_is_seeded_as_one_after_the_other(kind, ids):
+def test_a_run_of_samples_is_seeded_as_one_after_the_other(ids):
     keys = Keys(1, 2, SAMPLE)
     with preserved_global_generators():
         expected = []
         for place in range(20):
             seed_global_generators(keys.key(int(ids[place])))
             expected.append(states())
-    assert after_each(kind(), keys, ids) == expected
+    assert after_each(GlobalSeeder(), keys, ids) == expected
 
 
-def test_what_visits_the_users_process_leaves_no_trace_there():
+def test_states_that_were_saved_can_be_restored_more_than_once():
     draws()
     random.gauss()
-    before = states()
-    seeder = VisitingSeeder()
+    before, saved = states(), SavedStates()
     for _ in range(2):
-        seed_next = seeder.each(Keys(1, 2, SAMPLE), [1, 2, 3])
-        seed_next()
+        GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2, 3])()
         draws()
-        seeder.seed(bytes(16))
         assert states() != before
-        seeder.give_back()
+        saved.restore()
         assert states() == before
-    seeder.give_back()
-    assert states() == before
 
 
 @pytest.mark.skipif(slow_seeding_reason() is not None, reason="states cannot be installed here")

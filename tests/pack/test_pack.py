@@ -19,11 +19,11 @@ from torchvision import datasets
 
 from fastload import ConfigError, PackError, cli, native
 from fastload.cache import record_file
-from fastload.cache.kinds import PIXELS
+from fastload.cache.kinds import pixels_of
 from fastload.images import PackedImages
-from fastload.pack.description import PackOptions
 from fastload.pack.encoding import encode
 from fastload.pack.listing import list_images
+from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 from fastload.pack.unpack import unpack
 
@@ -346,12 +346,13 @@ def test_raw_stores_the_pixels_that_pillow_decodes(mode):
     data = file(picture(37, 23, mode=mode), "png")
     expected = np.asarray(opened(data).convert("RGB"))
     stored = encode(data, PackOptions(raw=True))
-    assert PIXELS.is_record(stored)
-    found = PIXELS.source_of(stored)
+    found = pixels_of(stored)
+    assert found is not None
     assert np.shares_memory(found, np.frombuffer(stored, np.uint8))
     assert np.array_equal(found, expected)
     assert np.array_equal(np.asarray(opened(stored).convert("RGB")), expected), "Pillow opens them as well"
-    shrunk = PIXELS.source_of(encode(data, PackOptions(raw=True, min_side=10)))
+    shrunk = pixels_of(encode(data, PackOptions(raw=True, min_side=10)))
+    assert shrunk is not None
     assert shrunk.shape == (10, 16, 3)
 
 
@@ -368,4 +369,4 @@ def test_raw_stores_the_pixels_that_pillow_decodes(mode):
     ],
 )
 def test_what_is_no_ppm_of_ours_or_not_all_of_one_has_no_pixels_here(data):
-    assert not PIXELS.is_record(data)
+    assert pixels_of(data) is None

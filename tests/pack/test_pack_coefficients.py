@@ -16,7 +16,7 @@ from fastload import cli, native
 from fastload.native import jpeg
 from fastload.native.rows import pixels_of_image
 from fastload.pack import encoding
-from fastload.pack.description import PackOptions
+from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 from fastload.pack.unpack import unpack
 
@@ -139,7 +139,7 @@ def test_without_the_library_the_error_says_so(source, images, tmp_path):
     code = f"""
 import fastload
 from fastload.images import PackedImages, decode
-from fastload.pack.description import PackOptions
+from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 from fastload.pack.unpack import unpack
 from torchvision import transforms

@@ -20,7 +20,7 @@ from fastload.cache.record_file import checksum_of
 from fastload.images import PackedImages, decoder
 from fastload.native.rows import whole
 from fastload.pack.dataset import image_of
-from fastload.pack.description import PackOptions
+from fastload.pack.options import PackOptions
 from fastload.pack.unpack import unpack
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the native library is not built")

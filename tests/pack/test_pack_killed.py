@@ -20,7 +20,7 @@ from pack_tools import contents, file, picture
 
 from fastload import native
 from fastload.pack import run
-from fastload.pack.description import PackOptions
+from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ needs_library = pytest.mark.skipif(not native.available(), reason="the native li
 SCRIPT = """
 import sys
 from fastload.pack import run
-from fastload.pack.description import PackOptions
+from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 
 run.refuse_pipe = lambda path: None

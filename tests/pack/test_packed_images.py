@@ -17,7 +17,7 @@ from torchvision.transforms import functional
 import fastload
 from fastload import PackError, native
 from fastload.images import PackedImages
-from fastload.pack.description import PackOptions
+from fastload.pack.options import PackOptions
 from fastload.pack.unpack import unpack
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,13 +76,13 @@ def test_the_loaders_epochs_follow_the_sampler_for_any_number_of_workers(num_wor
 @given(length=st.integers(1, 3000), batch_size=st.integers(1, 1100) | st.just(10**9), drop_last=st.booleans())
 def test_batches_are_the_rows_cut_into_equal_parts(length: int, batch_size: int, drop_last: bool) -> None:
     order = KeyedSampler(range(length), 3).epoch_order
-    rows = list(order.rows(1))
+    rows = list(order.batches(1))
     assert sorted(rows) == list(range(length))
     assert all(type(index) is int for index in rows)
     expected = [rows[first : first + batch_size] for first in range(0, length, batch_size)]
     if drop_last and len(expected[-1]) < batch_size:
         expected.pop()
-    assert list(order.batches(1, batch_size, drop_last)) == expected
+    assert list(replace(order, batch_size=batch_size, drop_last=drop_last).batches(1)) == expected
 
 
 @given(

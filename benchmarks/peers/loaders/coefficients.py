@@ -7,7 +7,7 @@ import fastload
 from benchmarks.cases.imagefolder import build_transform
 from benchmarks.peers.loaders import Work
 from fastload.images import PackedImages
-from fastload.pack.description import PackOptions
+from fastload.pack.options import PackOptions
 from fastload.pack.run import pack as pack_folder
 
 

@@ -57,7 +57,7 @@ def _copied(loader: Any, dataset: Any) -> list[str]:
     if not loader.num_workers or getattr(loader, "worker_method", "multiprocessing") != "multiprocessing":
         return []
     with contextlib.suppress(Exception):  # whatever a class of the script makes of being looked at
-        return [str(found) for found in copied_lists(dataset)]
+        return copied_lists(dataset)
     return []
 
 
