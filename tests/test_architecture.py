@@ -383,7 +383,6 @@ _UNUSED |= {
     "keys.rng",
     "tables",
     "workers.tables",
-    "workers.substitutes",
     "workers.on_error",
     "workers.routing",
     "workers.threads",
