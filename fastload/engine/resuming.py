@@ -48,7 +48,7 @@ class Replicas:
     def note(self, replica: Replica) -> None:
         """A batch of a worker was given to the user."""
         self._before = self._now()
-        worker_id, place = replica.worker_id, ReplicaPosition(*replica.place)
+        worker_id, place = replica.worker_id, replica.place
         self._places[worker_id] = place
         if place.snapshot is not None:
             self._snapshots[worker_id] = place
