@@ -1,4 +1,4 @@
-"""The transport of systems without memory files: a pipe for each worker. See transport.py."""
+"""The transport of systems without memory files: a pipe for each worker. See transport.py, whose methods these are."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
 from ..work import AnyTask, Task, task_of
 from .fetch import Outcome, Result
-from .pool import Endpoint, MessageSink, Transport
+from .pool import MessageSink
 
 
-class PipeEndpoint(Endpoint):
+class PipeEndpoint:
     """A worker's end of its pipe."""
 
     def __init__(self, connection: Connection[bytes, bytes]) -> None:
@@ -43,10 +43,11 @@ class PipeEndpoint(Endpoint):
         return PipeSink()
 
 
-class Pipes(Transport):
-    """A duplex pipe for each worker, with a thread that writes to it; at most ``tasks_ahead`` messages are under way.
+class Pipes:
+    """A duplex pipe for each worker, with a thread that writes to it.
 
-    A worker that has not started, or hangs in the user's code, does not read: only its thread waits for it then.
+    A worker that has not started, or hangs in the user's code, does not read: only its thread waits for it then. Of
+    messages for any worker at most ``tasks_ahead`` are under way to one.
     """
 
     name = "pipes"
@@ -58,7 +59,8 @@ class Pipes(Transport):
         self._under_way: list[deque[int]] = [deque() for _ in range(num_workers)]
         """Tags of the messages that each worker has not answered, the one it is at first."""
         self._tasks_ahead = tasks_ahead
-        self._waiting: deque[tuple[bytes, int | None, int]] = deque()
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        """Messages for whichever worker is free next, with their tags."""
         self._to_write: dict[int, queue.SimpleQueue[bytes | None]] = {}
         """Messages for the threads, each begun with its worker's first message: after all workers were forked."""
 
@@ -75,30 +77,28 @@ class Pipes(Transport):
         return self._ours
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
-        self._waiting.append((message, worker_id, tag))
-        self._drain()
+        if worker_id is not None:
+            self._give(worker_id, message, tag)
+        else:
+            self._waiting.append((message, tag))
+            self._drain()
 
-    def _least_busy(self) -> int:
-        return min(range(len(self._ours)), key=lambda worker_id: len(self._under_way[worker_id]))
+    def recall(self) -> list[bytes]:
+        return []
 
     def held_by(self, worker_id: int) -> list[int]:
+        """Return the tag of the message that a worker is at."""
         return list(self._under_way[worker_id])[:1]
 
     def _drain(self) -> None:
-        later: deque[tuple[bytes, int | None, int]] = deque()
-        full: set[int | None] = set()
-        while self._waiting and None not in full:
-            message, worker_id, tag = self._waiting.popleft()
-            to = self._least_busy() if worker_id is None else worker_id
-            if worker_id in full or len(self._under_way[to]) >= self._tasks_ahead:
-                full.add(worker_id)
-                later.append((message, worker_id, tag))
-                continue
-            self._under_way[to].append(tag)
-            self._write(to, message)
-        self._waiting = later + self._waiting
+        while self._waiting:
+            worker_id = min(range(len(self._ours)), key=lambda one: len(self._under_way[one]))
+            if len(self._under_way[worker_id]) >= self._tasks_ahead:
+                return
+            self._give(worker_id, *self._waiting.popleft())
 
-    def _write(self, worker_id: int, message: bytes) -> None:
+    def _give(self, worker_id: int, message: bytes, tag: int) -> None:
+        self._under_way[worker_id].append(tag)
         if worker_id not in self._to_write:
             messages = self._to_write[worker_id] = queue.SimpleQueue()
             arguments = self._ours[worker_id], messages

@@ -25,20 +25,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.worker_errors import first_integers, wrap_unreadable
+from ..base.worker_errors import first_integers
 from ..buffers.layout import Buffer, Layout
 from ..buffers.packing import unpack
 from ..buffers.rows import copy_rows
-from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
+from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, message_offset
 from ..work import GRACE, AnyTask, Task
 from .deferred_sigint import DeferredSigint
-from .fetch import Outcome, Result
-from .pool import Pool, Transport, WorkerArguments
+from .fetch import Result, read_result
+from .pool import Pool, WorkerArguments
 from .samples import Job
 from .transport import MAX_PACKET, Packets, use_packets
-from .worker_process import LAYOUT_SHIFT, Control, one_at_a_time, worker_main
+from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
 if TYPE_CHECKING:
+    from .pipes import Pipes
     from .spawn_start import SpawnStart
 
 
@@ -72,7 +73,6 @@ class ProcessPool(Pool):
         self._forks = OwnForks()
         self._job = job
         self._tasks: dict[int, AnyTask] = {}
-        self._mail: dict[int, int] = {}
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
         self._takes_any = shared
@@ -82,11 +82,10 @@ class ProcessPool(Pool):
         """How many workers may be starting."""
         self._ready: set[int] = set()
         """Those that have sent a result before all have started."""
-        self._begin = one_at_a_time
         if job.worker_threads > 1:
-            from . import routing, sample_threads
+            from . import routing  # here once, for the workers that are forked
+            from . import sample_threads as sample_threads
 
-            self._begin = sample_threads.several_at_a_time
             if job.seed is not None:
                 routing.check(job)
         self._closed = False
@@ -94,36 +93,32 @@ class ProcessPool(Pool):
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
         self._control = None if self._file is None else Control(self._file, job.num_workers, job.worker_threads)
-        self._transport: Transport
+        self._transport: Packets | Pipes
         if self._file is not None:
             self._transport = Packets(job.num_workers, shared=shared)
         else:
             from .pipes import Pipes
 
             self._transport = Pipes(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
+        self.transport = self._transport.name
         self.job_pickled = "inherited"
+        self._context = context
         _pools.add(self)
         try:
             with DeferredSigint():
-                self._begin_start(context)
+                self._begin_start()
         except BaseException:
             self.close(grace=0)
             raise
 
-    @property
-    def transport(self) -> str:
-        """``packets`` or ``pipes``."""
-        return self._transport.name
-
-    def _begin_start(self, context: BaseContext) -> None:
+    def _begin_start(self) -> None:
         if self.start_method == "fork":
             _load_image_plugins()
         else:
             from .spawn_start import SpawnStart
 
-            self._spawn = spawn = SpawnStart(self._job, context, self._file, takes_any=self._takes_any)
+            self._spawn = spawn = SpawnStart(self._job, self._context, self._file, takes_any=self._takes_any)
             self.job_pickled, self._at_once = spawn.job_pickled, spawn.at_once
-        self._context = context
         self._start_more()
 
     @property
@@ -140,7 +135,7 @@ class ProcessPool(Pool):
         source = self._job if spawn is None else spawn.source
         process = self._context.Process(  # type: ignore[attr-defined]  # every concrete context has it
             target=worker_main,
-            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache, self._begin),
+            args=(source, worker_id, endpoint, self._file, foreign, self._job.cache),
             daemon=True,
         )
         with self._forks:
@@ -166,32 +161,23 @@ class ProcessPool(Pool):
 
     def submit(self, task: AnyTask, worker_id: int | None = None) -> None:
         """See :class:`.pool.Pool`. Raises what pickling the indices raises; nothing has been sent then."""
+        message = pickle.dumps(tuple(task), 5)
         if self._file is None:
             message = pickle.dumps((*self._latest, tuple(task)), 5)
-        else:
-            message = pickle.dumps(tuple(task), 5)
-            if len(message) > MAX_PACKET:
-                slot = self._mail[task.task_id] = self.slots.acquire()
-                try:
-                    self._file.write([message], slot_offset(slot))
-                except BaseException:
-                    self.slots.release(self._mail.pop(task.task_id))
-                    raise
-                message = pickle.dumps((slot_offset(slot), len(message)), 5)
+        elif len(message) > MAX_PACKET:
+            assert isinstance(task, Task)
+            offset = message_offset(task.slot, task.chunk_id)
+            self._file.write([message], offset)
+            message = pickle.dumps((task.task_id, offset, len(message)), 5)
         self._tasks[task.task_id] = task
         self._transport.send(message, worker_id, task.task_id)
 
     def recall(self) -> list[Task]:
         recalled = []
-        task_ids = {slot_offset(slot): task_id for task_id, slot in self._mail.items()}
         for message in self._transport.recall():
-            first = first_integers(message, 1)[0]
-            task_id = task_ids.get(first, first)  # of a task; or where one lies
-            task = self._tasks.pop(task_id)
+            task = self._tasks.pop(first_integers(message, 1)[0])
             assert isinstance(task, Task)  # a start is for one worker, whose own queue it is in
             recalled.append(task)
-            if task_id in self._mail:
-                self.slots.release(self._mail.pop(task_id))
         return recalled
 
     def poll(self) -> Result | None:
@@ -206,18 +192,10 @@ class ProcessPool(Pool):
 
                 raise died(self._dead, self.workers[self._dead], self.working_on(self._dead, self._tasks))
             return None
-        fields = fields_of(message)
-        if len(fields) == 2:
-            assert self._file is not None
-            offset, length = fields
-            fields = fields_of(self._file.take(length, offset))
-        result = Result(*fields)
+        result = read_result(message, self._file)
         if not self._all_started:
             self._ready.add(result.worker_id)
         self._tasks.pop(result.task_id, None)
-        mail = self._mail.pop(result.task_id, None)
-        if mail is not None:
-            self.slots.release(mail)
         return result
 
     def wait(self, timeout: float | None) -> None:
@@ -252,8 +230,9 @@ class ProcessPool(Pool):
         return objects
 
     def held_by(self, worker_id: int) -> list[int]:
-        control = self._control
-        return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
+        if isinstance(self._transport, Packets):
+            return [] if self._control is None else self._control.holds(worker_id)
+        return self._transport.held_by(worker_id)
 
     def close(self, grace: float = GRACE) -> None:
         if self._closed or self.pid != os.getpid():
@@ -276,15 +255,6 @@ class ProcessPool(Pool):
             self._forks.ended()
         self._control = None
         self.slots.close()
-
-
-def fields_of(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
-    """Return what a message says; an ERROR result, where the user's code cannot read its part, such as a key."""
-    try:
-        return tuple(pickle.loads(message))
-    except Exception as error:
-        task_id, worker_id = first_integers(message, 2)
-        return Result(task_id, worker_id, Outcome.ERROR, wrap_unreadable(error, "a result"), 0)
 
 
 def _load_image_plugins() -> None:

@@ -70,24 +70,17 @@ class _PoolState:
 def _run_worker(
     state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, scripted: bool
 ) -> None:
-    try:
-        if generators is None:
-            _load_tasks(state, job, worker_id, None)
-            return
-        generators.seed_as_torch_worker(job.base_seed, worker_id)
-        with generators.active(scripted=scripted):
-            _load_tasks(state, job, worker_id, generators)
-    except BaseException as error:  # an exit would end a process; here it would be lost
-        where = f"in DataLoader worker thread {worker_id}"
-        state.results.put(failed_start(error, worker_id, where))
-    finally:
-        if generators is not None:
-            routing.names.uninstall()
-
-
-def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
     where = f"in DataLoader worker thread {worker_id}"
-    job = routing.job_of_thread(job, generators)
+    try:
+        with routing.job_of_thread(job, worker_id, generators, scripted=scripted) as own:
+            _load_tasks(state, own, worker_id, generators, where)
+    except BaseException as error:  # an exit would end a process; here it would be lost
+        state.results.put(failed_start(error, worker_id, where))
+
+
+def _load_tasks(
+    state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, where: str
+) -> None:
     compat_features.set_thread_worker_info(
         compat.make_worker_info(
             id=worker_id,
@@ -99,12 +92,11 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
         )
     )
     place_of_rng.set(fixed_place(job.base_seed + worker_id, 0, RNG_PROCESS, 0))  # for worker_init_fn
-    compat.collate_into_private_memory()
     use_one_torch_thread()  # as a worker process: the threads together use the cores
-    tasks = state.tasks[worker_id % len(state.tasks)]
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)
     fetcher = Fetcher(job, worker_id, where, routing.seeder_of_thread(job, generators))
+    tasks = state.tasks[worker_id % len(state.tasks)]
     while (task := tasks.get()) is not None and not state.closed:
         state.held[worker_id] = task.task_id
         if task.iteration < state.iteration and not job.streams:
@@ -155,27 +147,27 @@ class ThreadPool(Pool):
             routing.check(job)
         jobs = with_replicas(job)
         lock_decoders()
-        found, generators, scripted = ThreadState(), routing.ThreadGenerators, False
+        found, scripted = ThreadState(), False
         if routed:  # before they run, so that what they meet is routed already
             roots = {"dataset": job.dataset, "collate_fn": job.collate_fn, "worker_init_fn": job.worker_init_fn}
-            scripted = routing.install(job.num_workers, **roots)
+            scripted = routing.install(**roots)
+        self._routed = routed
         self.workers = [
             threading.Thread(
                 target=found.run,
-                args=(_run_worker, self._state, own, worker_id, generators() if routed else None, scripted),
-                name=f"fastload_worker_{worker_id}",
+                args=(_run_worker, self._state, own, number, routing.ThreadGenerators() if routed else None, scripted),
+                name=f"fastload_worker_{number}",
                 daemon=True,
             )
-            for worker_id, own in enumerate(jobs)
+            for number, own in enumerate(jobs)
         ]
         close_at_exit(self)
-        for number, thread in enumerate(self.workers):
-            try:
+        try:
+            for thread in self.workers:
                 thread.start()
-            except BaseException:
-                if routed:
-                    routing.names.uninstall(job.num_workers - number)
-                raise
+        except BaseException:
+            self.close(grace=0)
+            raise
 
     def begin(self, iteration: int) -> None:
         self._state.iteration = iteration
@@ -219,9 +211,11 @@ class ThreadPool(Pool):
                 tasks.put(None)
         deadline = time.monotonic() + max(grace, 0.5)  # those that are idle end at once
         for thread in self.workers:
-            if thread is not threading.current_thread():
+            if thread.ident is not None and thread is not threading.current_thread():
                 _join(thread, deadline)
         stuck = [thread.name for thread in self.workers if thread.is_alive()]
+        if self._routed and not stuck:
+            routing.uninstall()
         if stuck and grace:
             warnings.warn(
                 f"{', '.join(stuck)} did not end within {grace:.0f} s, because the dataset has not returned; a thread "

@@ -7,7 +7,9 @@ idle worker may read from the one shared pair, and a worker that is killed holds
 ``FASTLOAD_TRANSPORT=pipes`` is set (read when a pool starts), so that it is tested on Linux too.
 
 A message is bytes. Sending never blocks the user's process: what does not fit at once waits in a deque, and results are
-always read before more is sent, so that neither side can wait for the other for ever.
+always read before more is sent, so that neither side can wait for the other for ever. A worker's end has two methods:
+``receive()`` blocks until there is a message, and returns None when there will be no more; ``send()`` blocks while the
+other side does not read. What either side has received is valid until it receives again.
 """
 
 from __future__ import annotations
@@ -19,14 +21,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from .pool import Endpoint, Transport
-
 # A packet takes kernel memory in one piece; above this a message lies in the memory file and the packet says where.
 MAX_PACKET = 16_384
 _RECEIVE_BYTES = 65_536
 
 
-class PacketEndpoint(Endpoint):
+class PacketEndpoint:
     """One end of a socket pair."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -41,16 +41,18 @@ class PacketEndpoint(Endpoint):
         self.__init__(end)  # type: ignore[misc]  # the one way to build it
 
     def receive(self) -> memoryview | None:
+        """Return the next message; None when there will be no more."""
         if self._memory is None:
             self._memory = memoryview(bytearray(_RECEIVE_BYTES))
         length = self.end.recv_into(self._memory)
         return self._memory[:length] if length else None
 
     def send(self, message: bytes) -> None:
+        """Send a message."""
         self.end.send(message)
 
 
-class Packets(Transport):
+class Packets:
     """Socket pairs: one for all workers (``shared``), so that the idle ones take work from it, or one each."""
 
     name = "packets"
@@ -79,19 +81,22 @@ class Packets(Transport):
         self._next = 0
 
     def endpoint(self, worker_id: int) -> PacketEndpoint:
+        """Make the end of this worker, just before it is started."""
         return PacketEndpoint(self._theirs[worker_id % len(self._theirs)])
 
     def started(self, worker_id: int) -> None:
-        # A shared end is kept until the last worker has it.
+        """Let go of our copy of a worker's end; a shared one is kept until the last worker has it."""
         if worker_id == self._num_workers - 1:
             for end in self._theirs:
                 end.close()
             self._theirs.clear()
 
     def inherited(self) -> list[Any]:
+        """Return the other ends that a worker forked now should close."""
         return self._ours if self._queue is None else [*self._ours, self._queue]
 
     def recall(self) -> list[bytes]:
+        """Take back the messages that no worker has read, where all workers read from one queue."""
         if self._queue is None:
             return []
         recalled = []
@@ -104,6 +109,7 @@ class Packets(Transport):
         return recalled
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
+        """Send to one worker, or to the first free one. Never blocks. ``tag`` names the message for pipes."""
         pair = (worker_id or 0) % len(self._ours)
         waiting = self._waiting[pair]
         if waiting or not self._try(pair, message):
@@ -119,6 +125,7 @@ class Packets(Transport):
         return True
 
     def receive(self) -> memoryview | None:
+        """Return the next message that is there, or None. Never blocks."""
         ends = self._ours
         for _ in ends:
             self._next = (self._next + 1) % len(ends)
@@ -144,6 +151,7 @@ class Packets(Transport):
                 waiting.popleft()
 
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
+        """Block until there may be a message, a sentinel is ready, or the time is over; return ready sentinels."""
         for sentinel in sentinels:
             self._poll.register(sentinel, select.POLLIN)
         for end, waiting in zip(self._ours, self._waiting, strict=True):
@@ -157,6 +165,7 @@ class Packets(Transport):
         return [sentinel for sentinel in sentinels if sentinel in ready]
 
     def close(self) -> None:
+        """End all workers' ``receive``."""
         for end in self._ours:
             try:
                 # Not only close: a process forked meanwhile may have a copy, and the workers must see the end.

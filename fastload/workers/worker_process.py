@@ -6,13 +6,15 @@ import atexit
 import ctypes
 import dataclasses
 import gc
+import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
-import select
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,14 +126,10 @@ class FileSink(MessageSink):
 
     def decode(self, message: memoryview | bytes) -> AnyTask:
         fields = pickle.loads(message)
-        if len(fields) == 2:
-            offset, length = fields
+        if len(fields) == 3:
+            _, offset, length = fields
             fields = pickle.loads(self._memory.read(length, offset))
         return task_of(fields)
-
-
-Begin = Callable[["Job", int, "Link"], Callable[[], None]]
-"""Makes a process a worker, and returns what does its work: :func:`one_at_a_time`, or sample_threads.py's."""
 
 
 def worker_main(
@@ -139,12 +137,10 @@ def worker_main(
     worker_id: int,
     endpoint: Any,
     memory: MemoryFile | None,
-    parent_pid: int,
     foreign: list[Any],
     cache: Records | None,
-    begin: Begin,
 ) -> None:
-    """Live as worker ``worker_id`` of the process ``parent_pid``.
+    """Live as worker ``worker_id``.
 
     Args:
         source: the job, if this process has inherited it, or where it is.
@@ -152,7 +148,6 @@ def worker_main(
         memory: the memory file; None where everything is in the messages.
         foreign: ends of others that this process has inherited by a fork.
         cache: see :class:`~.samples.Job`; it is not in a job that was pickled.
-        begin: makes this process a worker, and returns what does its work.
     """
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
@@ -162,13 +157,13 @@ def worker_main(
         for end in foreign:
             end.close()
         let_go_in_worker(memory)
-        _watch_parent(parent_pid)
+        _watch_parent()
         compat.set_worker_signal_handlers()
         compat.set_thread_name("fastload_worker")
         torch.set_num_threads(1)
         keep_freed_memory()
         compat.process.is_worker = True
-        _live(source, worker_id, endpoint, memory, cache, begin)
+        _live(source, worker_id, Link(worker_id, endpoint, memory), memory, cache)
     except BaseException as error:
         # The parent waits for the end of this process, which itself waits for threads of the user's.
         end = threading.Timer(GRACE, os._exit, [1])
@@ -206,7 +201,7 @@ class Link:
                 return None
             if self._control is None or task.iteration >= self._control.iteration or not self._skips:
                 return task
-            self.send(self.encoded(skipped(task, self._worker_id), task))
+            self.send(skipped(task, self._worker_id), task)
         return None
 
     def note(self, task: AnyTask | None, thread: int = 0) -> None:
@@ -214,66 +209,57 @@ class Link:
         if self._control is not None:
             self._control.note(self._worker_id, thread, -1 if task is None else task.task_id)
 
-    def encoded(self, result: Result, task: AnyTask | None) -> bytes:
-        """Return the message that says a result."""
-        return encoded(self.sink, result, task, self.where)
-
-    def send(self, message: bytes) -> None:
-        """Send a message."""
+    def send(self, result: Result, task: AnyTask | None) -> None:
+        """Send a result; ``task``: what it is of."""
+        message = encoded(self.sink, result, task, self.where)
         with self._sending:
             self._endpoint.send(message)
 
     def fail(self, error: Exception) -> None:
         """Say that this worker cannot start, or go on."""
-        self.send(self.encoded(failed_start(error, self._worker_id, self.where), None))
+        self.send(failed_start(error, self._worker_id, self.where), None)
 
 
 def _live(
-    source: Job | SharedJob | PickledJob,
-    worker_id: int,
-    endpoint: Any,
-    memory: MemoryFile | None,
-    cache: Records | None,
-    begin: Begin,
+    source: Job | SharedJob | PickledJob, worker_id: int, link: Link, memory: MemoryFile | None, cache: Records | None
 ) -> None:
-    link = Link(worker_id, endpoint, memory)
+    work: Callable[[], None]
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
         overrides.results.update(job.compared)
         link.follow(job)
-        work = begin(job, worker_id, link)
+        become_worker(job, worker_id)
+        if job.worker_threads > 1:
+            from .sample_threads import SampleThreads
+
+            work = SampleThreads(job, worker_id, link).run
+        else:
+            work = partial(_work, fetcher_of(job, worker_id, link.where), link)
     except Exception as error:
         link.fail(error)
         return
     work()
 
 
-def one_at_a_time(job: Job, worker_id: int, link: Link) -> Callable[[], None]:
-    """Become a worker; return what loads its tasks, one after the other."""
-    fetcher = fetcher_of(job, worker_id, link.where)
-
-    def work() -> None:
-        while (task := link.receive()) is not None:
-            link.note(task)
-            result = fetcher.run(task, link.sink)
-            begun = 0 if result.stages is None else time.perf_counter_ns()
-            message = link.encoded(result, task)
-            del result
-            link.send(message)
-            if begun:
-                fetcher.clock.sent(begun)
-            link.note(None)
-
-    return work
+def _work(fetcher: Fetcher, link: Link) -> None:
+    """Load one task after the other."""
+    while (task := link.receive()) is not None:
+        link.note(task)
+        result = fetcher.run(task, link.sink)
+        begun, is_measured = time.perf_counter_ns(), result.stages is not None
+        link.send(result, task)
+        if is_measured:
+            fetcher.clock.sent(begun)
+        link.note(None)
+        del result
 
 
 def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
-    """Return what loads samples in this process, which is a worker from now on.
+    """Return what loads samples in this process, which is a worker.
 
     Raises:
-        Exception: what ``worker_init_fn`` or the dataset raises.
+        Exception: what the dataset raises.
     """
-    become_worker(job, worker_id)
     seeder: seeding.Seeder = seeding.GlobalSeeder()
     if job.seed is not None:
         from ..keys.library_generators import LibraryGenerators
@@ -365,26 +351,19 @@ def keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, 128 << 20)
 
 
-def _watch_parent(parent_pid: int) -> None:
+def _watch_parent() -> None:
+    """End this process when its parent ends, which the user's code may not notice for hours."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
     try:
-        watched = os.pidfd_open(parent_pid)
+        watched = os.pidfd_open(parent.pid or 0)
     except ProcessLookupError:
         os._exit(1)
     except (AttributeError, OSError):  # not Linux, or too old
-        watched = -1
+        watched = parent.sentinel
 
     def watch() -> None:
-        if watched >= 0:
-            select.select([watched], [], [])
-        else:
-            while True:
-                time.sleep(1.0)
-                try:
-                    os.kill(parent_pid, 0)
-                except ProcessLookupError:
-                    break
-                except OSError:
-                    continue
+        multiprocessing.connection.wait([watched])
         os._exit(1)
 
     threading.Thread(target=watch, name="fastload_parent_watch", daemon=True).start()

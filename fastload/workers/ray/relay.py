@@ -4,7 +4,8 @@ NOTE [Losses]
 A task is a pure function of seed, epoch and indices, so whoever makes it makes the same. Ray starts an actor again that
 has died, on any machine that has room (``max_restarts``). The tasks that it had go to others meanwhile: by Ray's own
 ``max_task_retries`` they would wait for that very actor, which may find no room again. Where a batch is bound to its
-worker (an IterableDataset, ``seeding="torch"``) no other could go on exactly, so a loss is an error there.
+worker (an IterableDataset, ``seeding="torch"``) no other could go on exactly, so a loss is an error there, and Ray
+starts none again.
 
 Three actors that die at the same task, one after the other, are an error: the task ends them. But an idle actor's death
 is noticed when it gets a task, which then is not to blame, and a machine takes all its actors with it. So after a loss
@@ -32,8 +33,7 @@ from ...buffers.rows import copy_rows
 from ...buffers.slots import Memory
 from ...errors import ClusterError, WorkerDied
 from ...work import AnyTask, Task
-from ..fetch import Outcome, Result, skipped
-from ..processes import fields_of
+from ..fetch import Outcome, Result, read_result, skipped
 from ..stuck import named, samples_of
 from .actor import RayWorker, Started
 from .cluster import Cluster
@@ -73,7 +73,7 @@ class Worker:
     is_up: bool = False
     """True if it may get tasks that any worker may do."""
     is_asked: bool = False
-    """True if it was asked to start, or to answer, and has not done so yet."""
+    """True if it was asked to say that it has started, and has not done so yet."""
     life: int = 0
     """How often it was lost. What an earlier life says is not heard."""
     tasks: dict[int, RemoteTask] = field(default_factory=dict)
@@ -112,10 +112,10 @@ class Relay:
         self._thread = threading.Thread(target=self._run, name="fastload_ray", daemon=True)
         try:
             self._job = self._ray.put(np.frombuffer(packed_job, dtype=np.uint8))
-            kind = self._ray.remote(RayWorker)
+            kind = self._ray.remote(RayWorker).options(max_restarts=0 if assigned else -1, **options.actor)
             for worker in self.workers:
-                worker.handle = kind.options(max_restarts=-1, **options.actor).remote()
-                self._start(worker)
+                worker.handle = kind.remote(worker.worker_id, self._job)
+                self._ask(worker)
             self._thread.start()
         except Exception as error:
             self._kill_all()
@@ -193,10 +193,10 @@ class Relay:
         known = None if layout is None else (number, layout[1])
         self._call(worker, remote, worker.handle.run, known, remote.message)
 
-    def _start(self, worker: Worker) -> None:
-        """Let a worker start, or say that it has."""
+    def _ask(self, worker: Worker) -> None:
+        """Let a worker say that it has started."""
         worker.is_asked = True
-        self._call(worker, None, worker.handle.start, worker.worker_id, self._job)
+        self._call(worker, None, worker.handle.started)
 
     def _call(self, worker: Worker, remote: RemoteTask | None, method: Any, *arguments: Any) -> None:
         self._cluster.check_open()
@@ -206,7 +206,7 @@ class Relay:
         )
 
     def _ended(self, worker: Worker, life: int, remote: RemoteTask | None, call: Future[Any]) -> None:
-        """Hear what a call of an actor has returned, or why it did not; without a task it was told to start."""
+        """Hear what a call of an actor has returned, or why it did not; without a task: of ``started``."""
         if life != worker.life:
             return
         errors = self._ray.exceptions
@@ -238,23 +238,21 @@ class Relay:
                 worker.name = f"Ray worker {worker.worker_id} on {started.host}"
                 worker.is_up = started.failed is None
                 if started.failed is not None:
-                    self.told.put(Result(*fields_of(started.failed)))
+                    self.told.put(read_result(started.failed))
                     return
                 worker.is_asked = False
-            elif value is None:
-                self._lost(worker, errors.RayActorError(error_msg="it had died before"), at_work=False)
             else:
                 self._done(worker, remote, value)
 
-    def _lost(self, worker: Worker, error: BaseException, *, at_work: bool = True) -> None:
-        """Let others do the tasks of a worker that is gone; ``at_work``: its first one may have ended it.
+    def _lost(self, worker: Worker, error: BaseException) -> None:
+        """Let others do the tasks of a worker that is gone; its first one may have ended it.
 
         Raises:
             WorkerDied: its batches are bound to it, or its task has ended others before.
         """
         tasks = list(worker.tasks.values())
         first = tasks[0]
-        first.deaths += at_work
+        first.deaths += 1
         lost = f"{worker.name} was lost ({reason(error)})"
         end = (
             f"{lost}, and its batches are bound to it (an IterableDataset, or seeding='torch'), so no other worker can "
@@ -279,11 +277,11 @@ class Relay:
         for one in self.workers:
             if one.is_up and not one.tasks:
                 one.is_up = False
-                self._start(one)
+                self._ask(one)
 
     def _done(self, worker: Worker, remote: RemoteTask, value: Any) -> None:
         task = remote.task
-        result = Result(*fields_of(value))
+        result = read_result(value)
         self._counts["bytes"] += len(value)
         if result.outcome in (Outcome.ROWS, Outcome.ROWS_NEW_LAYOUT):
             assert isinstance(task, Task)
@@ -319,7 +317,7 @@ class Relay:
         self._cluster.check_head()
         for worker in self.workers:
             if not worker.is_up and not worker.is_asked:
-                self._start(worker)
+                self._ask(worker)
         now, num_up, timeout = time.monotonic(), self.counts()["workers"], self._options.placement_timeout
         if num_up:
             self._any_up_at = now
