@@ -383,6 +383,7 @@ _UNUSED |= {
     "keys.rng",
     "tables",
     "workers.tables",
+    "workers.substitutes",
     "workers.on_error",
     "workers.routing",
     "workers.threads",

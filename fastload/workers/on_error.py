@@ -1,7 +1,7 @@
-"""Samples that cannot be loaded: ``on_error="skip"``, ``"replace"`` and ``"retry"``, and errors that name them.
+"""``on_error="skip"`` and ``"replace"``: samples that cannot be loaded.
 
 The indices that may replace one are the same for any number of workers and ranks. Imported only when a sample fails or
-``on_error`` is not ``"raise"``.
+``on_error`` is not ``"raise"``. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import os
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +35,6 @@ from ..sampling.epochs import Sampling, known_batches, known_rows, without_skipp
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .samples import SampleLoader
-
 # Substitutes that are tried for a sample before its own error is raised.
 ATTEMPTS = 8
 # Draws for them: one may give an index that was tried already.
@@ -61,14 +58,6 @@ class ErrorPolicy:
     """Seconds before each further attempt at the sample itself."""
     raises: bool = False
     """True if its error is raised when they have failed too."""
-
-    def attempts(self, index: Any, epoch: int, sample_id: int) -> Iterator[tuple[bool, Any]]:
-        """Yield what is to be loaded after a sample has failed: True and the sample again, or False and another."""
-        for wait in self.waits:
-            time.sleep(wait)
-            yield True, index
-        for candidate in self.substitutes(index, epoch, sample_id):
-            yield False, candidate
 
     def substitutes(self, index: Any, epoch: int, sample_id: int) -> Iterator[Any]:
         """Yield the indices to be tried in the place of one that failed: at most ``ATTEMPTS``, each another.
@@ -226,68 +215,6 @@ def file_of(dataset: Any, index: Any) -> str | None:
     except Exception:  # of the dataset's attributes, which may be anything; the sample's own error counts
         return None
     return None
-
-
-def load_one_by_one(loader: SampleLoader, indices: Any, epoch: int, position: int) -> list[Any]:
-    """Load samples of which at least one fails, to find which one it is."""
-    samples: list[Any] = []
-    for row, (index, identity) in enumerate(zip(indices, loader.ids(indices, position), strict=False)):
-        try:
-            samples.append(loader.one(index, identity, epoch))
-        except Exception as error:
-            if not loader.tolerates(error):
-                raise
-            samples += substitutes_of(loader, error, row, index, identity, epoch)
-    return samples
-
-
-def only(loader: SampleLoader, samples: Any) -> Any:
-    """Return the sample that ``__getitems__`` has loaded alone.
-
-    Raises:
-        DatasetError: it is none.
-    """
-    if type(samples) is not list or len(samples) != 1:
-        raise DatasetError(
-            f"on_error loads samples one by one after an error, and {type(loader.job.dataset).__name__}.__getitems__ "
-            f"returned a {type(samples).__name__} for one index; let it return a list of samples, or use "
-            "on_error='raise'"
-        )
-    return samples[0]
-
-
-def substitutes_of(
-    loader: SampleLoader, error: Exception, row: int, index: Any, identity: int, epoch: int
-) -> list[Any]:
-    """Return what is loaded in place of a sample that failed, in a list; empty: it is left out.
-
-    That is the sample itself, if it can be loaded now and ``on_error`` says to try again, else a substitute.
-
-    Raises:
-        Exception: the last error of the sample, if the substitutes fail too.
-    """
-    policy, dataset = loader.job.error_policy, loader.job.dataset
-    assert policy is not None
-    for again, candidate in policy.attempts(index, epoch, identity):
-        try:
-            sample = loader.one(candidate, identity, epoch)
-        except Exception as another:
-            if not loader.tolerates(another):
-                raise
-            error = another if again else error
-            continue
-        if not again:
-            loader.failures.append(failure_of(error, row, dataset, index, candidate))
-        return [sample]
-    if policy.candidates is None and not policy.raises:
-        loader.failures.append(failure_of(error, row, dataset, index, None))
-        return []
-    name_sample(error, dataset, index)
-    if policy.raises:
-        add_note(error, f"on_error has loaded it {1 + len(policy.waits)} times; each time it failed")
-    else:
-        add_note(error, f"on_error='replace' tried up to {ATTEMPTS} other samples in its place; all failed")
-    raise error
 
 
 def error_policy_of(on_error: str, sampling: Sampling, seed: int) -> ErrorPolicy:

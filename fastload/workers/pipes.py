@@ -1,4 +1,4 @@
-"""The transport of systems without memory files: a pipe for each worker. See transport.py, whose methods these are."""
+"""The transport of systems without memory files: a pipe for each worker. See transport.py."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ class PipeEndpoint:
         self.end = connection
 
     def receive(self) -> bytes | None:
+        """Return the next message; None when there will be no more."""
         try:
             return self.end.recv_bytes() or None
         except (EOFError, ConnectionResetError):
             return None
 
     def send(self, message: bytes) -> None:
+        """Send a message."""
         self.end.send_bytes(message)
 
     def sink(self) -> PipeSink:
@@ -65,18 +67,22 @@ class Pipes:
         """Messages for the threads, each begun with its worker's first message: after all workers were forked."""
 
     def endpoint(self, worker_id: int) -> PipeEndpoint:
+        """Make the end of this worker, just before it is started."""
         ours, theirs = self._context.Pipe(duplex=True)
         self._ours.append(ours)
         self._theirs[worker_id] = theirs
         return PipeEndpoint(theirs)
 
     def started(self, worker_id: int) -> None:
+        """Let go of our copy of a worker's end."""
         self._theirs.pop(worker_id).close()
 
     def inherited(self) -> list[Any]:
+        """Return the other ends that a worker forked now should close."""
         return self._ours
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
+        """Send to one worker, or to the first free one; ``tag`` names the message in :meth:`held_by`."""
         if worker_id is not None:
             self._give(worker_id, message, tag)
         else:
@@ -84,6 +90,7 @@ class Pipes:
             self._drain()
 
     def recall(self) -> list[bytes]:
+        """Return nothing: what was sent is on its way to one worker."""
         return []
 
     def held_by(self, worker_id: int) -> list[int]:
@@ -106,6 +113,7 @@ class Pipes:
         self._to_write[worker_id].put(message)
 
     def receive(self) -> bytes | None:
+        """Return the next message that is there, or None. Never blocks."""
         for worker_id, end in enumerate(self._ours):
             try:
                 if end.poll():
@@ -119,11 +127,13 @@ class Pipes:
         return None
 
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
+        """Block until there may be a message, a sentinel is ready, or the time is over; return ready sentinels."""
         ready = wait([*self._ours, *sentinels], timeout)
         self._drain()
         return [sentinel for sentinel in sentinels if sentinel in ready]
 
     def close(self) -> None:
+        """End all workers' ``receive``."""
         for end in self._ours:
             _shut_down(end)
         for messages in self._to_write.values():

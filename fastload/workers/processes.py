@@ -35,8 +35,8 @@ from .deferred_sigint import DeferredSigint
 from .fetch import Result, read_result
 from .pool import Pool, WorkerArguments
 from .samples import Job
-from .transport import MAX_PACKET, Packets, use_packets
-from .worker_process import LAYOUT_SHIFT, Control, worker_main
+from .transport import LAYOUT_SHIFT, MAX_PACKET, Control, Packets, use_packets
+from .worker_process import worker_main
 
 if TYPE_CHECKING:
     from .pipes import Pipes
@@ -75,11 +75,6 @@ class ProcessPool(Pool):
         self._tasks: dict[int, AnyTask] = {}
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
-        self._takes_any = shared
-        self._spawn: SpawnStart | None = None
-        """How workers start that are not forked; None: they are."""
-        self._at_once = job.num_workers
-        """How many workers may be starting."""
         self._ready: set[int] = set()
         """Those that have sent a result before all have started."""
         if job.worker_threads > 1:
@@ -101,55 +96,49 @@ class ProcessPool(Pool):
 
             self._transport = Pipes(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
         self.transport = self._transport.name
-        self.job_pickled = "inherited"
         self._context = context
         _pools.add(self)
         try:
             with DeferredSigint():
-                self._begin_start()
+                self._start = self._way_to_start(takes_any=shared)
+                self.job_pickled = self._start.job_pickled
+                self._start_more()
         except BaseException:
             self.close(grace=0)
             raise
 
-    def _begin_start(self) -> None:
+    def _way_to_start(self, *, takes_any: bool) -> ForkStart | SpawnStart:
         if self.start_method == "fork":
-            _load_image_plugins()
-        else:
-            from .spawn_start import SpawnStart
+            return ForkStart(self._job)
+        from .spawn_start import SpawnStart
 
-            self._spawn = spawn = SpawnStart(self._job, self._context, self._file, takes_any=self._takes_any)
-            self.job_pickled, self._at_once = spawn.job_pickled, spawn.at_once
-        self._start_more()
+        return SpawnStart(self._job, self._context, self._file, takes_any=takes_any)
 
     @property
     def _all_started(self) -> bool:
         return len(self.workers) == self._job.num_workers
 
     def _start_more(self) -> None:
-        while not self._all_started and len(self.workers) - len(self._ready) < self._at_once:
+        while not self._all_started and len(self.workers) - len(self._ready) < self._start.at_once:
             self._start_one(len(self.workers))
 
     def _start_one(self, worker_id: int) -> None:
-        endpoint, spawn = self._transport.endpoint(worker_id), self._spawn
-        foreign = self._transport.inherited() if spawn is None else []
-        source = self._job if spawn is None else spawn.source
+        endpoint = self._transport.endpoint(worker_id)
+        foreign = self._transport.inherited() if self.start_method == "fork" else []
         process = self._context.Process(  # type: ignore[attr-defined]  # every concrete context has it
             target=worker_main,
-            args=(source, worker_id, endpoint, self._file, foreign, self._job.cache),
+            args=(self._start.source, worker_id, endpoint, self._file, foreign, self._job.cache),
             daemon=True,
         )
         with self._forks:
-            if spawn is None:
-                process.start()
-            else:
-                spawn.start(process)
+            self._start.start(process)
         self.workers.append(process)
         self._watches.append(_pidfd(process))
         self._transport.started(worker_id)
 
     def begin(self, iteration: int) -> None:
         if self._control is not None:
-            self._control.iteration = iteration
+            self._control.begin(iteration)
 
     def publish(self, generation: int, layout: Layout) -> None:
         encoded = pickle.dumps(layout, 5)
@@ -257,11 +246,20 @@ class ProcessPool(Pool):
         self.slots.close()
 
 
-def _load_image_plugins() -> None:
-    """Let Pillow load here what each worker would load at its first image, every epoch: 6 ms a worker, measured."""
-    image = sys.modules.get("PIL.Image")
-    if image is not None:
-        image.preinit()
+class ForkStart:
+    """Starts workers that inherit their job. For others see :class:`.spawn_start.SpawnStart`."""
+
+    job_pickled = "inherited"
+
+    def __init__(self, job: Job) -> None:
+        self.source, self.at_once = job, job.num_workers
+        image = sys.modules.get("PIL.Image")
+        if image is not None:  # here what each worker would load at its first image, every epoch: 6 ms each, measured
+            image.preinit()
+
+    def start(self, process: BaseProcess) -> None:
+        """Start a worker."""
+        process.start()
 
 
 _pools: weakref.WeakSet[ProcessPool] = weakref.WeakSet()

@@ -28,8 +28,8 @@ from ..work import AnyTask, Task
 from . import routing
 from .fetch import Fetcher, Outcome, Result
 from .samples import Job
+from .transport import Link
 from .video_decoders import lock_decoders
-from .worker_process import Link
 
 if TYPE_CHECKING:
     from .on_error import FailedSample

@@ -172,18 +172,20 @@ class SampleLoader:
                 raise stopped(self.job.dataset) from error
             except Exception as error:
                 row = len(indices) - 1 - operator.length_hint(taken)
-                from . import on_error
-
                 if not self.tolerates(error):
-                    on_error.name_sample(error, self.job.dataset, indices[row])
+                    from .on_error import name_sample
+
+                    name_sample(error, self.job.dataset, indices[row])
                     raise
+                from .substitutes import substitutes_of
+
                 identity = self._id(indices[row], position + row * self.job.stride)
-                samples += on_error.substitutes_of(self, error, row, indices[row], identity, epoch)
+                samples += substitutes_of(self, error, row, indices[row], identity, epoch)
                 place.set(here or place.get())  # others were loaded in between
 
     def one_by_one(self, indices: Any, epoch: int, position: int) -> list[Any]:
         """Load samples that could not be loaded together, with substitutes for those that fail."""
-        from .on_error import load_one_by_one
+        from .substitutes import load_one_by_one
 
         return load_one_by_one(self, indices, epoch, position)
 
@@ -192,7 +194,7 @@ class SampleLoader:
         self.seed(epoch, identity)
         if self.getitems is None:
             return self.settled(self.guarded(partial(operator.getitem, self.dataset), index))
-        from .on_error import only
+        from .substitutes import only
 
         return only(self, self.settled(self.guarded(self.getitems, [index])))
 

@@ -64,7 +64,7 @@ def test_afterwards_the_sample_is_treated_as_said(then: Any) -> None:
 
 def test_the_waits_double_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("fastload.workers.on_error.time.sleep", waited.append)
+    monkeypatch.setattr("fastload.workers.substitutes.time.sleep", waited.append)
     loaded(Flaky({5: 3}), fastload.retry(4, 0.25))
     assert waited == [0.25, 0.5, 1.0]
     assert fastload.retry(5, 20).waits() == [20, 40, 60, 60]

@@ -21,7 +21,7 @@ from torch.utils.data import default_collate
 
 import fastload
 from fastload.buffers.slots import MemoryFile, SlotPool
-from fastload.workers import worker_process
+from fastload.workers import transport
 from fastload.workers.processes import ProcessPool
 from fastload.workers.samples import Job
 from fastload.workers.transport import use_packets
@@ -32,7 +32,7 @@ needs_fork = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_meth
 
 @needs_fork
 def test_samples_too_large_for_a_chunks_place_are_collated_in_a_worker(monkeypatch):
-    monkeypatch.setattr(worker_process, "MAX_CHUNK_BYTES", 100)
+    monkeypatch.setattr(transport, "MAX_CHUNK_BYTES", 100)
     monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
     loader = fastload.DataLoader(Squares(64), 16, num_workers=2, multiprocessing_context="fork", seeding="sample")
     expected = list(TorchLoader(Squares(64), 16))

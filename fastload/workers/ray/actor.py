@@ -21,7 +21,8 @@ from ...work import task_of
 from ..fetch import failed_start
 from ..pipes import PipeSink
 from ..samples import Job
-from ..worker_process import become_worker, encoded, fetcher_of, keep_freed_memory
+from ..transport import encoded
+from ..worker_process import become_worker, fetcher_of, keep_freed_memory
 
 
 class Started(NamedTuple):
