@@ -17,6 +17,7 @@ from fakes import task
 from fastload import ClusterError, WorkerDied, observe
 from fastload.buffers.layout import learn
 from fastload.buffers.private_memory import PrivateMemory
+from fastload.buffers.slots import SlotPool
 from fastload.work import Task
 from fastload.workers.fetch import Outcome, Result, read_result
 from fastload.workers.ray import relay
@@ -107,10 +108,10 @@ class Running:
     """A relay, with what is at its ends."""
 
     def __init__(self, number: int = 1, *, assigned: bool = False, **options: Any) -> None:
-        self.cluster, self.memory = FakeCluster(), PrivateMemory()
+        self.cluster, self.slots = FakeCluster(), SlotPool(PrivateMemory(), keep=1)
         self.errors = self.cluster.ray.exceptions
-        given: Any = self.cluster, self.memory, b"job", options_of(options)
-        self.relay = relay.Relay(*given, number, assigned=assigned)
+        given: Any = self.cluster, self.slots, b"job", options_of(options)
+        self.relay = relay.RayPool(*given, number, assigned=assigned)
         self.actors = self.cluster.ray.made
 
     def start(self, number: int) -> Any:
@@ -120,18 +121,18 @@ class Running:
 
     def add(self, task_id: int, worker_id: int | None = None, **fields: Any) -> None:
         task = item(task_id, **fields)
-        self.relay.add(relay.RemoteTask(task, pickle.dumps(tuple(task)), worker_id))
+        self.relay.submit(task, worker_id)
 
     def told(self) -> Any:
         """Return what the pool is told next, waited for."""
-        return self.relay.told.get(timeout=PATIENCE_S)
+        return self.relay._told.get(timeout=PATIENCE_S)
 
 
 @pytest.fixture
 def running(request) -> Iterator[Running]:
     made = Running(**getattr(request, "param", {}))
     yield made
-    made.relay.stop()
+    made.relay.close()
 
 
 def of(*parameters: dict[str, Any]) -> Any:
@@ -148,20 +149,20 @@ def test_a_task_goes_to_an_actor_and_its_result_to_the_pool(running):
     actor.run.next().set_result(done(5))
     assert running.told()[:3] == (5, 0, Outcome.SKIPPED)
     assert running.relay.workers[0].tasks == {}
-    assert running.relay.counts() == {"workers": 1, "tasks": 1, "lost": 0, "made_again": 0, "bytes": len(done(5))}
+    assert running.relay.remote() == {"workers": 1, "tasks": 1, "lost": 0, "made_again": 0, "bytes": len(done(5))}
     assert running.cluster.ray.options == {"max_restarts": -1, "num_cpus": 1}
 
 
 def test_tasks_of_an_iteration_that_is_over_come_back_undone(running):
     running.start(0)
-    running.relay.iteration = 1
+    running.relay.begin(1)
     running.add(5)
     assert running.told()[:3] == (5, 0, Outcome.SKIPPED)
 
 
 @of({"number": 2, "assigned": True})
 def test_where_batches_are_bound_to_workers_none_is_skipped_and_each_gets_its_own(running):
-    running.relay.iteration = 1  # a stream of random numbers goes on
+    running.relay.begin(1)  # a stream of random numbers goes on
     for task_id in range(6):
         running.add(task_id, task_id % 2)
     for number, actor in enumerate(running.actors):
@@ -184,7 +185,7 @@ def test_no_worker_has_more_than_two_tasks_and_the_one_with_fewer_gets_the_next(
 @pytest.mark.parametrize("own", [False, True])
 def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running, own):
     layout = learn([np.zeros(4, dtype=np.uint8)])
-    running.relay.layouts[1] = layout, pickle.dumps(layout)
+    running.relay.publish(1, layout)
     actor = running.start(0)
     running.add(5, layout=1, num_rows=3, row=1)
     rows = np.zeros(layout.offsets(1)[1], dtype=np.uint8)
@@ -200,7 +201,7 @@ def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running
     payload = [["an object"]]
     assert running.told().payload == ((layout, payload) if own else payload)
     size = layout.offsets(3)[1]
-    batch = np.frombuffer(running.memory.buffer(5, size), dtype=np.uint8, count=size)
+    batch = np.frombuffer(running.slots.memory.buffer(5, size), dtype=np.uint8, count=size)
     assert layout.rows(batch, 3, 0, 3)[0][1].tolist() == [7] * 4
 
 
@@ -217,7 +218,7 @@ def test_a_lost_task_goes_to_a_worker_that_has_no_other_and_has_answered_since(r
     answer.set_result(Started("machine 1", None))
     second.run.next().set_result(done(5))
     assert running.told().task_id == 5
-    assert [running.relay.counts()[name] for name in ("lost", "made_again")] == [1, 1]
+    assert [running.relay.remote()[name] for name in ("lost", "made_again")] == [1, 1]
     running.start(0)  # Ray has started it again
     running.add(6)
     first.run.next()
@@ -293,7 +294,7 @@ def test_a_worker_that_is_not_there_yet_is_told_to_start_until_it_is(running):
     running.add(5)
     running.start(0).run.next().set_result(done(5))
     assert running.told().task_id == 5
-    assert running.relay.counts()["lost"] == 0
+    assert running.relay.remote()["lost"] == 0
 
 
 @pytest.mark.parametrize(
@@ -317,7 +318,7 @@ def test_without_a_head_actors_are_not_ended_by_ray(running):
     running.start(0)
     running.cluster.head_error = ClusterError("the head is gone")
     assert running.told() is running.cluster.head_error
-    running.relay.stop()
+    running.relay.close()
     assert running.cluster.ray.killed == []
 
 
@@ -340,7 +341,7 @@ def test_where_some_run_it_is_one_warning(running):
     words = running.told()
     assert words.startswith("1 of 3 Ray workers run after 30 s")
     assert words.endswith("The loader goes on with those that run, and others join")
-    for then in (tick_late, tick_late, lambda: running.relay.told.put("nothing more")):
+    for then in (tick_late, tick_late, lambda: running.relay._told.put("nothing more")):
         running.relay._events.put(then)
     assert running.told() == "nothing more"
 
@@ -354,7 +355,7 @@ def test_where_batches_are_bound_to_workers_all_must_run(running):
 
 def test_a_relay_can_be_stopped_from_its_own_thread(running):
     stopped: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    running.relay._events.put(lambda: stopped.put((threading.current_thread().name, running.relay.stop())))
+    running.relay._events.put(lambda: stopped.put((threading.current_thread().name, running.relay.close())))
     assert stopped.get(timeout=PATIENCE_S) == ("fastload_ray", None)
 
 
@@ -369,7 +370,7 @@ def test_a_relay_that_cannot_be_made_leaves_no_actor():
 
     cluster.ray.make = fail_at_the_second
     with pytest.raises(ClusterError, match=r"Ray does not take these workers, .* no such resource"):
-        relay.Relay(cluster, PrivateMemory(), b"job", options_of(None), 3, assigned=False)
+        relay.RayPool(cluster, SlotPool(PrivateMemory(), keep=1), b"job", options_of(None), 3, assigned=False)
     assert [handle for handle, _ in cluster.ray.killed] == cluster.ray.made
     assert len(cluster.ray.made) == 1
 
