@@ -227,7 +227,7 @@ class Replica(NamedTuple):
     """Position of a worker's replica of an IterableDataset after a batch."""
 
     worker_id: int
-    place: tuple[Any, ...]  # the fields of a fastload.workers.iterable.ReplicaPosition
+    place: Any  # a fastload.workers.iterable.ReplicaPosition
     num_batches: int  # of the epoch that this worker has made
 
 

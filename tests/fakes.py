@@ -191,10 +191,6 @@ class FakePool:
     def held_by(self, worker_id: int) -> list[int]:
         return [self.held[worker_id]] if worker_id in self.held else []
 
-    def take_error(self, payload: Any) -> ExceptionWrapper:
-        wrapper: ExceptionWrapper = payload
-        return wrapper
-
     def take_samples(self, payload: Any, item: Task) -> list[Any]:
         if self.broken_in_parent(item):
             raise SampleError("cannot be unpickled here")

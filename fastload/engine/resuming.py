@@ -55,7 +55,7 @@ class Replicas:
     def note(self, replica: Replica) -> None:
         """A batch of a worker was given to the user."""
         self._before = self._places, self._next
-        worker_id, position = replica.worker_id, ReplicaPosition(*replica.place)
+        worker_id, position = replica.worker_id, replica.place
         snapshot = self._places[worker_id].snapshot if position.snapshot is None else position
         self._places = self._places.copy()
         self._places[worker_id] = _ReplicaPlace(snapshot, position, replica.num_batches)

@@ -399,7 +399,7 @@ class WorkerSource(Source):
     def _take(self, result: Result) -> None:
         if result.outcome == Outcome.FAILED_START:
             self.broken = True
-            raise error_of(self.pool.take_error(result.payload))
+            raise error_of(result.payload)
         self._measured.add_task(result.busy_ns, result.stages)
         if result.decoded:
             self._counts.count_decoded(result.decoded)
@@ -472,7 +472,7 @@ class WorkerSource(Source):
         for _, one in results:
             if one.outcome == Outcome.ERROR:
                 self._drop([pending])
-                return Batch(error=error_of(self.pool.take_error(one.payload)), replica=replica)
+                return Batch(error=error_of(one.payload), replica=replica)
         failures = [replace(failure, row=task.row + failure.row) for task, one in results for failure in one.failures]
         left_out = [failure.row for failure in failures if failure.substitute is None]
         if failures and failed is not None:

@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_held: DeferredSigint | None = None
-
 
 class DeferredSigint:
     """Context manager that raises an interrupt at its end.
@@ -32,12 +30,10 @@ class DeferredSigint:
         self._noted = False
 
     def __enter__(self) -> None:
-        global _held
         handler = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is threading.main_thread() and callable(handler):
             self._handler = handler
             signal.signal(signal.SIGINT, self._note)
-            _held = self
 
     def _note(self, number: int, frame: object) -> None:
         self._noted = True
@@ -53,10 +49,8 @@ class DeferredSigint:
             signal.raise_signal(signal.SIGINT)
 
     def _let_through(self) -> bool:
-        global _held
         if self._handler is None:
             return False
-        _held = None
         signal.signal(signal.SIGINT, self._handler)
         self._handler = None
         return self._noted
@@ -75,5 +69,6 @@ def raise_deferred_sigint_in_worker() -> None:
     Raises:
         KeyboardInterrupt: there was one.
     """
-    if _held is not None and _held._let_through():
+    held = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    if isinstance(held, DeferredSigint) and held._let_through():
         raise KeyboardInterrupt

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import observe
 from ..base import compat
-from ..base.worker_errors import wrap_exception
+from ..base.worker_errors import first_integers, read_error, wrap_exception, wrap_unreadable
 from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
@@ -23,6 +23,7 @@ from ..work import AnyTask, StartEpoch, Task
 from .samples import Job, SampleLoader
 
 if TYPE_CHECKING:
+    from ..buffers.slots import MemoryFile
     from .fused import FusedLoader
     from .iterable import IterableReplica
     from .on_error import FailedSample
@@ -63,7 +64,7 @@ class Result(NamedTuple):
     busy_ns: int
     """Time from taking the task until now, in nanoseconds."""
     replica: Any = None
-    """For an IterableDataset: the fields of the :class:`~.iterable.ReplicaPosition` of its replica after this batch."""
+    """For an IterableDataset: the :class:`~.iterable.ReplicaPosition` of its replica after this batch."""
     failures: Sequence[FailedSample] = ()
     """Samples of the task that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
     decoded: dict[str, int] | None = None
@@ -80,6 +81,26 @@ class Result(NamedTuple):
             # Apart, since reading it runs the user's code: if that fails there, the result itself must not be lost.
             result = result._replace(payload=pickle.dumps(result.payload, 5))
         return pickle.dumps((*result[:2], int(result.outcome), *result[3:]), 5)  # an enum's member takes longer
+
+
+def read_result(message: memoryview | bytes | bytearray, memory: MemoryFile | None = None) -> Result:
+    """Return the result that a message says, or of which it says where in a memory file it is.
+
+    An ERROR is in its place, where the user's code cannot read its part, such as a key.
+    """
+    try:
+        fields = pickle.loads(message)
+        if memory is not None and len(fields) == 2:
+            offset, length = fields
+            message = memory.take(length, offset)
+            fields = pickle.loads(message)
+        result = Result(*fields)
+    except Exception as error:
+        task_id, worker_id = first_integers(message, 2)
+        return Result(task_id, worker_id, Outcome.ERROR, wrap_unreadable(error, "a result"), 0)
+    if result.outcome in (Outcome.ERROR, Outcome.FAILED_START):
+        result = result._replace(payload=read_error(result.payload))
+    return result
 
 
 class Fetcher:
@@ -119,16 +140,21 @@ class Fetcher:
             assert self.replica is not None
             self.replica.begin_epoch(task.shared_seed, task.epoch)
             return skipped(task, self._worker_id)
+        make = partial(self._whole, task) if task.layout is None else partial(self._chunk, task, sink)
         watch = self.watch
         if watch is None:
-            return self._run(task, sink)
+            return self._measured(task, make)
         watch.begin()
         try:
-            return self._run(task, sink)
+            return self._measured(task, make)
         finally:
             watch.end(task.iteration, task.batch_id, task.chunk_id)
 
-    def _run(self, task: Task, sink: Sink) -> Result:
+    def load_only(self, task: Task) -> Result:
+        """Load the samples of a task, which stay in this process."""
+        return self._measured(task, lambda: (Outcome.SAMPLES, self.load(task.indices, task.epoch, task.position)))
+
+    def _measured(self, task: Task, make: Callable[[], tuple[Outcome, Any]]) -> Result:
         begun, clock = time.perf_counter_ns(), self.clock
         if begun >= clock.next_ns:
             clock.begin(begun)
@@ -137,7 +163,7 @@ class Fetcher:
         if own is not None:
             own.begin()
         try:
-            outcome, payload = self._whole(task) if task.layout is None else self._chunk(task, sink)
+            outcome, payload = make()
         except Exception as error:
             outcome, payload = Outcome.ERROR, wrap_exception(error, self._where)
         replica = None

@@ -57,7 +57,7 @@ class FusedLoader(SampleLoader):
         except Exception as error:
             if not self.tolerates(error):
                 raise
-        return self.failed.one_by_one(indices, epoch, position)
+        return self.one_by_one(indices, epoch, position)
 
     def to_collate(self, loaded: Any) -> list[Any]:
         """Return the samples of what :meth:`load_fused` has loaded, for ``collate_fn``."""

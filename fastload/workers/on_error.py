@@ -21,7 +21,6 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     Subset,
-    SubsetRandomSampler,
     WeightedRandomSampler,
 )
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
@@ -264,11 +263,10 @@ def candidates_of(sampling: Sampling) -> Sequence[Any] | npt.NDArray[np.int64]:
     integers = None if indices is None else _integers(indices)
     if integers is not None:
         return integers
-    what = "has indices that are no integers" if kind is SubsetRandomSampler else "does not expose them"
     raise ConfigError(
         "on_error='replace' must know which indices the sampler can give, so that no substitute comes from another "
-        f"split; {kind.__name__} {what}; give it an attribute indices (a list of integers), or choose the samples by "
-        "a torch.utils.data.Subset and leave the order to the loader, or use on_error='skip'"
+        f"split; {kind.__name__} does not expose them as integers; give it an attribute indices (a list of integers), "
+        "or choose the samples by a torch.utils.data.Subset and leave the order to the loader, or use on_error='skip'"
     )
 
 

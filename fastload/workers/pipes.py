@@ -20,22 +20,24 @@ from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
 from ..work import AnyTask, Task, task_of
 from .fetch import Outcome, Result
-from .pool import Endpoint, MessageSink, Transport
+from .pool import MessageSink
 
 
-class PipeEndpoint(Endpoint):
+class PipeEndpoint:
     """A worker's end of its pipe."""
 
     def __init__(self, connection: Connection[bytes, bytes]) -> None:
         self.end = connection
 
     def receive(self) -> bytes | None:
+        """Return the next message; None when there will be no more."""
         try:
             return self.end.recv_bytes() or None
         except (EOFError, ConnectionResetError):
             return None
 
     def send(self, message: bytes) -> None:
+        """Send a message."""
         self.end.send_bytes(message)
 
     def sink(self) -> PipeSink:
@@ -43,10 +45,11 @@ class PipeEndpoint(Endpoint):
         return PipeSink()
 
 
-class Pipes(Transport):
-    """A duplex pipe for each worker, with a thread that writes to it; at most ``tasks_ahead`` messages are under way.
+class Pipes:
+    """A duplex pipe for each worker, with a thread that writes to it.
 
-    A worker that has not started, or hangs in the user's code, does not read: only its thread waits for it then.
+    A worker that has not started, or hangs in the user's code, does not read: only its thread waits for it then. Of
+    messages for any worker at most ``tasks_ahead`` are under way to one.
     """
 
     name = "pipes"
@@ -58,47 +61,47 @@ class Pipes(Transport):
         self._under_way: list[deque[int]] = [deque() for _ in range(num_workers)]
         """Tags of the messages that each worker has not answered, the one it is at first."""
         self._tasks_ahead = tasks_ahead
-        self._waiting: deque[tuple[bytes, int | None, int]] = deque()
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        """Messages for whichever worker is free next, with their tags."""
         self._to_write: dict[int, queue.SimpleQueue[bytes | None]] = {}
         """Messages for the threads, each begun with its worker's first message: after all workers were forked."""
 
     def endpoint(self, worker_id: int) -> PipeEndpoint:
+        """Make the end of this worker, just before it is started."""
         ours, theirs = self._context.Pipe(duplex=True)
         self._ours.append(ours)
         self._theirs[worker_id] = theirs
         return PipeEndpoint(theirs)
 
     def started(self, worker_id: int) -> None:
+        """Let go of our copy of a worker's end."""
         self._theirs.pop(worker_id).close()
 
     def inherited(self) -> list[Any]:
+        """Return the other ends that a worker forked now should close."""
         return self._ours
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
-        self._waiting.append((message, worker_id, tag))
-        self._drain()
-
-    def _least_busy(self) -> int:
-        return min(range(len(self._ours)), key=lambda worker_id: len(self._under_way[worker_id]))
+        """Send to one worker, or to the first free one; ``tag`` names the message in :meth:`held_by`."""
+        if worker_id is not None:
+            self._give(worker_id, message, tag)
+        else:
+            self._waiting.append((message, tag))
+            self._drain()
 
     def held_by(self, worker_id: int) -> list[int]:
+        """Return the tag of the message that a worker is at."""
         return list(self._under_way[worker_id])[:1]
 
     def _drain(self) -> None:
-        later: deque[tuple[bytes, int | None, int]] = deque()
-        full: set[int | None] = set()
-        while self._waiting and None not in full:
-            message, worker_id, tag = self._waiting.popleft()
-            to = self._least_busy() if worker_id is None else worker_id
-            if worker_id in full or len(self._under_way[to]) >= self._tasks_ahead:
-                full.add(worker_id)
-                later.append((message, worker_id, tag))
-                continue
-            self._under_way[to].append(tag)
-            self._write(to, message)
-        self._waiting = later + self._waiting
+        while self._waiting:
+            worker_id = min(range(len(self._ours)), key=lambda one: len(self._under_way[one]))
+            if len(self._under_way[worker_id]) >= self._tasks_ahead:
+                return
+            self._give(worker_id, *self._waiting.popleft())
 
-    def _write(self, worker_id: int, message: bytes) -> None:
+    def _give(self, worker_id: int, message: bytes, tag: int) -> None:
+        self._under_way[worker_id].append(tag)
         if worker_id not in self._to_write:
             messages = self._to_write[worker_id] = queue.SimpleQueue()
             arguments = self._ours[worker_id], messages
@@ -106,6 +109,7 @@ class Pipes(Transport):
         self._to_write[worker_id].put(message)
 
     def receive(self) -> bytes | None:
+        """Return the next message that is there, or None. Never blocks."""
         for worker_id, end in enumerate(self._ours):
             try:
                 if end.poll():
@@ -119,11 +123,13 @@ class Pipes(Transport):
         return None
 
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
+        """Block until there may be a message, a sentinel is ready, or the time is over; return ready sentinels."""
         ready = wait([*self._ours, *sentinels], timeout)
         self._drain()
         return [sentinel for sentinel in sentinels if sentinel in ready]
 
     def close(self) -> None:
+        """End all workers' ``receive``."""
         for end in self._ours:
             _shut_down(end)
         for messages in self._to_write.values():

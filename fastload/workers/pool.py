@@ -1,4 +1,4 @@
-"""The contracts of workers: what their source needs, and how work and results pass."""
+"""The contracts of workers: what their source needs, and what a worker process writes to."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch._utils import ExceptionWrapper
-
-from ..base.worker_errors import read_error
 from ..buffers.layout import Layout, Sink
 from ..buffers.slots import SlotPool
 from ..work import GRACE, AnyTask, Task
@@ -40,16 +37,14 @@ class Pool(Protocol):
     """Processes, threads or others; each with a ``pid`` or a ``name``, by which a timeout names it."""
     start_method: str
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
+    transport: str
+    """How tasks and results pass."""
     job_pickled: str
     """How the dataset came to the workers."""
     task_cost: float = 1.0
     """Overhead of a task, relative to one of a worker process."""
     remote: Callable[[], dict[str, int]] = dict
     """Returns counters of workers on other machines: see :class:`fastload.engine.statistics.Statistics`."""
-
-    @property
-    def transport(self) -> str:
-        """How tasks and results pass."""
 
     def begin(self, iteration: int) -> None:
         """Skip tasks of iterations with lower numbers."""
@@ -73,10 +68,6 @@ class Pool(Protocol):
         """Return the tasks, of these by id, that a worker is at."""
         return [tasks[task_id] for task_id in dict.fromkeys(self.held_by(worker_id)) if task_id in tasks]
 
-    def take_error(self, payload: Any) -> ExceptionWrapper:
-        """Return the exception of an ERROR or FAILED_START result."""
-        return payload if isinstance(payload, ExceptionWrapper) else read_error(payload)
-
     def take_samples(self, payload: Any, task: Task) -> list[Any]:
         """Return the samples of a SAMPLES result."""
         samples: list[Any] = payload
@@ -92,47 +83,6 @@ class Pool(Protocol):
 
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most about ``grace`` seconds for what they are doing."""
-
-
-class Endpoint(Protocol):
-    """A worker's end."""
-
-    def receive(self) -> memoryview | bytes | None:
-        """Return the next message; None when there will be no more. Blocks. Valid until the next call."""
-
-    def send(self, message: bytes) -> None:
-        """Send a message. Blocks while the other side does not read."""
-
-
-class Transport(Protocol):
-    """The user's side, for all workers of a pool."""
-
-    name: str
-
-    def endpoint(self, worker_id: int) -> Endpoint:
-        """Make the end of this worker, just before it is started."""
-
-    def started(self, worker_id: int) -> None:
-        """The worker has its end: let go of our copy."""
-
-    def inherited(self) -> list[Any]:
-        """Return the other ends that a worker forked now should close."""
-
-    def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
-        """Send to one worker, or to the first free one. Never blocks. ``tag`` names the message in ``held_by``."""
-
-    def held_by(self, worker_id: int) -> list[int]:
-        """Return the tag of the message that a worker is at; none where the first reader takes it."""
-        return []
-
-    def receive(self) -> memoryview | bytes | None:
-        """Return the next message that is there, or None. Never blocks. Valid until the next call."""
-
-    def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
-        """Block until there may be a message, a sentinel is ready, or the time is over; return ready sentinels."""
-
-    def close(self) -> None:
-        """End all workers' ``receive``."""
 
 
 class MessageSink(Sink, Protocol):

@@ -10,15 +10,12 @@ import os
 import signal
 import sys
 
-from .spawn_start import GIVEN
+from .spawn_start import GIVEN, set_variables
 
 _given = json.loads(os.environ.pop(GIVEN, "null"))
 if _given is not None:
     sys.path[:] = _given["path"]
-    for _name, _value in _given["environment"].items():
-        os.environ.pop(_name, None)
-        if _value is not None:
-            os.environ[_name] = _value
+    set_variables(_given["environment"])
 
 import numpy as np  # noqa: E402  # found where the user's process finds it
 

@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.worker_errors import first_integers, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
 from ..buffers.rows import copy_rows
-from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
+from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, message_offset
 from ..work import GRACE, AnyTask, Task
 from .deferred_sigint import DeferredSigint
-from .fetch import Outcome, Result
-from .pool import Pool, Transport, WorkerArguments
+from .fetch import Result, read_result
+from .pool import Pool, WorkerArguments
 from .samples import Job
-from .transport import MAX_PACKET, Packets, use_packets
-from .worker_process import LAYOUT_SHIFT, Control, one_at_a_time, worker_main
+from .transport import LAYOUT_SHIFT, MAX_PACKET, Control, Packets, use_packets
+from .worker_process import worker_main
 
 if TYPE_CHECKING:
+    from .pipes import Pipes
     from .spawn_start import SpawnStart
 
 
@@ -71,21 +71,14 @@ class ProcessPool(Pool):
         self._forks = OwnForks()
         self._job = job
         self._tasks: dict[int, AnyTask] = {}
-        self._mail: dict[int, int] = {}
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
-        self._takes_any = shared
-        self._spawn: SpawnStart | None = None
-        """How workers start that are not forked; None: they are."""
-        self._at_once = job.num_workers
-        """How many workers may be starting."""
         self._ready: set[int] = set()
         """Those that have sent a result before all have started."""
-        self._begin = one_at_a_time
         if job.worker_threads > 1:
-            from . import routing, sample_threads
+            from . import routing  # here once, for the workers that are forked
+            from . import sample_threads as sample_threads
 
-            self._begin = sample_threads.several_at_a_time
             if job.seed is not None:
                 routing.check(job)
         self._closed = False
@@ -93,67 +86,57 @@ class ProcessPool(Pool):
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
         self._control = None if self._file is None else Control(self._file, job.num_workers, job.worker_threads)
-        self._transport: Transport
+        self._transport: Packets | Pipes
         if self._file is not None:
             self._transport = Packets(job.num_workers, shared=shared)
         else:
             from .pipes import Pipes
 
             self._transport = Pipes(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
-        self.job_pickled = "inherited"
+        self.transport = self._transport.name
+        self._context = context
         _pools.add(self)
         try:
             with DeferredSigint():
-                self._begin_start(context)
+                self._start = self._way_to_start(takes_any=shared)
+                self.job_pickled = self._start.job_pickled
+                self._start_more()
         except BaseException:
             self.close(grace=0)
             raise
 
-    @property
-    def transport(self) -> str:
-        """``packets`` or ``pipes``."""
-        return self._transport.name
-
-    def _begin_start(self, context: BaseContext) -> None:
+    def _way_to_start(self, *, takes_any: bool) -> ForkStart | SpawnStart:
         if self.start_method == "fork":
-            _load_image_plugins()
-        else:
-            from .spawn_start import SpawnStart
+            return ForkStart(self._job)
+        from .spawn_start import SpawnStart
 
-            self._spawn = spawn = SpawnStart(self._job, context, self._file, takes_any=self._takes_any)
-            self.job_pickled, self._at_once = spawn.job_pickled, spawn.at_once
-        self._context = context
-        self._start_more()
+        return SpawnStart(self._job, self._context, self._file, takes_any=takes_any)
 
     @property
     def _all_started(self) -> bool:
         return len(self.workers) == self._job.num_workers
 
     def _start_more(self) -> None:
-        while not self._all_started and len(self.workers) - len(self._ready) < self._at_once:
+        while not self._all_started and len(self.workers) - len(self._ready) < self._start.at_once:
             self._start_one(len(self.workers))
 
     def _start_one(self, worker_id: int) -> None:
-        endpoint, spawn = self._transport.endpoint(worker_id), self._spawn
-        foreign = self._transport.inherited() if spawn is None else []
-        source = self._job if spawn is None else spawn.source
+        endpoint = self._transport.endpoint(worker_id)
+        foreign = self._transport.inherited() if self.start_method == "fork" else []
         process = self._context.Process(  # type: ignore[attr-defined]  # every concrete context has it
             target=worker_main,
-            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache, self._begin),
+            args=(self._start.source, worker_id, endpoint, self._file, foreign, self._job.cache),
             daemon=True,
         )
         with self._forks:
-            if spawn is None:
-                process.start()
-            else:
-                spawn.start(process)
+            self._start.start(process)
         self.workers.append(process)
         self._watches.append(_pidfd(process))
         self._transport.started(worker_id)
 
     def begin(self, iteration: int) -> None:
         if self._control is not None:
-            self._control.iteration = iteration
+            self._control.begin(iteration)
 
     def publish(self, generation: int, layout: Layout) -> None:
         encoded = pickle.dumps(layout, 5)
@@ -165,18 +148,14 @@ class ProcessPool(Pool):
 
     def submit(self, task: AnyTask, worker_id: int | None = None) -> None:
         """See :class:`.pool.Pool`. Raises what pickling the indices raises; nothing has been sent then."""
+        message = pickle.dumps(tuple(task), 5)
         if self._file is None:
             message = pickle.dumps((*self._latest, tuple(task)), 5)
-        else:
-            message = pickle.dumps(tuple(task), 5)
-            if len(message) > MAX_PACKET:
-                slot = self._mail[task.task_id] = self.slots.acquire()
-                try:
-                    self._file.write([message], slot_offset(slot))
-                except BaseException:
-                    self.slots.release(self._mail.pop(task.task_id))
-                    raise
-                message = pickle.dumps((slot_offset(slot), len(message)), 5)
+        elif len(message) > MAX_PACKET:
+            assert isinstance(task, Task)
+            offset = message_offset(task.slot, task.chunk_id)
+            self._file.write([message], offset)
+            message = pickle.dumps((task.task_id, offset, len(message)), 5)
         self._tasks[task.task_id] = task
         self._transport.send(message, worker_id, task.task_id)
 
@@ -192,18 +171,10 @@ class ProcessPool(Pool):
 
                 raise died(self._dead, self.workers[self._dead], self.working_on(self._dead, self._tasks))
             return None
-        fields = fields_of(message)
-        if len(fields) == 2:
-            assert self._file is not None
-            offset, length = fields
-            fields = fields_of(self._file.take(length, offset))
-        result = Result(*fields)
+        result = read_result(message, self._file)
         if not self._all_started:
             self._ready.add(result.worker_id)
         self._tasks.pop(result.task_id, None)
-        mail = self._mail.pop(result.task_id, None)
-        if mail is not None:
-            self.slots.release(mail)
         return result
 
     def wait(self, timeout: float | None) -> None:
@@ -242,8 +213,9 @@ class ProcessPool(Pool):
         return objects
 
     def held_by(self, worker_id: int) -> list[int]:
-        control = self._control
-        return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
+        if isinstance(self._transport, Packets):
+            return [] if self._control is None else self._control.holds(worker_id)
+        return self._transport.held_by(worker_id)
 
     def close(self, grace: float = GRACE) -> None:
         if self._closed or self.pid != os.getpid():
@@ -268,20 +240,20 @@ class ProcessPool(Pool):
         self.slots.close()
 
 
-def fields_of(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
-    """Return what a message says; an ERROR result, where the user's code cannot read its part, such as a key."""
-    try:
-        return tuple(pickle.loads(message))
-    except Exception as error:
-        task_id, worker_id = first_integers(message, 2)
-        return Result(task_id, worker_id, Outcome.ERROR, wrap_unreadable(error, "a result"), 0)
+class ForkStart:
+    """Starts workers that inherit their job. For others see :class:`.spawn_start.SpawnStart`."""
 
+    job_pickled = "inherited"
 
-def _load_image_plugins() -> None:
-    """Let Pillow load here what each worker would load at its first image, every epoch: 6 ms a worker, measured."""
-    image = sys.modules.get("PIL.Image")
-    if image is not None:
-        image.preinit()
+    def __init__(self, job: Job) -> None:
+        self.source, self.at_once = job, job.num_workers
+        image = sys.modules.get("PIL.Image")
+        if image is not None:  # here what each worker would load at its first image, every epoch: 6 ms each, measured
+            image.preinit()
+
+    def start(self, process: BaseProcess) -> None:
+        """Start a worker."""
+        process.start()
 
 
 _pools: weakref.WeakSet[ProcessPool] = weakref.WeakSet()

@@ -28,21 +28,9 @@ def is_stateful(owner: Any) -> bool:
     """Return whether an object has ``state_dict`` and ``load_state_dict``.
 
     Raises:
-        TypeError: it answers to every name.
         Exception: what its lookup of attributes raises.
     """
-    if not all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict")):
-        return False
-    if not hasattr(type(owner), "state_dict") and _has(owner, "a_name_that_no_dataset_has"):
-        raise TypeError("it answers to every name, so this need not be its state")
-    return True
-
-
-def _has(owner: Any, name: str) -> bool:
-    try:
-        return callable(getattr(owner, name, None))
-    except Exception:  # a lookup that ends in KeyError, for instance
-        return False
+    return all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 class Snapshots:
@@ -77,25 +65,21 @@ class Snapshots:
 
     def _write(self, file: _Limited) -> str | None:
         """Write the state to a file, but for None; return why there is none."""
-        name, happened = "", ""
-        try:
-            for owner in self._owners:
-                name, happened = f"{type(owner).__name__}.state_dict", "cannot be used"
-                if is_stateful(owner):
-                    break
-            else:
-                self._owners = ()
+        for owner in self._owners:
+            try:
+                if not is_stateful(owner):
+                    continue
+                self._owners = (owner,)
+                state = owner.state_dict()
+                if state is not None:
+                    # Not as batches are: by value, and what views share stays shared.
+                    pickle.Pickler(file, 5).dump(state)
                 return None
-            self._owners = (owner,)
-            happened = "was called without arguments and failed"
-            state = owner.state_dict()
-            happened = "returned what cannot be pickled"
-            if state is not None:
-                # Not as batches are: by value, and what views share stays shared.
-                pickle.Pickler(file, 5).dump(state)
-        except Exception as error:
-            if not file.is_full or self.wanted:
-                return f"{name} {happened} ({one_line(error)})"
+            except Exception as error:
+                if file.is_full and not self.wanted:
+                    return None
+                return f"{type(owner).__name__}.state_dict fails ({one_line(error)})"
+        self._owners = ()
         return None
 
 

@@ -54,8 +54,33 @@ def with_replicas(job: Job) -> list[Job]:
 
 
 def _replica(dataset: Any) -> Any:
+    packages: set[str] = set()
+    """The datasets' own."""
+
+    def may_change(kind: type) -> bool:
+        return is_users_module(kind.__module__) or _package(kind) in packages
+
+    def instead(thing: Any) -> Any:
+        """Return what stands for an object in the copy: see :func:`fastload.base.copies.copied`."""
+        if isinstance(thing, _CONTAINERS):
+            return COPIED if len(thing) <= _MAX_ITEMS else thing
+        if isinstance(thing, _GENERATORS) and not isinstance(thing, random.SystemRandom):
+            return copy.deepcopy(thing)
+        if isinstance(thing, type):
+            return _without_del(thing) if hasattr(thing, "__del__") and may_change(thing) else thing
+        if isinstance(thing, (torch.Tensor, np.ndarray, io.IOBase)):
+            return thing
+        kind, is_dataset = type(thing), isinstance(thing, Dataset) or thing is dataset
+        if is_dataset:
+            packages.update({_package(kind)} - _LIBRARIES)
+        if is_dataset or may_change(kind):
+            if hasattr(kind, "__copy__"):
+                return copy.copy(thing)
+            return COPIED if is_dataset or _can_be_pickled(thing) else thing
+        return COPIED if isinstance(thing, _HOLDERS) else thing
+
     try:
-        return copied(dataset, _Rule(dataset).instead)
+        return copied(dataset, instead)
     except Exception as error:
         raise ConfigError(
             f"{type(dataset).__name__} cannot be copied: {type(error).__name__}: {error}. With worker_method='thread' "
@@ -63,36 +88,6 @@ def _replica(dataset: Any) -> Any:
             "class a __copy__, or a __getstate__ that leaves out what cannot be pickled, or use "
             "worker_method='multiprocessing'"
         ) from error
-
-
-class _Rule:
-    """Says what of a dataset is copied: see :func:`fastload.base.copies.copied`."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        self._packages: set[str] = set()
-
-    def instead(self, thing: Any) -> Any:
-        """Return what stands for an object in the copy."""
-        if isinstance(thing, _CONTAINERS):
-            return COPIED if len(thing) <= _MAX_ITEMS else thing
-        if isinstance(thing, _GENERATORS) and not isinstance(thing, random.SystemRandom):
-            return copy.deepcopy(thing)
-        if isinstance(thing, type):
-            return _without_del(thing) if hasattr(thing, "__del__") and self._may_change(thing) else thing
-        if isinstance(thing, (torch.Tensor, np.ndarray, io.IOBase)):
-            return thing
-        kind, is_dataset = type(thing), isinstance(thing, Dataset) or thing is self._dataset
-        if is_dataset:
-            self._packages |= {_package(kind)} - _LIBRARIES
-        if is_dataset or self._may_change(kind):
-            if hasattr(kind, "__copy__"):
-                return copy.copy(thing)
-            return COPIED if is_dataset or _can_be_pickled(thing) else thing
-        return COPIED if isinstance(thing, _HOLDERS) else thing
-
-    def _may_change(self, kind: type) -> bool:
-        return is_users_module(kind.__module__) or _package(kind) in self._packages
 
 
 def _package(kind: type) -> str:

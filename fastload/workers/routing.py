@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 import os
 import random
 import threading
@@ -30,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import compat_features, objects, overrides
+from ..base import compat, compat_features, objects, overrides
 from ..base.overrides import Override
 from ..errors import ConfigError
 from ..keys import seeding
@@ -111,29 +110,26 @@ class ThreadGenerators:
             yield
 
 
-class NoSeeder:
-    """Seeds nothing: samples draw nothing, or from the process's generators, which all threads share."""
+@contextmanager
+def job_of_thread(job: Job, worker_id: int, generators: ThreadGenerators | None, *, scripted: bool) -> Iterator[Job]:
+    """Let a thread draw as torch's worker process of this number, from these generators; None: nothing draws.
 
-    def seed(self, key: bytes) -> None:
-        """Do nothing."""
-
-    def each(self, keys: seeding.Keys, ids: Sequence[int]) -> Callable[[], None]:
-        """Return a function that does nothing."""
-        return lambda: None
-
-
-def job_of_thread(job: Job, generators: ThreadGenerators | None) -> Job:
-    """Return a job for one thread that draws: what libraries draw from is its own, as far as it can be copied."""
+    Yields the thread's job: what libraries draw from is its own, as far as it can be copied.
+    """
+    compat.collate_into_private_memory()
     if generators is None:
-        return job
-    dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
-    return dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
+        yield job
+        return
+    generators.seed_as_torch_worker(job.base_seed, worker_id)
+    with generators.active(scripted=scripted):
+        dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
+        yield dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
 
 
 def seeder_of_thread(job: Job, generators: ThreadGenerators | None) -> seeding.Seeder:
     """Return what seeds the samples of a job of :func:`job_of_thread`."""
     if generators is None:
-        return NoSeeder()
+        return seeding.GlobalSeeder()  # nothing is seeded where nothing draws
     libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators, owned=False)
     if job.seed is not None:
         libraries.adopt()
@@ -245,52 +241,14 @@ def _overrides() -> Iterator[Override]:
 OVERRIDES = tuple(_overrides())
 
 
-class _Names:
-    """Counts the worker threads that need :data:`OVERRIDES`."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._needed = 0
-
-    def install(self, number: int = 1) -> None:
-        """Install them, for ``number`` threads more, each of which needs one call of :meth:`uninstall`."""
-        with self._locked():
-            overrides.install_all(OVERRIDES)
-            self._needed += number
-
-    def uninstall(self, number: int = 1) -> None:
-        """Undo them, if nobody needs them any more."""
-        with self._locked():
-            self._needed -= number
-            if self._needed == 0:
-                for one in OVERRIDES:
-                    one.undo()
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock, without garbage collections: one may close a pool, whose threads wait for the lock."""
-        with self._lock:
-            collects = gc.isenabled()
-            gc.disable()
-            try:
-                yield
-            finally:
-                if collects:
-                    gc.enable()
-
-    def after_fork(self) -> None:
-        """Make a new lock, since another thread may have held the old one."""
-        self._lock = threading.Lock()
+_changing = threading.RLock()  # one thread may take it twice: a collection may close another pool
+_num_pools = 0
 
 
-names = _Names()
-
-
-def install(number: int, **roots: object) -> bool:
-    """Install :data:`OVERRIDES` for worker threads, each of which is to call ``names.uninstall()`` at its end.
+def install(**roots: object) -> bool:
+    """Install :data:`OVERRIDES` for the threads of one pool, which calls :func:`uninstall` when they have ended.
 
     Args:
-        number: of threads.
         roots: the dataset, and functions that they call.
 
     Returns:
@@ -300,12 +258,25 @@ def install(number: int, **roots: object) -> bool:
         ConfigError: they hold what is replaced as a default argument, an attribute, or in another way than by a name.
             Then nothing is replaced.
     """
-    names.install(number)
+    global _num_pools
     try:
+        with _changing:
+            _num_pools += 1
+            overrides.install_all(OVERRIDES)
         return _check(roots)
     except BaseException:  # also an interrupt
-        names.uninstall(number)
+        uninstall()
         raise
+
+
+def uninstall() -> None:
+    """Undo :func:`install`, once no pool needs the overrides any more."""
+    global _num_pools
+    with _changing:
+        _num_pools -= 1
+        if _num_pools == 0:
+            for one in OVERRIDES:
+                one.undo()
 
 
 def _check(roots: dict[str, object]) -> bool:
@@ -342,7 +313,8 @@ def _name_of(thing: Any) -> str:
 
 def _after_fork() -> None:
     """Let a child that a worker thread has forked draw from the process's generators, which are its own."""
-    names.after_fork()
+    global _changing
+    _changing = threading.RLock()  # another thread may have held the old one
     if _active_random.generator is not None:
         _deactivate()
 

@@ -16,79 +16,53 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import Counter, deque
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..base import compat
 from ..base.thread_state import ThreadState
 from ..work import AnyTask, Task
 from . import routing
-from .fetch import Fetcher
-from .samples import Job, SampleLoader
+from .fetch import Fetcher, Outcome, Result
+from .samples import Job
+from .transport import Link
 from .video_decoders import lock_decoders
-from .worker_process import Link, become_worker
 
 if TYPE_CHECKING:
     from .on_error import FailedSample
 
 
 class SplitTask:
-    """A task, and its samples as several threads load them; what is not shared with others is a row's own."""
+    """A task that is loaded sample by sample, and the results of its samples."""
 
-    def __init__(self, task: AnyTask, indices: list[Any] | None) -> None:
+    def __init__(self, task: Task) -> None:
         self.task = task
-        self.indices = indices
-        """None: it is not cut into samples."""
-        self.missing = 1 if indices is None else len(indices)
-        self.busy_ns = 0
-        self.decoded: Counter[str] = Counter()
-        self.stages: list[tuple[int, ...]] = []
-        """Times of samples that were measured by stage."""
-        self._samples: list[list[Any]] = [[]] * self.missing
-        self._errors: dict[int, Exception] = {}
-        self._failures: dict[int, list[FailedSample]] = {}
+        self.results: list[Any] = [None] * len(task.indices)
+        self.missing = len(self.results)
 
-    def load(self, samples: SampleLoader, row: int, stride: int) -> None:
-        """Load a sample, unless one before it has failed, whose error takes the batch's place; an error is kept."""
+    def sample(self, row: int, stride: int) -> Task:
+        """Return the task of loading one of its samples."""
         task = self.task
-        assert isinstance(task, Task)
-        assert self.indices is not None
-        if any(failed < row for failed in list(self._errors)):
-            return
-        samples.failures = []
-        try:
-            self._samples[row] = samples.load([self.indices[row]], task.epoch, task.position + row * stride)
-        except Exception as error:
-            self._errors[row] = error
-        if samples.failures:
-            self._failures[row] = [replace(failure, row=row) for failure in samples.failures]
+        return task._replace(indices=[task.indices[row]], position=task.position + row * stride)
 
-    def take(self, loader: SampleLoader) -> list[Any]:
-        """Return all samples, without those that were left out; ``loader`` gets their failures.
+    @property
+    def error(self) -> Result | None:
+        """The result of the first sample that has failed, which takes the batch's place."""
+        return next((one for one in self.results if one.outcome == Outcome.ERROR), None)
 
-        Raises:
-            Exception: the error of the first sample that has one.
-        """
-        for row in sorted(self._errors):
-            raise self._errors.pop(row)
-        loader.failures = [failure for _, some in sorted(self._failures.items()) for failure in some]
-        return [sample for some in self._samples for sample in some]
+    def samples(self) -> list[Any]:
+        """Return the samples that are not left out."""
+        return [sample for one in self.results for sample in one.payload]
 
-    def count(self, busy_ns: int, decoded: dict[str, int] | None, stages: tuple[int, ...] | None) -> None:
-        """Add what a thread has measured."""
-        self.busy_ns += busy_ns
-        self.decoded.update(decoded or {})
-        if stages is not None:
-            self.stages.append(stages)
+    def failures(self) -> list[FailedSample]:
+        """Return the samples that are left out or replaced."""
+        return [replace(failure, row=row) for row, one in enumerate(self.results) for failure in one.failures]
 
 
-class _ThreadFetcher(Fetcher):
+class ThreadFetcher(Fetcher):
     """A fetcher of one thread, for tasks whose samples may be loaded already."""
 
     loaded: SplitTask | None = None
@@ -97,16 +71,14 @@ class _ThreadFetcher(Fetcher):
     @property
     def loads_samples(self) -> bool:
         """True if a task is loaded sample by sample, and not recorded as a whole."""
-        return self._fused is None and self.samples.getitems is None and self.replica is None and self.watch is None
+        by_sample = self._job.auto_collation and self._fused is None and self.samples.getitems is None
+        return by_sample and self.watch is None
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
-        return super().load(indices, epoch, position) if self.loaded is None else self.loaded.take(self.samples)
-
-
-def several_at_a_time(job: Job, worker_id: int, link: Link) -> Callable[[], None]:
-    """Become a worker; return what loads its tasks, several samples at a time."""
-    become_worker(job, worker_id)
-    return SampleThreads(job, worker_id, link).run
+        if self.loaded is None:
+            return super().load(indices, epoch, position)
+        self.samples.failures = self.loaded.failures()
+        return self.loaded.samples()
 
 
 class SampleThreads:
@@ -120,12 +92,12 @@ class SampleThreads:
         self._job, self._worker_id, self._link = job, worker_id, link
         self._taking = threading.Lock()
         self._counting = threading.Lock()
-        self._waiting: deque[tuple[SplitTask, int | None]] = deque()
+        self._waiting: deque[tuple[Task, SplitTask, int]] = deque()
         self._all_taken = False
         self._ends: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         # Names stay replaced for the life of the process.
         self._routed = job.seed is not None
-        self._scripted = self._routed and routing.install(1, dataset=job.dataset, collate_fn=job.collate_fn)
+        self._scripted = self._routed and routing.install(dataset=job.dataset, collate_fn=job.collate_fn)
 
     def run(self) -> None:
         """Work until there are no more tasks. For the main thread, which interrupts reach here.
@@ -133,18 +105,12 @@ class SampleThreads:
         Raises:
             BaseException: what ended one of the threads, such as a SystemExit of the dataset's.
         """
-        job, threads, found = self._job, [], ThreadState()  # with what worker_init_fn has set
+        found = ThreadState()  # with what worker_init_fn has set
         lock_decoders()
-        for number in range(job.worker_threads):
-            generators = routing.ThreadGenerators() if self._routed else None
-            threads.append(
-                threading.Thread(
-                    target=found.run,
-                    args=(self._run_thread, number, generators),
-                    name=f"fastload_sample_{number}",
-                    daemon=True,
-                )
-            )
+        threads = []
+        for number in range(self._job.worker_threads):
+            name = f"fastload_sample_{number}"
+            threads.append(threading.Thread(target=found.run, args=(self._run_thread, number), name=name, daemon=True))
             threads[-1].start()
         for _ in threads:
             error = self._ends.get()
@@ -153,77 +119,80 @@ class SampleThreads:
         for thread in threads:
             thread.join()
 
-    def _run_thread(self, number: int, generators: routing.ThreadGenerators | None) -> None:
+    def _run_thread(self, number: int) -> None:
         end: BaseException | None = None
+        generators = routing.ThreadGenerators() if self._routed else None
         try:
             torch.set_num_threads(1)  # of this thread; without it each would begin as many as there are cores
-            compat.collate_into_private_memory()
-            job = routing.job_of_thread(self._job, generators)
-            if generators is not None:
-                generators.seed_as_torch_worker(job.base_seed, self._worker_id)
-            with nullcontext() if generators is None else generators.active(scripted=self._scripted):
+            with routing.job_of_thread(self._job, self._worker_id, generators, scripted=self._scripted) as job:
                 seeder = routing.seeder_of_thread(job, generators)
-                fetcher = _ThreadFetcher(job, self._worker_id, self._link.where, seeder)
-                while (unit := self._next(fetcher)) is not None:
-                    self._load(number, fetcher, *unit)
-                    del unit
+                self._load_all(number, ThreadFetcher(job, self._worker_id, self._link.where, seeder))
         except BaseException as error:
             end = error
         finally:
             self._ends.put(end)
 
-    def _next(self, fetcher: _ThreadFetcher) -> tuple[SplitTask, int | None] | None:
-        """Return a task and the row of it that is to be loaded; None: all of it, by this thread."""
+    def _load_all(self, number: int, fetcher: ThreadFetcher) -> None:
+        link = self._link
+        while (unit := self._next(fetcher)) is not None:
+            task, split, row = unit
+            link.note(task, number)
+            result = fetcher.run(task, link.sink) if split is None else self._load_sample(fetcher, split, row)
+            if result is not None:
+                # The threads share what a sample costs, as far as the choice of a task's size is concerned.
+                result = result._replace(busy_ns=result.busy_ns // self._job.worker_threads)
+                link.send(result, task)
+            link.note(None, number)
+            del unit, task, split, result
+
+    def _next(self, fetcher: ThreadFetcher) -> tuple[AnyTask, SplitTask | None, int] | None:
+        """Return a task, and the row of it that is to be loaded; where it is not split: all of it, by this thread."""
         with self._taking:
             while not self._waiting:
                 task = None if self._all_taken else self._link.receive()
                 if task is None:
                     self._all_taken = True
                     return None
-                indices = self._indices(fetcher, task)
-                split = SplitTask(task, indices)
-                self._waiting += [(split, None)] if indices is None else [(split, row) for row in range(len(indices))]
+                split = _split(task) if isinstance(task, Task) and fetcher.loads_samples else None
+                if split is None:
+                    return task, None, 0
+                self._waiting += [(split.task, split, row) for row in range(split.missing)]
             return self._waiting.popleft()
 
-    def _indices(self, fetcher: _ThreadFetcher, task: AnyTask) -> list[Any] | None:
-        """Return the samples that a task is cut into; None: it is not."""
-        if not isinstance(task, Task) or not self._job.auto_collation or not fetcher.loads_samples:
-            return None
-        try:
-            indices = list(task.indices)
-        except Exception:  # the fetcher meets it again, and reports it
-            return None
-        return indices if len(indices) > 1 else None
-
-    def _load(self, number: int, fetcher: _ThreadFetcher, split: SplitTask, row: int | None) -> None:
-        task, link = split.task, self._link
-        link.note(task, number)
-        if row is not None and not self._load_row(fetcher, split, row):
-            link.note(None, number)
-            return
-        fetcher.loaded = None if row is None else split
-        result = fetcher.run(task, link.sink)
-        fetcher.loaded = None
-        split.count(result.busy_ns, result.decoded, result.stages)
-        # The threads share what a sample costs, as far as the choice of a task's size is concerned.
-        busy_ns = split.busy_ns // self._job.worker_threads
-        decoded = dict(split.decoded) if result.decoded is not None or split.decoded else None
-        stages = tuple(map(sum, zip(*split.stages, strict=True))) or None
-        link.send(link.encoded(result._replace(busy_ns=busy_ns, decoded=decoded, stages=stages), task))
-        link.note(None, number)
-
-    def _load_row(self, fetcher: _ThreadFetcher, split: SplitTask, row: int) -> bool:
-        """Load a sample; return whether it is the last of its task."""
-        begun, clock = time.perf_counter_ns(), fetcher.clock
-        if begun >= clock.next_ns:
-            clock.begin(begun)
-        split.load(fetcher.samples, row, self._job.stride)
-        ended = time.perf_counter_ns()
-        stages = clock.end(ended) if clock.is_on else None
+    def _load_sample(self, fetcher: ThreadFetcher, split: SplitTask, row: int) -> Result | None:
+        """Load a sample; return the result of its task, if it is the last one."""
+        split.results[row] = result = fetcher.load_only(split.sample(row, self._job.stride))
         with self._counting:
-            split.count(ended - begun, fetcher.samples.decoded(), stages)
             split.missing -= 1
-            is_last = not split.missing
-        if is_last and stages is not None:
-            clock.next_ns = 0  # collation is measured with the last sample
-        return is_last
+            if split.missing:
+                return None
+        if split.error is not None:
+            return _joined(split.error, split.results)
+        if result.stages is not None:
+            fetcher.clock.next_ns = 0  # collation is measured with the last sample
+        fetcher.loaded = split
+        whole = fetcher.run(split.task, self._link.sink)
+        fetcher.loaded = None
+        return _joined(whole, [*split.results, whole])
+
+
+def _split(task: Task) -> SplitTask | None:
+    try:
+        indices = list(task.indices)
+    except Exception:  # the fetcher meets it again, and reports it
+        return None
+    return SplitTask(task._replace(indices=indices)) if len(indices) > 1 else None
+
+
+def _joined(result: Result, parts: Sequence[Result]) -> Result:
+    """Return a result with all that was measured and noted for its parts."""
+    decoded: Counter[str] = Counter()
+    for part in parts:
+        decoded.update(part.decoded or {})
+    stages = [part.stages for part in parts if part.stages is not None]
+    return result._replace(
+        busy_ns=sum(part.busy_ns for part in parts),
+        decoded=dict(decoded),
+        drawn_from=[name for part in parts for name in part.drawn_from],
+        stages=tuple(map(sum, zip(*stages, strict=True))) or None,
+    )

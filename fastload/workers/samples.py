@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..keys.library_transforms import CollatorGenerators
     from ..late import LateSamples
     from .on_error import ErrorPolicy, FailedSample
-    from .substitutes import Failed
 
 # Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
 _IMAGE_LIBRARIES = ("PIL.Image", *overrides.MODULES)
@@ -130,7 +129,7 @@ class SampleLoader:
                 if not self.tolerates(error):
                     add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
                     raise
-            return self.failed.one_by_one(indices, epoch, position)
+            return self.one_by_one(indices, epoch, position)
 
     def decoded(self) -> dict[str, int] | None:
         """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""
@@ -174,25 +173,30 @@ class SampleLoader:
             except Exception as error:
                 row = len(indices) - 1 - operator.length_hint(taken)
                 if not self.tolerates(error):
-                    self.failed.name_sample(error, indices[row])
+                    from .on_error import name_sample
+
+                    name_sample(error, self.job.dataset, indices[row])
                     raise
+                from .substitutes import substitutes_of
+
                 identity = self._id(indices[row], position + row * self.job.stride)
-                samples += self.failed.substitutes_of(error, row, indices[row], identity, epoch)
+                samples += substitutes_of(self, error, row, indices[row], identity, epoch)
                 place.set(here or place.get())  # others were loaded in between
 
-    @property
-    def failed(self) -> Failed:
-        """The handler of samples that failed."""
-        from .substitutes import Failed
+    def one_by_one(self, indices: Any, epoch: int, position: int) -> list[Any]:
+        """Load samples that could not be loaded together, with substitutes for those that fail."""
+        from .substitutes import load_one_by_one
 
-        return Failed(self)
+        return load_one_by_one(self, indices, epoch, position)
 
     def one(self, index: Any, identity: int, epoch: int) -> Any:
         """Load one sample with the randomness that belongs to an id."""
         self.seed(epoch, identity)
         if self.getitems is None:
             return self.settled(self.guarded(partial(operator.getitem, self.dataset), index))
-        return self.failed.only(self.settled(self.guarded(self.getitems, [index])))
+        from .substitutes import only
+
+        return only(self, self.settled(self.guarded(self.getitems, [index])))
 
     def tolerates(self, error: Exception) -> bool:
         """Return whether the policy tolerates an error of the dataset."""
@@ -205,7 +209,9 @@ class SampleLoader:
             with self.decoding_late():
                 return self.settled(self.guarded(partial(operator.getitem, self.dataset), index))
         except Exception as error:
-            self.failed.name_sample(error, index)
+            from .on_error import name_sample
+
+            name_sample(error, self.job.dataset, index)
             raise
 
     def seed_collation(self, indices: Any, epoch: int, position: int) -> None:

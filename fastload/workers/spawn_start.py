@@ -19,7 +19,7 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing import context as contexts
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
@@ -107,9 +107,15 @@ class SpawnStart:
                 if self._method == "forkserver" and _PRELOAD in _preloaded():
                     with _modules_of_this_process():
                         forkserver.ensure_running()
-                with _noting_what_cannot_be_pickled(self._method):
-                    process.start()
+                process.start()
                 return
+            except (TypeError, AttributeError, pickle.PicklingError) as error:
+                error.add_note(
+                    f"the dataset, collate_fn and worker_init_fn must be picklable for workers started by "
+                    f"{self._method!r}; define them at the top level of a module, or pass "
+                    "multiprocessing_context='fork'"
+                )
+                raise
             except (ConnectionError, EOFError) as error:
                 if self._method != "forkserver":
                     raise
@@ -119,19 +125,6 @@ class SpawnStart:
                         f"It imports {', '.join(_preloaded())}; multiprocessing_context='spawn' needs no server"
                     ) from error
                 time.sleep(seconds)
-
-
-@contextlib.contextmanager
-def _noting_what_cannot_be_pickled(start_method: str) -> Iterator[None]:
-    """Add to the error of a worker's start what can be done about it."""
-    try:
-        yield
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        error.add_note(
-            f"the dataset, collate_fn and worker_init_fn must be picklable for workers started by {start_method!r}; "
-            "define them at the top level of a module, or pass multiprocessing_context='fork'"
-        )
-        raise
 
 
 @contextlib.contextmanager
@@ -208,11 +201,16 @@ def _modules_of_this_process() -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in {**before, GIVEN: None}.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        set_variables({**before, GIVEN: None})
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def set_variables(values: Mapping[str, str | None]) -> None:
+    """Set variables of the environment; None: there is none."""
+    for name, value in values.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 def _server() -> Any:

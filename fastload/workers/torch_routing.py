@@ -146,27 +146,21 @@ _cases: dict[Any, int] = {
 
 
 def _case_of(func: Any) -> int:
-    if isinstance(func, OpOverload):
-        return _WITH_OPERATORS if _operator_draws(func) else _PLAIN
-    if isinstance(func, OpOverloadPacket):
-        return _WITH_OPERATORS if any(map(_operator_draws, _overloads(func))) else _PLAIN
     if isinstance(func, types.FunctionType):  # a mode does not see what it calls
         return _WITH_OPERATORS
-    name = getattr(func, "__name__", "")
-    if not _name_draws(name):
+    if isinstance(func, OpOverload | OpOverloadPacket):
+        overloads = [func] if isinstance(func, OpOverload) else _overloads(func)
+        return _WITH_OPERATORS if any(map(_operator_draws, overloads)) else _PLAIN
+    name = getattr(func, "__name__", "__")
+    packet = None if name.startswith("__") else getattr(torch.ops.aten, name, None)
+    overloads = _overloads(packet) if isinstance(packet, OpOverloadPacket) else []
+    if not any(map(_operator_draws, overloads)):
         return _PLAIN
-    return _WITH_GENERATOR if any(map(_takes_generator, _overloads(getattr(torch.ops.aten, name)))) else _WITH_OPERATORS
+    return _WITH_GENERATOR if any(map(_takes_generator, overloads)) else _WITH_OPERATORS
 
 
 def _overloads(packet: OpOverloadPacket) -> list[OpOverload]:
     return [getattr(packet, name) for name in packet.overloads()]
-
-
-@functools.cache
-def _name_draws(name: str) -> bool:
-    """Return whether aten has an operator of this name that draws."""
-    packet = None if not name or name.startswith("__") else getattr(torch.ops.aten, name, None)
-    return isinstance(packet, OpOverloadPacket) and any(map(_operator_draws, _overloads(packet)))
 
 
 @functools.cache

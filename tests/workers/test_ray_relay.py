@@ -17,9 +17,9 @@ from fakes import task
 from fastload import ClusterError, WorkerDied, observe
 from fastload.buffers.layout import learn
 from fastload.buffers.private_memory import PrivateMemory
+from fastload.buffers.slots import SlotPool
 from fastload.work import Task
-from fastload.workers.fetch import Outcome, Result
-from fastload.workers.processes import fields_of
+from fastload.workers.fetch import Outcome, Result, read_result
 from fastload.workers.ray import relay
 from fastload.workers.ray.actor import Started
 from fastload.workers.ray.options import options_of
@@ -61,7 +61,7 @@ class FakeRay:
         names = (
             "ObjectLostError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "TaskCancelledError",
         )  # fmt: skip
-        actor_error: Any = type("RayActorError", (Exception,), {"__init__": lambda self, error_msg="": None})
+        actor_error: Any = type("RayActorError", (Exception,), {})
         kinds = {name: type(name, (Exception,), {}) for name in names} | {"RayActorError": actor_error}
         for name in ("ActorDiedError", "ActorUnavailableError"):
             kinds[name] = type(name, (actor_error,), {})
@@ -80,8 +80,8 @@ class FakeRay:
         self.options = options
         return SimpleNamespace(remote=self.make)
 
-    def make(self) -> Any:
-        self.made.append(SimpleNamespace(start=Method(), run=Method()))
+    def make(self, worker_id: int, packed_job: Any) -> Any:
+        self.made.append(SimpleNamespace(started=Method(), run=Method()))
         return self.made[-1]
 
     def kill(self, handle: Any, no_restart: bool = True) -> None:
@@ -108,31 +108,31 @@ class Running:
     """A relay, with what is at its ends."""
 
     def __init__(self, number: int = 1, *, assigned: bool = False, **options: Any) -> None:
-        self.cluster, self.memory = FakeCluster(), PrivateMemory()
+        self.cluster, self.slots = FakeCluster(), SlotPool(PrivateMemory(), keep=1)
         self.errors = self.cluster.ray.exceptions
-        given: Any = self.cluster, self.memory, b"job", options_of(options)
-        self.relay = relay.Relay(*given, number, assigned=assigned)
+        given: Any = self.cluster, self.slots, b"job", options_of(options)
+        self.relay = relay.RayPool(*given, number, assigned=assigned)
         self.actors = self.cluster.ray.made
 
     def start(self, number: int) -> Any:
         """Let an actor say that it has started; return it."""
-        self.actors[number].start.next().set_result(Started(f"machine {number}", None))
+        self.actors[number].started.next().set_result(Started(f"machine {number}", None))
         return self.actors[number]
 
     def add(self, task_id: int, worker_id: int | None = None, **fields: Any) -> None:
         task = item(task_id, **fields)
-        self.relay.add(relay.RemoteTask(task, pickle.dumps(tuple(task)), worker_id))
+        self.relay.submit(task, worker_id)
 
     def told(self) -> Any:
         """Return what the pool is told next, waited for."""
-        return self.relay.told.get(timeout=PATIENCE_S)
+        return self.relay._told.get(timeout=PATIENCE_S)
 
 
 @pytest.fixture
 def running(request) -> Iterator[Running]:
     made = Running(**getattr(request, "param", {}))
     yield made
-    made.relay.stop()
+    made.relay.close()
 
 
 def of(*parameters: dict[str, Any]) -> Any:
@@ -149,20 +149,20 @@ def test_a_task_goes_to_an_actor_and_its_result_to_the_pool(running):
     actor.run.next().set_result(done(5))
     assert running.told()[:3] == (5, 0, Outcome.SKIPPED)
     assert running.relay.workers[0].tasks == {}
-    assert running.relay.counts() == {"workers": 1, "tasks": 1, "lost": 0, "made_again": 0, "bytes": len(done(5))}
+    assert running.relay.remote() == {"workers": 1, "tasks": 1, "lost": 0, "made_again": 0, "bytes": len(done(5))}
     assert running.cluster.ray.options == {"max_restarts": -1, "num_cpus": 1}
 
 
 def test_tasks_of_an_iteration_that_is_over_come_back_undone(running):
     running.start(0)
-    running.relay.iteration = 1
+    running.relay.begin(1)
     running.add(5)
     assert running.told()[:3] == (5, 0, Outcome.SKIPPED)
 
 
 @of({"number": 2, "assigned": True})
 def test_where_batches_are_bound_to_workers_none_is_skipped_and_each_gets_its_own(running):
-    running.relay.iteration = 1  # a stream of random numbers goes on
+    running.relay.begin(1)  # a stream of random numbers goes on
     for task_id in range(6):
         running.add(task_id, task_id % 2)
     for number, actor in enumerate(running.actors):
@@ -185,7 +185,7 @@ def test_no_worker_has_more_than_two_tasks_and_the_one_with_fewer_gets_the_next(
 @pytest.mark.parametrize("own", [False, True])
 def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running, own):
     layout = learn([np.zeros(4, dtype=np.uint8)])
-    running.relay.layouts[1] = layout, pickle.dumps(layout)
+    running.relay.publish(1, layout)
     actor = running.start(0)
     running.add(5, layout=1, num_rows=3, row=1)
     rows = np.zeros(layout.offsets(1)[1], dtype=np.uint8)
@@ -201,7 +201,7 @@ def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running
     payload = [["an object"]]
     assert running.told().payload == ((layout, payload) if own else payload)
     size = layout.offsets(3)[1]
-    batch = np.frombuffer(running.memory.buffer(5, size), dtype=np.uint8, count=size)
+    batch = np.frombuffer(running.slots.memory.buffer(5, size), dtype=np.uint8, count=size)
     assert layout.rows(batch, 3, 0, 3)[0][1].tolist() == [7] * 4
 
 
@@ -213,12 +213,12 @@ def test_a_lost_task_goes_to_a_worker_that_has_no_other_and_has_answered_since(r
     told = running.told()
     assert told.startswith("Ray worker 0 on machine 0 was lost (")
     assert "its 1 task(s) are done again" in told
-    answer = second.start.next()
+    answer = second.started.next()
     assert second.run.calls == []
     answer.set_result(Started("machine 1", None))
     second.run.next().set_result(done(5))
     assert running.told().task_id == 5
-    assert [running.relay.counts()[name] for name in ("lost", "made_again")] == [1, 1]
+    assert [running.relay.remote()[name] for name in ("lost", "made_again")] == [1, 1]
     running.start(0)  # Ray has started it again
     running.add(6)
     first.run.next()
@@ -269,15 +269,6 @@ def test_three_losses_at_one_task_are_an_error_with_its_samples(running, name):
     assert error.samples == (5,)
 
 
-def test_a_task_is_not_to_blame_for_processes_that_had_died_before(running):
-    running.add(5)
-    for _ in range(5):
-        running.start(0).run.next().set_result(None)
-    running.start(0).run.next().set_result(done(5))
-    assert isinstance(running.told(), str)
-    assert running.told().task_id == 5
-
-
 def test_a_result_that_was_lost_on_the_way_is_made_again(running):
     running.add(5)
     running.start(0).run.next().set_exception(running.errors.ObjectLostError())
@@ -299,11 +290,11 @@ def test_the_loss_of_a_worker_that_others_cannot_stand_in_for_is_an_error(runnin
 
 def test_a_worker_that_is_not_there_yet_is_told_to_start_until_it_is(running):
     for _ in range(4):
-        running.actors[0].start.next().set_exception(running.errors.ActorUnavailableError())
+        running.actors[0].started.next().set_exception(running.errors.ActorUnavailableError())
     running.add(5)
     running.start(0).run.next().set_result(done(5))
     assert running.told().task_id == 5
-    assert running.relay.counts()["lost"] == 0
+    assert running.relay.remote()["lost"] == 0
 
 
 @pytest.mark.parametrize(
@@ -312,28 +303,28 @@ def test_a_worker_that_is_not_there_yet_is_told_to_start_until_it_is(running):
 )
 def test_a_worker_that_will_never_start_is_an_error(running, error, words):
     raised = getattr(running.errors, error, ZeroDivisionError)("no such place")
-    running.actors[0].start.next().set_exception(raised)
+    running.actors[0].started.next().set_exception(raised)
     with pytest.raises(ClusterError, match=words):
         raise running.told()
 
 
 def test_the_users_error_at_the_start_is_told(running):
     failed = Result(-1, 0, Outcome.FAILED_START, None, 0).pickled()
-    running.actors[0].start.next().set_result(Started("machine", failed))
-    assert running.told() == Result(*fields_of(failed))
+    running.actors[0].started.next().set_result(Started("machine", failed))
+    assert running.told() == read_result(failed)
 
 
 def test_without_a_head_actors_are_not_ended_by_ray(running):
     running.start(0)
     running.cluster.head_error = ClusterError("the head is gone")
     assert running.told() is running.cluster.head_error
-    running.relay.stop()
+    running.relay.close()
     assert running.cluster.ray.killed == []
 
 
 @of({"number": 2, "placement_timeout": 0.01})
 def test_where_no_worker_runs_in_time_it_is_an_error_with_why(running):
-    running.actors[0].start.next().set_exception(running.errors.ActorUnavailableError("killed"))
+    running.actors[0].started.next().set_exception(running.errors.ActorUnavailableError("killed"))
     running.relay._events.put(lambda: None)
     with pytest.raises(ClusterError, match=r"^0 of 2 Ray workers run after 0.01 s .* num_cpus=1.* 'ray status'"):
         raise running.told()
@@ -350,7 +341,7 @@ def test_where_some_run_it_is_one_warning(running):
     words = running.told()
     assert words.startswith("1 of 3 Ray workers run after 30 s")
     assert words.endswith("The loader goes on with those that run, and others join")
-    for then in (tick_late, tick_late, lambda: running.relay.told.put("nothing more")):
+    for then in (tick_late, tick_late, lambda: running.relay._told.put("nothing more")):
         running.relay._events.put(then)
     assert running.told() == "nothing more"
 
@@ -364,7 +355,7 @@ def test_where_batches_are_bound_to_workers_all_must_run(running):
 
 def test_a_relay_can_be_stopped_from_its_own_thread(running):
     stopped: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    running.relay._events.put(lambda: stopped.put((threading.current_thread().name, running.relay.stop())))
+    running.relay._events.put(lambda: stopped.put((threading.current_thread().name, running.relay.close())))
     assert stopped.get(timeout=PATIENCE_S) == ("fastload_ray", None)
 
 
@@ -372,14 +363,14 @@ def test_a_relay_that_cannot_be_made_leaves_no_actor():
     cluster: Any = FakeCluster()
     make = cluster.ray.make
 
-    def fail_at_the_second() -> Any:
+    def fail_at_the_second(*arguments: Any) -> Any:
         if cluster.ray.made:
             raise ValueError("no such resource")
-        return make()
+        return make(*arguments)
 
     cluster.ray.make = fail_at_the_second
     with pytest.raises(ClusterError, match=r"Ray does not take these workers, .* no such resource"):
-        relay.Relay(cluster, PrivateMemory(), b"job", options_of(None), 3, assigned=False)
+        relay.RayPool(cluster, SlotPool(PrivateMemory(), keep=1), b"job", options_of(None), 3, assigned=False)
     assert [handle for handle, _ in cluster.ray.killed] == cluster.ray.made
     assert len(cluster.ray.made) == 1
 

@@ -45,13 +45,11 @@ def in_thread(work: Callable[[ThreadGenerators], Any], **arguments: Any) -> Any:
                 results.append((work(generators), None))
         except BaseException as error:
             results.append((None, error))
-        finally:
-            routing.names.uninstall()
 
-    routing.names.install()
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    with installed():
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
     result, error = results[0]
     if error is not None:
         raise error
@@ -61,9 +59,9 @@ def in_thread(work: Callable[[ThreadGenerators], Any], **arguments: Any) -> Any:
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """A context in which names are exchanged."""
-    routing.install(1)
+    routing.install()
     yield
-    routing.names.uninstall()
+    routing.uninstall()
 
 
 def seeded(draw: Callable[[], Any]) -> list[Any]:
@@ -304,13 +302,14 @@ def originals() -> list[Any]:
     return [*functions, *map(vars(routing_captures).get, routing_captures.NAMES)]
 
 
-def test_everything_is_as_it_was_when_the_last_thread_has_ended():
+def test_everything_is_as_it_was_when_the_last_pool_of_threads_has_ended():
     before = originals()
     for _ in range(2):
-        routing.names.install(2)
-        routing.names.uninstall()
+        routing.install()
+        routing.install()
+        routing.uninstall()
         meanwhile = originals()
-        routing.names.uninstall()
+        routing.uninstall()
         assert not [one for one, other in zip(before, meanwhile, strict=True) if one is other]
         assert all(one is other for one, other in zip(before, originals(), strict=True))
 

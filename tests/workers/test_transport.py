@@ -15,8 +15,9 @@ import pytest
 
 import fastload
 from fastload.workers.pipes import Pipes
-from fastload.workers.transport import MAX_PACKET, Packets, Transport, use_packets
+from fastload.workers.transport import MAX_PACKET, Packets, use_packets
 
+Transport = Packets | Pipes
 needs_packets = pytest.mark.skipif(not hasattr(socket, "SOCK_SEQPACKET"), reason="packets are Linux's")
 MAKERS: dict[str, Callable[[int], Transport]] = {
     "shared packets": lambda num_workers: Packets(num_workers, shared=True),

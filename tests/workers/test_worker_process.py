@@ -19,7 +19,7 @@ from kit.datasets import Made, Sized
 from torch.utils.data import DataLoader as TorchLoader
 
 import fastload
-from fastload.workers import worker_process
+from fastload.workers import transport
 from fastload.workers.transport import use_packets
 
 needs_packets = pytest.mark.skipif(not use_packets(), reason="the memory file is Linux's")
@@ -28,7 +28,7 @@ needs_fork = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_meth
 
 @needs_fork
 def test_samples_too_large_for_a_chunks_place_are_collated_in_a_worker(monkeypatch):
-    monkeypatch.setattr(worker_process, "MAX_CHUNK_BYTES", 100)
+    monkeypatch.setattr(transport, "MAX_CHUNK_BYTES", 100)
     monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
     loader = fastload.DataLoader(Squares(64), 16, num_workers=2, multiprocessing_context="fork", seeding="sample")
     expected = list(TorchLoader(Squares(64), 16))

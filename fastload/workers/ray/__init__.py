@@ -4,9 +4,9 @@ Ray places the actors, starts them again where they have died, and carries what 
 
 ::
 
-    pool ── tasks ──> Relay (a thread of this process) ── calls ──> RayWorker (an actor)
-         <── results, rows in their slots ──           <── rows ──
+    RayPool ── tasks ──> its thread ── calls ──> RayWorker (an actor)
+            <── results, rows in their slots ──  <── rows ──
 
-:mod:`.options` checks arguments, :mod:`.cluster` connects to Ray, :mod:`.actor` is the actors' side, :mod:`.relay`
-gives them tasks and brings back results, :mod:`.pool` is what the engine sees. Ray is imported when a pool starts.
+:mod:`.pool` starts them, :mod:`.options` checks arguments, :mod:`.cluster` connects to Ray, :mod:`.actor` is the side
+of the actors, :mod:`.relay` gives them tasks and brings back results. Ray is imported when a pool starts.
 """

@@ -18,10 +18,11 @@ import torch
 from ...base import compat
 from ...buffers.layout import Buffer
 from ...work import task_of
-from ..fetch import Fetcher, failed_start
+from ..fetch import failed_start
 from ..pipes import PipeSink
 from ..samples import Job
-from ..worker_process import encoded, fetcher_of, keep_freed_memory
+from ..transport import encoded
+from ..worker_process import become_worker, fetcher_of, keep_freed_memory
 
 
 class Started(NamedTuple):
@@ -35,26 +36,19 @@ class Started(NamedTuple):
 class RayWorker:
     """One worker. Ray makes it in a process of its own, again where that dies, and calls it from one thread."""
 
-    def __init__(self) -> None:
-        self._started: Started | None = None
-        self._sink = PipeSink()
-        self._fetcher: Fetcher
-        self._where: str
-
-    def start(self, worker_id: int, packed_job: Buffer) -> Started:
-        """Become a worker, if this process is none yet, and say so."""
-        if self._started is not None:
-            return self._started
+    def __init__(self, worker_id: int, packed_job: Buffer) -> None:
         import ray
 
         torch.set_num_threads(1)
         keep_freed_memory()
         compat.process.is_worker = True
+        self._sink = PipeSink()
         self._where = f"in DataLoader Ray worker {worker_id} on {socket.gethostname()}"
         failed = None
         try:
             job: Job = pickle.loads(packed_job.data)
             _name_classes_of_the_script()
+            become_worker(job, worker_id)
             self._fetcher = fetcher_of(job, worker_id, self._where)
         except Exception as error:
             if isinstance(error, ImportError):
@@ -65,18 +59,17 @@ class RayWorker:
             result = failed_start(error, worker_id, self._where)
             failed = encoded(self._sink, result, None, self._where)
         node = ray.get_runtime_context().get_node_id()
-        host = f"{socket.gethostname()} (pid {os.getpid()}, node {node[:8]})"
-        self._started = Started(host, failed)
+        self._started = Started(f"{socket.gethostname()} (pid {os.getpid()}, node {node[:8]})", failed)
+
+    def started(self) -> Started:
+        """Say that this process is a worker, or why it cannot be one."""
         return self._started
 
-    def run(self, layout: tuple[int, bytes] | None, message: bytes) -> Buffer | None:
+    def run(self, layout: tuple[int, bytes] | None, message: bytes) -> Buffer:
         """Do a task; return the message that says its result.
 
         ``layout``: what rows are to fit: its number, and pickled; None: there is none. ``message``: the task, pickled.
-        Returns None where this process was not told to start: it took the place of one that had died.
         """
-        if self._started is None:
-            return None
         sink = self._sink
         if layout is not None and layout[0] not in sink.layouts:
             sink.layouts[layout[0]] = pickle.loads(layout[1])
