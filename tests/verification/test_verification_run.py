@@ -294,6 +294,14 @@ def test_a_dataset_that_cannot_be_pickled_is_checked_but_for_spawn():
     assert "share it" in report.notes[-1]
 
 
+def test_a_dataset_that_cannot_be_copied_keeps_its_transforms_while_a_stage_is_searched():
+    dataset = verified.Unpicklable(verified.chain(verified.OwnGenerator()))
+    stages = list(dataset.transform.transforms)
+    report = verify(dataset, "inline", batches=1)
+    assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform, stage 2 of 3"}, report.to_text()
+    assert dataset.transform.transforms == stages
+
+
 @pytest.mark.slow
 def test_the_users_objects_and_the_global_generators_are_as_before():
     dataset = verified.Pictures(verified.chain(verified.OwnGenerator(), verified.Counting()))
