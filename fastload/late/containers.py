@@ -13,7 +13,6 @@ itself. An image that is a tensor of uint8 already is recorded from the first cr
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -137,10 +136,11 @@ def _recorded(role: _Role, transform: Any, inputs: tuple[Any, ...], is_tree: boo
     table = _table_of(transform) if makes_tensor and any(map(is_late, parts)) else None
     is_geometric = role.is_geometric_for(transform)
     if table is not None or is_geometric:
-        inputs = _with_leaves(functools.partial(_deferred, table=table, is_tree=is_tree), inputs)
-        parts = _leaves(inputs) if is_tree else inputs
+        parts = [_deferred(one, table, is_tree) for one in parts]
     if not any(type(one) is DeferredTensor for one in parts):
         return None
+    following = iter(parts)
+    inputs = _with_leaves(lambda _: next(following), inputs) if is_tree else tuple(parts)
     if table is not None:
         return transform(*inputs) if is_tree else inputs[0]
     if is_geometric:

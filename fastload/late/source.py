@@ -25,7 +25,6 @@ from .scope import LateSamples
 Data: TypeAlias = bytes | memoryview | Inflated | Pixels
 """A JPEG file, the record of one, what a PNG file holds, or pixels."""
 
-
 PACKED, CACHED, KEPT = ", from coefficients", ", from the cache", ", kept in the cache"
 """The origins of records, as they are counted."""
 
@@ -57,6 +56,9 @@ def read_jpeg(image: Any, scope: LateSamples) -> FileSource | str:
     return FileSource(data, width, height, image.mode == "L")
 
 
+_MOST_AT_ONCE = 1 << 26
+
+
 def _find_kept(image: Any, scope: LateSamples) -> FileSource | Key | str:
     """Find the file of an opened image in the sample's cache; else return its key, or why it is not to be kept."""
     if scope.cache is None or image.decodermaxblock != BLOCK_BYTES:
@@ -79,10 +81,9 @@ def _find_kept(image: Any, scope: LateSamples) -> FileSource | Key | str:
 def _read_scans(image: Any) -> bytes | str:
     """Return the part of a JPEG file that Pillow decodes; or why the image must be decoded at once."""
     file, block_bytes = image.fp, image.decodermaxblock
-    if not isinstance(file, io.IOBase):  # whose read() may need a number
-        return "a file object of another class"
     file.seek(0)
-    data = file.read()
+    # That of an object of another class may need a number, and return less: then the image is found incomplete.
+    data = file.read() if isinstance(file, io.IOBase) else file.read(_MOST_AT_ONCE)
     if type(data) is not bytes:
         return "truncated"
     found = jpeg.can_wait(data)
