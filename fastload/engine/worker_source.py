@@ -279,7 +279,7 @@ class WorkerSource(Source):
             self._epoch.draw()
 
     def _wait_ready(self) -> int | None:
-        patience = self._limits.timeout or self._patience
+        patience = float(self._limits.timeout) or self._patience  # it may be NumPy's number
         deadline = None if patience is None else time.monotonic() + patience
         while self._epoch.batches:
             done = self._num_complete()
