@@ -261,7 +261,7 @@ class WorkerSource(Source):
 
     def _wait(self) -> Pending:
         """Block until the batch to be given next is complete."""
-        patience = self._limits.timeout or self._patience
+        patience = float(self._limits.timeout) or self._patience  # it may be NumPy's number
         deadline = None if patience is None else time.monotonic() + patience
         while (pending := self._complete()) is None:
             done = self.num_ready()

@@ -232,6 +232,12 @@ def test_a_number_of_workers_may_be_of_another_type(load, num_workers):
 
 
 @as_in_torch
+@pytest.mark.parametrize("timeout", [np.float32(60), np.int64(60), torch.tensor(60.0)], ids=repr)
+def test_a_timeout_may_be_of_another_type(load, timeout):
+    return consume(iter(load(data.Squares(3), num_workers=1, timeout=timeout)), 4)
+
+
+@as_in_torch
 def test_a_context_is_checked_when_it_is_set_later(load):
     seen: list[Any] = []
     for num_workers, context in itertools.product((0, 2), ("fork", "bad", 5, None, multiprocessing.get_context())):
