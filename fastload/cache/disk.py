@@ -13,6 +13,9 @@ from ..errors import ConfigError
 from .record_file import INDEX, RECORDS, OtherFormatError, RecordFile, open_files
 from .store import room_on_disk
 
+OLD_NAME = "fastload-cache"
+"""The file of caches of another format."""
+
 
 def check(path: Path, size: int) -> None:
     """Raise a ConfigError if a cache of so many bytes cannot be in a folder, as far as that shows without making it."""
@@ -68,6 +71,8 @@ def open_records(path: Path, size: int) -> RecordFile:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _check_folder(path, os.fstat(folder))
+            if OLD_NAME in os.listdir(folder):
+                raise OtherFormatError(OLD_NAME)
             files = open_files(f"/proc/self/fd/{folder}", create=True, is_private=True)
         finally:
             os.close(folder)

@@ -172,8 +172,8 @@ class RecordFile:
             first += len(lines)
             yield lines
 
-    def append(self, key: Any, data: bytes, most: int | None = None) -> Lines | None:
-        """Write a record and then its line; return that. None: the files would take more than ``most`` bytes.
+    def write(self, key: Any, data: bytes, most: int | None = None) -> Lines | None:
+        """Write a record; return the line to :meth:`add`. None: the files would take more than ``most`` bytes.
 
         Raises:
             OSError: it cannot be written.
@@ -192,13 +192,10 @@ class RecordFile:
                 if os.fstat(self._files[0]).st_size == place + len(data):
                     os.ftruncate(self._files[0], place)
             raise
-        line = line_of(key, place, len(data), checksum_of(data))
-        if not self.in_memory:
-            self.add(line)
-        return line
+        return line_of(key, place, len(data), checksum_of(data))
 
     def add(self, line: Lines) -> None:
-        """Write a line: another key of a record. Raises OSError: it cannot be written."""
+        """Write a line. Raises OSError: it cannot be written."""
         with self._locked():
             at = os.fstat(self._files[1]).st_size // LINE.itemsize * LINE.itemsize
             _write(self._files[1], line.tobytes(), at)

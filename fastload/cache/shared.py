@@ -121,16 +121,16 @@ def _new_records(asked: CacheRequest, run: list[str] | None) -> Records:
         assert asked.size is not None
         on_disk = disk.open_records(asked.path, asked.size)
     parts = ["table", RECORDS] if on_disk is None else ["table"]
-    made, num_ranks = None, ranks.count()
-    if run:
-        made = ranks.make_or_open(ranks.name_of(*run, str(asked)), parts, lambda: _size(asked, 1))
-        if made is None:
+    num_ranks = ranks.count()
+    made = ranks.make_or_open(run, parts, lambda: _size(asked, 1), str(asked)) if run else None
+    if made is None:
+        if run:
             warn_at_users_line(
                 f"{asked}: this rank cannot share memory with the others, since the rank that created it is not "
                 "visible in /proc; each rank has its own cache"
             )
-    if made is None:
-        made, num_ranks = ranks.make(ranks.name_of(_process.run), parts, _size(asked, num_ranks)), 1
+        made = ranks.make([_process.run], parts, _size(asked, num_ranks), str(asked))
+        num_ranks = 1
     try:
         store = Store(made.size, on_disk or RecordFile(made.files[1]), made.files[0])
         return Records(store, None if asked.path is None else str(asked.path), num_ranks)

@@ -178,17 +178,16 @@ class Store:
         """Put into the table what others have added to the index; return whether there was anything."""
         begun = known = self._num_known
         for lines in self.files.lines(begun):
-            self._put(lines)
+            self._put(lines, all_count=False)
             known += len(lines)
             self._num_known = max(self._num_known, known)  # two threads at once put the same lines in
         return known > begun
 
-    def _put(self, lines: Lines) -> bool:
+    def _put(self, lines: Lines, all_count: bool) -> bool:
         """Put lines of an index into the table, and return whether there was room.
 
-        In a folder only those count whose keys are of bytes: other ones are further names of the same records.
+        Those count that name records, and not files: all, or as their keys say.
         """
-        all_count = self.files.in_memory
         return bool(library.cache_list(self.where, lines.ctypes.data, len(lines), all_count) == len(lines))
 
     def _note_full(self, is_short: bool) -> None:
@@ -231,12 +230,14 @@ class Store:
             OSError: it cannot be written.
         """
         try:
-            line = self.files.append(key, data, self.size)
+            line = self.files.write(key, data, self.size)
             if line is None:
                 self._note_full(is_short=False)
                 return False
-            if not self._put(line):
+            if not self._put(line, all_count=True):  # before others learn of it, who would not count it
                 raise OSError(errno.ENOMEM, "the system has no memory for a table")
+            if not self.files.in_memory:
+                self.files.add(line)
         except OSError:
             self._note_full(is_short=True)
             self._to_look, self._is_short = _RECORDS_A_LOOK, True  # later there may be room again
@@ -254,7 +255,7 @@ class Store:
             line = line_of(key, *place)
             if lasts:
                 self.files.add(line)
-            self._put(line)
+            self._put(line, all_count=False)
 
     def contents(self) -> Contents:
         """Return what it holds now."""

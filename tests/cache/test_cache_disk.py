@@ -18,7 +18,7 @@ from kit.forks import is_true_in_a_child
 from fastload import ConfigError, native
 from fastload.base import file_systems
 from fastload.cache import disk, record_file, request, store
-from fastload.cache.disk import check
+from fastload.cache.disk import OLD_NAME, check
 from fastload.cache.record_file import HEADER, INDEX, LINE, RECORDS
 
 SIZE = 64 << 20
@@ -75,9 +75,9 @@ def test_threads_that_look_for_what_others_have_kept_at_once_hide_nothing_that_c
     ours, others = opened(folder, SIZE), opened(folder, SIZE)
     put, together = ours._put, threading.Barrier(2, timeout=10)
 
-    def put_by_both(lines):
+    def put_by_both(lines, all_count):
         together.wait()
-        return put(lines)
+        return put(lines, all_count)
 
     ours._put = put_by_both
     keep(others, range(10))
@@ -183,10 +183,14 @@ def test_of_a_damaged_store_nothing_false_is_found_and_it_is_gone_on_with(folder
     assert is_true_in_a_child(attempt)
 
 
-@pytest.mark.parametrize("made", ["another format", "a damaged header"])
+@pytest.mark.parametrize("made", ["an older cache", "another format", "a damaged header"])
 def test_what_is_of_another_format_is_an_error_that_says_to_delete_it(folder, made):
     keep(opened(folder, SIZE), range(10))
-    if made == "another format":
+    if made == "an older cache":
+        for path in folder.iterdir():
+            path.unlink()
+        (folder / OLD_NAME).write_bytes(bytes(1000))
+    elif made == "another format":
         (folder / INDEX).write_bytes(HEADER.replace(b"1", b"2") + (folder / INDEX).read_bytes()[len(HEADER) :])
     else:
         flip(folder / INDEX, 3)

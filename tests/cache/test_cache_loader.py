@@ -29,7 +29,7 @@ from torchvision.datasets import ImageFolder
 import fastload
 from fastload import ConfigError, DataLoader, verify
 from fastload.base.memory import limit_of_host
-from fastload.cache import record_file, records, shared, store
+from fastload.cache import disk, record_file, records, shared, store
 from fastload.cache.record_file import HEADER, INDEX, RECORDS
 from fastload.cache.request import read
 from fastload.loader import argument_defaults
@@ -413,6 +413,13 @@ def test_damage_on_the_disk_changes_no_batch_in_use_or_in_a_later_run(folder, tm
 
     for _ in range(2):
         in_a_run(run)
+
+
+def test_an_older_cache_is_an_error_that_says_to_delete_it(folder, tmp_path, on_disk):
+    (tmp_path / "cache").mkdir(0o700)
+    (tmp_path / "cache" / disk.OLD_NAME).write_bytes(bytes(1000))
+    with pytest.raises(ConfigError, match=r"made by another version of fastload, or is damaged: delete that folder"):
+        next(iter(loader_of(folder, "inline", False, **on_disk)))
 
 
 def test_a_full_disk_is_said_once_and_changes_no_batch(folder, on_disk, monkeypatch):

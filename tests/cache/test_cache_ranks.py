@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fastload import ConfigError
 from fastload.cache import ranks, shared
 from fastload.cache.store import key_of_bytes
 
@@ -68,7 +69,7 @@ class Rank:
 
 
 def name_of_run() -> str:
-    return ranks.name_of(*(ranks.words_of_run() or ()), f"cache={SIZE}")
+    return ranks._name(ranks.words_of_run() or ())
 
 
 def _live(rank: int, end: Connection) -> None:
@@ -157,13 +158,23 @@ def test_auto_is_not_divided_where_ranks_share_it(started, monkeypatch):
     assert second.do(opened, "auto") == (32 << 20, [])
 
 
-def test_ranks_that_ask_for_other_caches_have_one_each(started, tmp_path):
-    first, second, third = (started(rank) for rank in (0, 1, 2))
-    assert first.do(opened, SIZE) == (SIZE, [])
-    assert second.do(opened, 2 * SIZE) == (2 * SIZE, [])
-    assert third.do(opened, str(tmp_path / "cache"), SIZE) == (SIZE, [])
-    first.do(keep, 1)
-    assert third.do(find, 1, str(tmp_path / "cache")) == b"none"
+def test_ranks_with_other_sizes_are_an_error(started):
+    started(0).do(opened, SIZE)
+    for asked in (2 * SIZE, "auto"):
+        with pytest.raises(
+            ConfigError, match=f"all ranks of a machine share one cache, and another has cache={SIZE}, got"
+        ):
+            started(1).do(opened, asked)
+
+
+def test_nothing_stays_open_where_another_rank_has_another_cache(started, monkeypatch):
+    started(0).do(opened, SIZE)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(ConfigError, match="all ranks of a machine share one cache"):
+        shared.records_of(2 * SIZE)
+    assert set(os.listdir("/proc/self/fd")) == before
+    shared.forget()
 
 
 def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_last(started, tmp_path):
@@ -176,12 +187,20 @@ def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_la
     assert [first.do(find, one, folder) for one in (1, 2)] == [b"1"] * 2
 
 
+def test_ranks_with_other_folders_or_sizes_are_an_error(started, tmp_path):
+    folder = str(tmp_path / "cache")
+    started(0).do(opened, folder, SIZE)
+    for asked in ((folder, 2 * SIZE), (f"{folder}2", SIZE)):
+        with pytest.raises(ConfigError, match=rf"another has .* with {SIZE} bytes, got cache='"):
+            started(1).do(opened, *asked)
+
+
 def test_a_rank_that_sees_nothing_of_the_others_says_so_and_has_a_share_of_its_own(started, monkeypatch):
-    monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
-    started(0).do(opened, "auto")
+    started(0).do(opened, SIZE)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(ranks, "WAIT_S", 0.1)
     monkeypatch.setattr(ranks, "_found", lambda *_: None)  # as without /proc
+    monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
     with pytest.warns(
         UserWarning, match=r"this rank cannot share memory with the others, since the rank that created it"
     ):
@@ -205,17 +224,17 @@ def test_memory_of_another_user_is_not_taken(started, monkeypatch):
     started(0).do(opened, SIZE)
     monkeypatch.setenv("LOCAL_RANK", "1")
     name, parts = name_of_run(), ["table", "records"]
-    found = ranks._found(name, parts)
+    found = ranks._found(name, parts, f"cache={SIZE}")
     assert found is not None
     for file in found.files:
         os.close(file)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    assert ranks._found(name, parts) is None
+    assert ranks._found(name, parts, f"cache={SIZE}") is None
 
 
 def test_nothing_stays_open_of_a_process_that_has_a_part_alone(started):
-    ours = ranks.make(name_of_run(), ["table"], SIZE)
+    ours = ranks.make(ranks.words_of_run() or (), ["table"], SIZE, "something")
     before = os.listdir("/proc/self/fd")
-    assert ranks._found(name_of_run(), ["table", "records"]) is None
+    assert ranks._found(name_of_run(), ["table", "records"], "something") is None
     assert os.listdir("/proc/self/fd") == before
     os.close(ours.files[0])
