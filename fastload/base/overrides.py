@@ -66,6 +66,10 @@ OTHER_MODULES = (
     *("fastload.run.installation", "fastload.run.adapters"),
 )
 """Modules that install their ``OVERRIDES`` themselves."""
+TRIED_WITH = {
+    "torch": "2.6 to 2.15", "torchvision": "0.21 to 0.29", "PIL": "10.1 to 13.0", "cv2": "4.10 to 5.0",
+}  # fmt: skip
+"""Versions of each package with which its overrides were tested. Each override tests itself with any version."""
 
 
 def _are_on() -> bool:

@@ -17,7 +17,9 @@ def overridden() -> Iterator[Finding]:
     groups: dict[tuple[str, str, State, str], list[str]] = {}
     for module, one in overrides.table():
         state, words = _state_of(one)
-        groups.setdefault((module, f"{one.purpose} (in {one.where})", state, words), []).append(one.path)
+        tried = overrides.TRIED_WITH.get(one.package)
+        purpose = f"{one.purpose} (in {one.where}{f'; tried with {one.package} {tried}' if tried else ''})"
+        groups.setdefault((module, purpose, state, words), []).append(one.path)
     for (module, purpose, state, words), names in groups.items():
         yield Finding(module.rpartition(".")[2], state, f"{purpose}: {', '.join(names)}: {words}")
 

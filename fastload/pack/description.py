@@ -18,6 +18,7 @@ from ..cache.record_file import LINE, Lines, RecordFile
 from ..errors import PackError
 
 FILE = "pack.json"
+OLD_FORMAT = "fastload pack 1"
 _FORMAT = "fastload pack 2"
 NAMES = (1 << 62) - 1
 """The number of the record that has the images' names, as JSON."""
@@ -84,21 +85,29 @@ def _checksum(contents: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(contents).encode())
 
 
-def read_description(folder: str) -> Description:
-    """Return the description of a folder's pack. Raises PackError: it is none, or of another format, or was changed."""
+def format_of(folder: str) -> tuple[str, dict[str, Any]]:
+    """Return the format of a folder's pack, and what else its ``pack.json`` says, unchecked. Raises PackError."""
     path = os.path.join(folder, FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            contents = json.load(file)
-        found = contents.pop("format")
+            found = json.load(file)
+        return str(found.pop("format")), found
     except FileNotFoundError as error:
         raise PackError(f"{folder} is not a pack: it has no {FILE}; fastload pack SRC DST makes one") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise PackError(f"{path} cannot be read as the description of a pack: {error!r}") from error
-    if found != _FORMAT:
+
+
+def read_description(folder: str) -> Description:
+    """Return the description of a folder's pack. Raises PackError: it is none, or of another format, or was changed."""
+    found, contents = format_of(folder)
+    if found == OLD_FORMAT:
         raise PackError(
-            f"{folder} has the format {found!r}, which another version of fastload has made; pack the images again"
+            f"{folder} is a pack of the old format, in Arrow files: fastload unpack {folder} FILES makes files of it, "
+            "and fastload pack FILES DST a pack of those"
         )
+    if found != _FORMAT:
+        raise PackError(f"{folder} has the format {found!r}, which another version of fastload has made")
     if contents.pop("checksum", None) != _checksum(contents):
-        raise PackError(f"{path} was changed since it was written; pack the images again")
+        raise PackError(f"{os.path.join(folder, FILE)} was changed since it was written; pack the images again")
     return Description(**contents)

@@ -108,7 +108,7 @@ def pack(
                 if isinstance(made, str):
                     failures.append((listing.names[number], made))
                 else:
-                    files.append(plan.key(number), made)
+                    _append(files, plan.key(number), made)
                     stored[number] = is_record(made)
                 progress.advance()
         if failures and on_error == "raise":
@@ -156,6 +156,12 @@ def _begun(folder: str, plan: Description) -> RecordFile:
     return files
 
 
+def _append(files: RecordFile, key: tuple[int, int, int], data: bytes) -> None:
+    line = files.write(key, data)
+    assert line is not None  # without a limit there is always room
+    files.add(line)
+
+
 def _stored(files: RecordFile, plan: Description, progress: TerminalBar) -> dict[int, bool]:
     """Return which images are stored, by their numbers, and whether as coefficients. Each is read and checked."""
     stored: dict[int, bool] = {}
@@ -200,7 +206,7 @@ def _finished(
     names = json.dumps([listing.names[number] for number in numbers]).encode()
     _, *place = plan.places(files)[-1].tolist()
     if bytes(files.read(*place) or b"") != names:
-        files.append(plan.key(NAMES), names)
+        _append(files, plan.key(NAMES), names)
     files.flush()
     labels = Counter(listing.labels[number] for number in numbers)
     description = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from ..base.terminal_bar import TerminalBar
 from ..cache.kinds import Data, file_of
 from ..errors import PackError
 from .dataset import PackedImages
+from .description import OLD_FORMAT, format_of
+from .old_format import read_old
 from .run import locked
 
 # Name of a file that is not complete, in its folder: short, since an image's own may be as long as names can be.
@@ -32,33 +35,39 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     coefficients, of pixels PPM files, whose names end with ``.ppm``. Images that were shrunk or encoded again stay so.
 
     Args:
-        source: the pack's folder.
+        source: the pack's folder; it may be of the old format.
         destination: a new folder, or one where an earlier run has stopped: its files are left as they are.
 
     Raises:
         PackError: ``source`` is no finished pack, or is damaged; ``destination`` has another file under a name that is
-            to be written; for coefficients the native library is not installed.
+            to be written; for coefficients the native library, or for the old format pyarrow, is not installed.
         OSError: a file cannot be written.
     """
     source, destination = os.fspath(source), os.fspath(destination)
-    images = PackedImages(source)
+    stored: Iterator[tuple[str, str, Data]]
+    kind, found = format_of(source)
+    if kind == OLD_FORMAT:
+        classes, total, raw, stored = read_old(source, found)
+    else:
+        images = PackedImages(source)
+        classes, total, raw = images.classes, len(images), images.raw
+        stored = ((name, images.root, images.encoded(index)) for index, (name, _) in enumerate(images.samples))
     os.makedirs(destination, exist_ok=True)
     num_bytes = num_before = 0
     with locked(destination), TerminalBar() as progress:
-        progress.begin(len(images))
+        progress.begin(total)
         progress.describe("unpacking images")
-        for name in images.classes:
+        for name in classes:
             os.makedirs(_path(destination, name, source), exist_ok=True)
-        for index, (name, _) in enumerate(images.samples):
-            encoded = images.encoded(index)
+        for name, where, encoded in stored:
             try:
                 data = file_of(encoded)
             except PackError as error:
-                raise PackError(f"{name} in {images.root}: {error}") from None
-            num_before += not _write(_path(destination, f"{name}.ppm" if images.raw else name, source), data)
+                raise PackError(f"{name} in {where}: {error}") from None
+            num_before += not _write(_path(destination, f"{name}.ppm" if raw else name, source), data)
             num_bytes += len(data)
             progress.advance()
-    return Unpacked(num_images=len(images), num_bytes=num_bytes, num_before=num_before)
+    return Unpacked(num_images=total, num_bytes=num_bytes, num_before=num_before)
 
 
 def _path(destination: str, name: str, pack: str) -> str:
