@@ -6,4 +6,4 @@ import sys
 from pathlib import Path
 
 # Ranks that are started by the fork server inherit this path.
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "parallelism"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "loading"))

@@ -21,7 +21,7 @@ import torch
 from ranks import run_ranks
 
 REPOSITORY = Path(__file__).parents[2]
-PARALLELISM = Path("examples/parallelism")
+LOADING = Path("examples/loading")
 
 
 def run(*arguments: str | Path, limit_s: float = 200.0) -> str:

@@ -1,11 +1,10 @@
 """Head-of-line blocking: in torch's loader a slow sample holds up its worker, and finally all workers.
 
-    python examples/parallelism/head_of_line.py
+    python examples/loading/head_of_line.py
 
-The notes claim that a worker waits until its batch is taken: it has ``prefetch_factor`` batches queued, and continues
-with them. Batch ``i`` belongs to worker ``i % num_workers``: if one sample is slow, the other workers finish their
-queued batches, and wait too. In fastload with a seed a task is one sample or a few, any idle worker takes the next one,
-and the order is kept.
+A worker has ``prefetch_factor`` batches queued. Batch ``i`` belongs to worker ``i % num_workers``: if one sample is
+slow, the other workers finish their queued batches, and wait too. In fastload with a seed a task is one sample or a
+few, any idle worker takes the next one, and the order is kept.
 
 Measured (torch 2.13, two cores): while sample 0 is blocked, torch's other worker loads 8 of the other 15 queued;
 fastload loads all 15. Waits with four workers, batches of 8 and 10 ms a sample, on a busy machine: torch 60 ms for

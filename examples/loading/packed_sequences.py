@@ -1,8 +1,8 @@
 """Sequences of different lengths: padded by the loader, packed in the step, batched by length.
 
-    python examples/parallelism/packed_sequences.py                # or --device cuda
+    python examples/loading/packed_sequences.py [--device cuda]
 
-The notes sort; ``enforce_sorted=False`` does it internally. But lengths must be int64 *on the CPU*: a prefetcher that
+The lengths of a ``PackedSequence`` must be int64 *on the CPU*: a prefetcher that
 copies everything to the device breaks this, or makes every step wait for it, so ``keep_on_host``. A ``PackedSequence``
 made by ``collate_fn`` is copied too, by its own ``to``.
 
@@ -10,10 +10,10 @@ Measured (torch 2.13, CPU; 2,000 sequences of 3 to 60 rows, global batches of 32
 ``DistributedBatchSampler(lengths=...)``, 3 % with it, and 1, 2 and 4 ranks make 62 steps each.
 """
 
+import argparse
 from typing import Any
 
 import torch
-from common import descend, options
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_sequence
 from torch.utils.data import Dataset
@@ -92,7 +92,9 @@ def padding(data: Sequences, batches: Any) -> float:
 
 def main() -> None:
     """Train for an epoch, and compare batches with and without buckets."""
-    device = options(__doc__, device="cpu").device
+    parser = argparse.ArgumentParser(description="Train on sequences of different lengths.")
+    parser.add_argument("--device", default="cpu")
+    device = parser.parse_args().device
     torch.manual_seed(0)
     data = Sequences()
     network = Network().to(device)
@@ -102,7 +104,9 @@ def main() -> None:
     for batch in loader:
         packed = pack_padded_sequence(batch["sequences"], batch["lengths"], batch_first=True, enforce_sorted=False)
         loss = nn.functional.cross_entropy(network(packed), batch["classes"])
-        descend(optimizer, loss)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
         loss_sum += loss.detach()
     print(f"mean loss of {len(loader)} steps: {loss_sum.item() / len(loader):.3f}")
     plain = DistributedBatchSampler(data, 32, seed=0)

@@ -1,8 +1,8 @@
 """Drawing samples by weight on several ranks.
 
-    python examples/parallelism/weighted_sampling.py
+    python examples/loading/weighted_sampling.py
 
-``torch.multinomial``, as in the notes, is what ``WeightedRandomSampler`` does: with one seed each rank draws the same
+torch's ``WeightedRandomSampler`` does not know ranks: with one seed each rank draws the same
 samples, with a seed for each rank they depend on the number of ranks. In fastload the draw at a position of the epoch
 depends on (seed, epoch, position), and the positions of a global batch are split between the ranks.
 

@@ -1,6 +1,6 @@
-"""The number of workers changes torch's samples, as the notes found, but not fastload's.
+"""The number of workers changes torch's samples, but not fastload's with a seed.
 
-    python examples/parallelism/worker_count.py
+    python examples/loading/worker_count.py
 
 torch seeds worker ``w`` with ``base_seed + w``, so a sample's random numbers depend on which worker loads it, and when;
 in fastload with a seed they depend on (seed, epoch, index).

@@ -1,0 +1,89 @@
+"""The small examples of examples/loading: each is run, and prints what its docstring claims."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from scripts import LOADING, REPOSITORY, run_as_torchrun
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from fastload import DataLoader
+
+pytestmark = pytest.mark.slow
+
+FOLDER = REPOSITORY / LOADING
+EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+def others(start: int, *steps: int) -> str:
+    """Return a pattern of the list of these four indices, and of others that begin at ``steps``."""
+    return re.escape(str([index for first in (start, *steps) for index in range(first, first + 4)]))
+
+
+# What each script prints, in this order.
+CASES: dict[str, list[str]] = {
+    "batch_split": [
+        r"torch\.DistributedSampler +a rank gets \[100, 100, 100, 100\], a step has 400",
+        r"fastload\.DistributedSampler +a rank gets \[100, 100, 100, 100\], a step has 400",
+        r"fastload\.DistributedBatchSampler +a rank gets \[25, 25, 25, 25\], a step has 100",
+    ],
+    "head_of_line": [
+        rf"torch, while sample 0 is blocked: +{others(4, 12)}",
+        rf"in_order=False gives first: +{others(4)}",
+        rf"fastload, sample 0 is blocked: +{re.escape(str(list(range(1, 16))))}",
+    ],
+    "packed_sequences": [
+        r"62 steps: 0\.[0-6]",
+        "padding: 69%; in buckets 3%",
+        r"1 ranks: \[62\]",
+        r"4 ranks: \[62, 62, 62, 62\]",
+    ],
+    "weighted_sampling": [r"expected 0\.000 0\.125 0\.250 0\.625", r"drawn +0\.000 0\.125 0\.259 0\.616"],
+    "worker_count": [r"fastload: (\w+), (\w+)\n(?:\d workers.*: \1, \2\n){3}(?:\d ranks.*order \1, drawn \2\n){3}"],
+    "worker_memory": [rf"^{kind} +worker [01]: +RSS" for kind in ("a list of strings", "one array") for _ in range(2)],
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_script_prints_what_its_docstring_claims(name: str, tmp_path: Path) -> None:
+    (printed,) = run_as_torchrun(LOADING / f"{name}.py", folder=tmp_path, num_ranks=1)
+    place = 0
+    for pattern in CASES[name]:
+        found = re.compile(pattern, re.MULTILINE).search(printed, place)
+        assert found, f"{pattern} is not in\n{printed}"
+        place = found.end()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_has_a_row_in_the_list_and_says_its_command(name: str) -> None:
+    assert f"]({name}.py)" in (FOLDER / "README.md").read_text()
+    opening = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text())) or ""
+    assert f"    python examples/loading/{name}.py" in opening
+
+
+def test_a_list_is_copied_into_each_worker_and_an_array_stays_shared() -> None:
+    import numpy as np
+    from worker_memory import LETTERS, MIB, NUM, after_an_epoch, names
+
+    copied, shared = (after_an_epoch(kept) for kept in (names(), np.array(names(), dtype=np.bytes_)))
+    assert all(worker["RSS"] > worker["PSS"] > worker["USS"] > 0 for worker in copied + shared)
+    letters = NUM * LETTERS / MIB
+    assert min(worker["USS"] for worker in copied) > max(worker["USS"] for worker in shared) + 0.8 * letters
+
+
+def test_a_packed_batch_gives_the_result_of_each_sequence_in_order() -> None:
+    import packed_sequences
+
+    data, network = packed_sequences.Sequences(64), packed_sequences.Network().eval()
+    loader = DataLoader(data, 32, collate_fn=packed_sequences.pack, num_workers=1, device="cpu")
+    packed, _ = next(iter(loader))  # through workers, and to the device
+    with torch.no_grad():
+        together = network(packed)
+        for row in range(32):
+            one = data[row][0][None]
+            alone = network(pack_padded_sequence(one, torch.tensor([one.shape[1]]), batch_first=True))
+            assert torch.allclose(together[row], alone[0], atol=1e-5)
