@@ -105,6 +105,7 @@ class Packets:
             self._theirs.clear()
 
     def inherited(self) -> list[Any]:
+        """Return the other ends that a worker forked now should close."""
         return self._ours
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:

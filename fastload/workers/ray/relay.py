@@ -179,6 +179,7 @@ class RayPool(Pool):
         return unpack(writable(payload))
 
     def remote(self) -> dict[str, int]:
+        """Return what ``statistics().remote`` says."""
         return {"workers": sum(worker.is_up for worker in self.workers), **self._counts}
 
     def close(self, grace: float = GRACE) -> None:
