@@ -25,6 +25,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,8 +171,9 @@ def _let_server_import_torch(context: BaseContext) -> None:
     """
     if sys.platform == "linux" and type(context) is contexts.ForkServerContext and not _runs():
         theirs = _preloaded()
-        known = [name for name in (_PRELOAD, *_IF_HERE) if name == _PRELOAD or name in sys.modules]
-        multiprocessing.set_forkserver_preload([*theirs, *(name for name in known if name not in theirs)])
+        known = [name for name in _IF_HERE if name in sys.modules and name not in theirs]
+        # First, since it says where the others are found.
+        multiprocessing.set_forkserver_preload([*(() if _PRELOAD in theirs else (_PRELOAD,)), *theirs, *known])
 
 
 def why_each_imports_torch() -> str | None:
@@ -192,7 +194,11 @@ def _modules_of_this_process() -> Iterator[None]:
     the middle of an import. preload.py restores the environment, and lets workers be interrupted.
     """
     path = [entry for entry in sys.path if isinstance(entry, str)]
-    changes = {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    # Only where preload.py is, which then adds the others: a module in the script's folder may have the name of one
+    # that Python imports while it starts.
+    ours = str(Path(__file__).parents[2])
+    places = [ours, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    changes = {"PYTHONPATH": os.pathsep.join(places), "PYTHONSAFEPATH": "1"}
     before = {name: os.environ.get(name) for name in changes}
     changes[GIVEN] = json.dumps({"path": path, "environment": before})
     resource_tracker.ensure_running()  # here, since it unblocks the signal

@@ -179,6 +179,18 @@ def main():
     assert {sample[0] for sample in samples} == {pid}
 
 
+def test_a_module_of_the_script_with_the_name_of_one_that_python_starts_with_is_not_imported_by_the_server(tmp_path):
+    (tmp_path / "nt.py").write_text("import torch\n")  # Python's pathlib imports one of that name, where there is one
+    samples, pid = told(
+        tmp_path,
+        """
+def main():
+    return facts(), forkserver._forkserver._forkserver_pid
+""",
+    )
+    assert {sample[0] for sample in samples} == {pid}
+
+
 def test_a_server_that_ends_while_it_starts_is_an_error_that_names_what_it_imports(tmp_path):
     message = told(
         tmp_path,
@@ -193,4 +205,4 @@ def main():
         users="raise RuntimeError('not today')",
     )
     assert "fork server has ended while it started" in message
-    assert "It imports users, fastload.workers.preload, numpy; multiprocessing_context='spawn' needs no" in message
+    assert "It imports fastload.workers.preload, users, numpy; multiprocessing_context='spawn' needs no" in message
