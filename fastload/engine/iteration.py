@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.data import RandomSampler
 
 from .. import observe
 from ..base import compat
@@ -23,8 +22,10 @@ from ..sampling.epochs import (
     EpochWork,
     Progress,
     Sampling,
-    is_plain,
+    begun,
     next_work,
+    order_states,
+    seeded,
     shard_of,
     upcoming,
     with_index_batches,
@@ -76,15 +77,12 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         before = self._epochs.saved()
         try:  # no context manager, see InlineSource
             sampling, work = self._sampling, next_work(self._sampling, self._epochs)
-            resuming = _resuming(sampling, work)
             # Without workers torch asks the sampler for one iterator, before it draws the base seed; with workers for
             # another one after that.
             has_workers = sampling.num_workers > 0
-            generators = {} if has_workers else self._order_states(work)
-            if is_first and resuming is not None:
-                work = resuming.begun(sampling, work, lambda: self._begin_as_torch(loader))
-            elif is_first:
-                self._begin_as_torch(loader)
+            generators = {} if has_workers else order_states(sampling, work)
+            if is_first:
+                work = begun(sampling, work, lambda: self._begin_as_torch(loader))
             work = replace(
                 work,
                 shard=shard_of(sampling.sampler, work.known, self._rank, self._world_size),
@@ -92,9 +90,9 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
                 epoch=self._iterations if sampling.order_seed is None else work.number,
                 base_seed=self._base_seed,
                 shared_seed=self._shared_seed,
-                generators=self._order_states(work) if has_workers else generators,
+                generators=order_states(sampling, work) if has_workers else generators,
             )
-            self._begin(loader, work if resuming is None else resuming.seeded(sampling, work), resuming)
+            self._begin(loader, seeded(sampling, work))
         except BaseException:
             self._epochs.restore(before)
             self._shutdown_workers()
@@ -108,19 +106,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             if compat.is_data_pipe(self._dataset):
                 torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
 
-    def _order_states(self, work: EpochWork) -> dict[str, Any]:
-        """Return the states of the generators that the order comes from."""
-        if work.comes_from_keys(self._sampling):
-            return {}
-        if self._sampling.is_torchs_own:
-            draws = type(self._sampling.sampler) is RandomSampler
-            return {"torch": torch.default_generator.get_state()} if draws else {}
-        from ..sampling.sampler_generators import generator_states
-
-        return generator_states(self._sampling)
-
-    def _begin(self, loader: Any, work: EpochWork, resuming: Any) -> None:
-        """Begin an epoch; ``resuming``: the module that knows epochs which are not plain; None: it is."""
+    def _begin(self, loader: Any, work: EpochWork) -> None:
         since = time.perf_counter_ns()
         sampling = self._sampling
         self._base_seed, self._iterations = work.base_seed, work.epoch + 1
@@ -135,11 +121,12 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             with compat.pipe_lock:
                 super()._reset(loader)
         self.is_resident = source.is_resident
-        given, arrays = self._sampler_iter, source.takes_arrays
-        if resuming is None:
-            work = with_index_batches(sampling, work, given, arrays=arrays)
-        else:
-            work = resuming.with_index_batches(sampling, work, given, self._epochs, arrays=arrays)
+        given = self._sampler_iter
+        if sampling.iterable:
+            from .replicas import asked
+
+            given = asked(given, self._epochs)
+        work = with_index_batches(sampling, work, given, arrays=source.takes_arrays)
         indices = work.index_batches
         if source.is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
@@ -150,10 +137,14 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         pipeline.begin(work, upcoming(sampling, work.number) if self._asked.overlap_epochs else None)
         self._raise_sampler_error(source)
         progress = Progress(work)
-        if resuming is not None:
-            progress.replicas = resuming.replicas_of(sampling, work, source)
-            if not self._asked.this_rank_only:
-                resuming.compare(sampling, progress)  # while the workers load
+        if sampling.iterable:
+            from .replicas import replicas_of
+
+            progress.replicas = replicas_of(sampling, work, source)
+        if sampling.ours is not None and not self._asked.this_rank_only:
+            from .state import compare_with_ranks
+
+            compare_with_ranks(sampling, progress)  # while the workers load
         self._progress = self._epochs.last = progress
         self._runtime.measured.epoch_begins(time.perf_counter_ns() - since)
         if observe.listener is not None:
@@ -250,12 +241,3 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         if pipeline is not None and pipeline.source.holds_something and not exits():
             with DeferredSigint(finalizing=True):
                 self._shutdown_workers()
-
-
-def _resuming(sampling: Sampling, work: EpochWork) -> Any:
-    """Return the module that begins epochs which are not plain; None: this one is."""
-    if is_plain(sampling, work):
-        return None
-    from . import resuming
-
-    return resuming

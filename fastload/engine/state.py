@@ -20,6 +20,7 @@ from typing import Any
 from ..base.checks import is_integer
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
+from ..sampling.agreement import compare_ranks
 from ..sampling.epochs import Epochs, Progress, Resume, Sampling
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
@@ -273,7 +274,7 @@ def _check_position(sampling: Sampling, position: int, saved_batch_size: int) ->
 
 
 def _are_replicas(workers: Any, num_workers: int) -> bool:
-    """Return whether this is a result of :meth:`fastload.engine.resuming.Replicas.state`."""
+    """Return whether this is a result of :meth:`fastload.engine.replicas.Replicas.state`."""
     match workers:
         case {"states": [*states], "batches": [*batches], "next": following, **more} if not more:
             numbers = all(is_integer(count, 0, _MOST) for count in batches) and is_integer(following, 0, num_workers)
@@ -294,3 +295,9 @@ def _generators_in(state: dict[str, Any]) -> dict[str, Any]:
 
 def _quoted(names: Iterable[str]) -> str:
     return ", ".join(sorted(map(repr, names))) or "nothing"
+
+
+def compare_with_ranks(sampling: Sampling, progress: Progress) -> None:
+    """Compare where the ranks that share an order are: see :mod:`fastload.sampling.agreement`."""
+    assert sampling.ours is not None
+    compare_ranks(sampling.ours, state_of(sampling, place_of(sampling, progress, progress.work.number)))

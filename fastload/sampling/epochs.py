@@ -1,6 +1,6 @@
 """Bookkeeping of a loader's epochs: their order, their numbers, and the position in the last one.
 
-Plain data: no thread is started, and no generator is used here.
+Plain data: no thread is started, and no generator is drawn from.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
@@ -166,7 +167,7 @@ class Resume:
     draws_base_seed: bool = False
     generators: dict[str, Any] = field(default_factory=dict)
     workers: dict[str, Any] | None = None
-    """State of each replica of an IterableDataset: see ``Replicas`` in engine/resuming.py."""
+    """State of each replica of an IterableDataset: see ``Replicas`` in engine/replicas.py."""
     begin_anew: Callable[[StateError], None] | None = None
     """Called if the epoch turns out not to fit when it begins, which then begins anew; None: that is an error."""
 
@@ -229,7 +230,7 @@ class Progress:
     def __init__(self, work: EpochWork) -> None:
         self.work = work
         self.replicas: Any = None
-        """Where the replicas of an IterableDataset are: see :class:`fastload.engine.resuming.Replicas`."""
+        """Where the replicas of an IterableDataset are: see :class:`fastload.engine.replicas.Replicas`."""
         self.delivered = 0
         """Batches given to the user since it began, including those that ended in an error."""
         self.finished = False
@@ -348,15 +349,45 @@ def next_work(sampling: Sampling, epochs: Epochs) -> EpochWork:
     )
 
 
-def is_plain(sampling: Sampling, work: EpochWork) -> bool:
-    """Return whether an epoch begins at its start, as torch's do; for others see ``engine/resuming.py``."""
-    may_draw_ahead = work.known is None and sampling.order_seed is not None
-    begins_anew = work.resume is None and not sampling.iterable and not may_draw_ahead
-    return begins_anew and sampling.ours is None and not sampling.unskipped[1]
+def order_states(sampling: Sampling, work: EpochWork) -> dict[str, Any]:
+    """Return the states of the generators that the order of an epoch comes from."""
+    if work.comes_from_keys(sampling):
+        return {}
+    if sampling.is_torchs_own:
+        draws = type(sampling.sampler) is RandomSampler
+        return {"torch": torch.default_generator.get_state()} if draws else {}
+    from .sampler_generators import generator_states
+
+    return generator_states(sampling)
+
+
+def begun(sampling: Sampling, work: EpochWork, begin: Callable[[], None]) -> EpochWork:
+    """Let torch begin an epoch; one that resumes leaves the user's generators as they have to be."""
+    if work.resume is None:
+        begin()
+        return work
+    from . import resumed
+
+    return resumed.begun(sampling, work, work.resume, begin)
+
+
+def seeded(sampling: Sampling, work: EpochWork) -> EpochWork:
+    """Return an epoch with the base seed, the epoch of its keys and the generators that it goes on with."""
+    if work.resume is None:
+        return work
+    from . import resumed
+
+    return resumed.seeded(sampling, work, work.resume)
 
 
 def with_index_batches(sampling: Sampling, work: EpochWork, from_sampler: Iterator[Any], *, arrays: bool) -> EpochWork:
-    """Return a plain epoch with its index batches; those of a known order are arrays where that is asked for."""
+    """Return an epoch with its index batches; those of a known order are arrays where that is asked for."""
+    may_draw_ahead = work.known is None and sampling.order_seed is not None
+    is_plain = work.resume is None and not may_draw_ahead and sampling.ours is None and not sampling.unskipped[1]
+    if not (is_plain or sampling.iterable):
+        from . import resumed
+
+        return resumed.with_index_batches(sampling, work, from_sampler, arrays=arrays)
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
     if work.known is not None and isinstance(sampling.epoch_owner, EpochSampler):
         from_sampler = work.known.batches(work.number, arrays=arrays)
