@@ -17,11 +17,7 @@ import torch
 from .. import observe
 from ..base import compat
 from ..errors import LoadTimeout
-from ..sampling.epochs import (
-    Epochs,
-    EpochWork,
-    Progress,
-    Sampling,
+from ..sampling.beginning import (
     begun,
     next_work,
     order_states,
@@ -30,6 +26,7 @@ from ..sampling.epochs import (
     upcoming,
     with_index_batches,
 )
+from ..sampling.epochs import Epochs, EpochWork, Progress, Sampling
 from ..spec import decisions_of, part
 from ..stages import Source
 from ..work import GRACE
