@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -57,10 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"fastload {__version__}, {description()}")
         return 0
+    if arguments[0] not in verbs and not arguments[0].startswith("-"):
+        _refuse(parser, "command", arguments[0], list(verbs), 0.7)
     own, command = split_command(arguments, verbs)
     options, unknown = parser.parse_known_args(own)
     if unknown:
-        verbs[options.verb].error(f"no such option: {unknown[0]}; see fastload {options.verb} --help")
+        known = re.findall(r"^  (?:-h, )?(--[\w-]+)", verbs[options.verb].format_help(), re.MULTILINE)
+        _refuse(verbs[options.verb], "option", unknown[0], known, 0.8)
     options.command = command
     handler: Handler = options.handler
     try:
@@ -179,6 +183,18 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="at the end of each process, print a line for each loader that was iterated (as FASTLOAD_REPORT=1 does)",
     )
+
+
+def _refuse(parser: argparse.ArgumentParser, kind: str, word: str, known: list[str], alike: float) -> NoReturn:
+    """Exit with an error that names an unknown option or command, and the known one that was meant, or all.
+
+    ``alike``: from 0 to 1, how alike two words must be for one to be taken for a slip in writing the other.
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.partition("=")[0].lower(), known, n=1, cutoff=alike)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    parser.error(f"no such {kind}: {word}; {hint}")
 
 
 def run(options: argparse.Namespace) -> int:

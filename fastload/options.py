@@ -213,7 +213,8 @@ REFUSALS: Sequence[Refusal] = (
     (
         "cache_size",
         lambda a: not is_folder(a.cache),
-        "goes with a folder, which has a slash in it, as cache='./photos', got cache={a.cache!r}; leave it out",
+        "goes with a folder, which has a slash in it, as cache='./photos', got cache={a.cache!r}; write "
+        "cache='./{a.cache}' if that is a folder, or leave it out",
     ),
     ("worker_threads", lambda a: a.seeding == "torch", f"{_SEVERAL} seeding='torch' draws one after the other"),
     ("worker_threads", lambda a: a.iterable, f"{_SEVERAL} an IterableDataset gives one after the other"),

@@ -231,13 +231,16 @@ def test_what_cannot_be_run_is_told_in_one_line_with_status_2(
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("profle train.py", "invalid choice: 'profle' (choose from "),
-        ("train.py", "invalid choice: 'train.py' (choose from "),
-        ("run --sed 1 train.py", "no such option: --sed; see fastload run --help"),
-        ("tune --second=4 train.py", "no such option: --second=4; see fastload tune --help"),
+        ("profle train.py", "no such command: profle; did you mean profile?"),
+        ("verfy", "no such command: verfy; did you mean verify?"),
+        ("Tune train.py", "no such command: Tune; did you mean tune?"),
+        ("train.py", "no such command: train.py; there are run, verify, "),
+        ("run --sed 1 train.py", "no such option: --sed; did you mean --seed?"),
+        ("tune --second=4 train.py", "no such option: --second=4; did you mean --seconds?"),
+        ("run --num-workers 4 train.py", "no such option: --num-workers; there are --help, --report, "),
     ],
 )
-def test_a_command_or_an_option_that_does_not_exist_is_named_with_where_to_look(
+def test_a_slip_in_writing_a_command_or_an_option_is_answered_by_the_one_that_was_meant(
     line: str, hint: str, capsys: Any
 ) -> None:
     with pytest.raises(SystemExit) as ended:

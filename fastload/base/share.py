@@ -73,7 +73,7 @@ class SharedSequence(Sequence[T]):
         file = file.detach() if hasattr(file, "detach") else file
         self._length = length
         self._form = form
-        self._view = memoryview(data if file is None else mmap.mmap(file, 0, access=mmap.ACCESS_READ)).toreadonly()
+        self._view = memoryview(data if file is None else _mapped(file)).toreadonly()
         self._get = _reader(self._view, length, form)
         self._file = file  # last: what fails before it leaves the descriptor to the caller
 
@@ -137,6 +137,19 @@ def _new_file() -> int:
         return os.memfd_create("fastload-share", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:  # without a name, so that nothing is left of it
         return os.dup(file.fileno())
+
+
+def _mapped(file: int) -> Any:
+    import torch
+
+    size = os.fstat(file).st_size
+    if os.name != "posix":
+        return mmap.mmap(file, size, access=mmap.ACCESS_READ)
+    # Python's mmap would keep a second descriptor of each list.
+    try:
+        return torch.from_file(f"/dev/fd/{file}", shared=True, size=size, dtype=torch.uint8, device="cpu").numpy()
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
 
 
 def _write(file: int, values: list[Any]) -> Form:

@@ -24,6 +24,7 @@ from ..base import compat
 from ..base.memory import in_words
 from ..base.nesting import leaves_of
 from ..base.terminal_bar import TerminalBar
+from ..base.users_line import warn_at_users_line
 from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, Placement, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
@@ -71,7 +72,12 @@ def columns_for(decisions: Decisions, runtime: LoaderRuntime, build: Build) -> C
     if known is not None and known.length == length and all(map(operator.is_, known.made_from, made_from)):
         return known.columns
     runtime.mover = runtime.resident = None  # their memory may be what is missing
-    columns, fallback_reasons = _read_once(wanted, functools.partial(_batches, decisions, runtime, build))
+    try:
+        columns, fallback_reasons = _read_once(wanted, functools.partial(_batches, decisions, runtime, build))
+    except _MaskedValuesError as error:
+        columns, fallback_reasons = None, [str(error)]
+        if wanted.resident != "auto":
+            warn_at_users_line(f"resident={wanted.resident!r}: the dataset is loaded anew in each epoch: {error}")
     runtime.resident = ResidentData(made_from, length, columns, tuple(fallback_reasons))
     return columns
 
@@ -132,6 +138,10 @@ def _read_once(wanted: ResidentArguments, read: Any) -> tuple[Columns | None, li
     return None, fallback_reasons
 
 
+class _MaskedValuesError(Exception):
+    """A sample has a masked value."""
+
+
 class _Watched:
     """A dataset whose samples come with what was drawn from the global generators for them.
 
@@ -179,9 +189,9 @@ def _look(dataset: Any, length: int, read: Any) -> list[Any]:
     with read(_Watched(dataset), [index for index in some for _ in range(2)], 1, 1) as batches:
         found = list(batches)
     if any("masked" in batch["masked"] for batch in found):
-        raise ConfigError(
-            "resident data cannot have masked values (numpy.ma), which torch collates to NaN or 0.0, depending on the "
-            "rest of the batch; fill them, as with .filled(0), or use resident=None"
+        raise _MaskedValuesError(
+            "samples have masked values (numpy.ma), which torch collates to NaN or 0.0, depending on the rest of the "
+            "batch; fill them, as with .filled(0)"
         )
     for index, first, again in zip(some, found[::2], found[1::2], strict=True):
         check_alike(first["sample"], again["sample"], index, drew=first["left"] != again["left"])
