@@ -1,8 +1,9 @@
 """Speed and memory of fastload beside torch's own DataLoader and others, measured in one run.
 
-A measurement goes through ``spec.py`` (what is measured: plain values), ``runner.py`` (lets the sides alternate, in
-child processes), ``child.py`` and ``cases/`` (measures), ``outcome.py`` (a table, JSON, rows). ``engine.py`` is the
-command; ``pipelines/``, ``peers/``, ``gpu/``, ``profiling/``, ``ray/`` and ``scaling/`` have commands of their own.
+A family has cases (``spec.py``), functions that measure them, and a command: ``engine`` (``cases/``), ``pipelines``,
+``peers`` and ``gpu``. All of them run through ``command.py`` (options), ``runner.py`` (lets the sides take turns, each
+in a process: ``child.py``), ``outcome.py`` (a table, goals, JSON, rows) and ``figures`` (rows to tables and drawings).
+``profiling.zoo``, ``ray`` and ``versions`` count something else than speed, and write such rows too.
 
 These are not tests: nothing here fails because a number is low.
 """

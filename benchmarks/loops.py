@@ -20,23 +20,13 @@ _kept: dict[str, Any] = {}
 
 
 def kept(name: str, build: Callable[[], Any]) -> Any:
-    """Build something at the first measurement in this process, and return the same after that: loaders, models."""
+    """Build something at the first measurement in this process, and return the same after that: loaders, models.
+
+    A script has one loader for all epochs, so what it learns in the first may serve the others.
+    """
     if name not in _kept:
         _kept[name] = build()
     return _kept[name]
-
-
-def kept_loader(side: Side, build: Callable[[], Any]) -> Any:
-    """Keep a side's loader: a script has one for all epochs, so what it learns in the first may serve the others."""
-    return kept(side.name, build)
-
-
-def forget() -> None:
-    """Close and drop all that is kept."""
-    for value in reversed(_kept.values()):  # iterators before their loaders
-        if callable(close := getattr(value, "close", None)):
-            close()
-    _kept.clear()
 
 
 def time_epoch(

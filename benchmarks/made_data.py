@@ -7,26 +7,35 @@ since those workers would spend seconds on that.
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+Sample = TypeVar("Sample", covariant=True)
 
-class ReadyBatches(Dataset[dict[str, torch.Tensor]]):
+
+class Made(Dataset[Sample]):
+    """A dataset of ``num_samples``."""
+
+    num_samples: int
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class ReadyBatches(Made[dict[str, torch.Tensor]]):
     """A batch of ``num_tensors`` small tensors for each index, as a dataset of packed records gives them.
 
     The tensors are copies made on the spot: torch moves a tensor that it sends to shared memory for good, so the same
     tensors sent a second time would cost it less than new ones do.
     """
 
-    def __init__(self, num_batches: int, num_tensors: int, shape: Sequence[int]) -> None:
+    def __init__(self, num_samples: int, num_tensors: int, shape: Sequence[int]) -> None:
         generator = torch.Generator().manual_seed(0)
-        self.num_batches = num_batches
+        self.num_samples = num_samples
         self.tensors = {f"field_{number:02d}": torch.rand(*shape, generator=generator) for number in range(num_tensors)}
-
-    def __len__(self) -> int:
-        return self.num_batches
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in self.tensors.items()}
@@ -45,7 +54,7 @@ class Integers(Dataset[int]):
         return self.values[index]
 
 
-class TokenWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+class TokenWindows(Made[tuple[torch.Tensor, torch.Tensor]]):
     """Windows of a file of tokens, and the same windows one token later, as language models are trained on them."""
 
     def __init__(self, path: Path, num_samples: int, length: int) -> None:
@@ -54,53 +63,41 @@ class TokenWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         self.tokens = np.memmap(path, dtype=np.uint16, mode="r")
         self.num_samples, self.length = num_samples, length
 
-    def __len__(self) -> int:
-        return self.num_samples
-
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         begin, end = 32 * index, 32 * index + self.length
         window, following = self.tokens[begin:end], self.tokens[begin + 1 : end + 1]
         return torch.from_numpy(window.astype(np.int64)), torch.from_numpy(following.astype(np.int64))
 
 
-class ColumnMajorRows(Dataset[torch.Tensor]):
+class ColumnMajorRows(Made[torch.Tensor]):
     """Rows of a table that lies column by column, as ``torch.tensor(dataframe.values)`` does."""
 
     def __init__(self, num_rows: int, num_samples: int) -> None:
         self.table = torch.rand(10, num_rows, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).t()
         self.num_samples = num_samples
 
-    def __len__(self) -> int:
-        return self.num_samples
-
     def __getitem__(self, index: int) -> torch.Tensor:
         return self.table[index * len(self.table) // self.num_samples]
 
 
-class Windows(Dataset[torch.Tensor]):
+class Windows(Made[torch.Tensor]):
     """Windows of 1,000 points of a recording of 16 channels."""
 
     def __init__(self, num_points: int, num_samples: int) -> None:
         self.recording = torch.rand(16, num_points, generator=torch.Generator().manual_seed(0))
         self.num_samples = num_samples
 
-    def __len__(self) -> int:
-        return self.num_samples
-
     def __getitem__(self, index: int) -> torch.Tensor:
         first = index * (self.recording.shape[1] - 1000) // self.num_samples
         return self.recording[:, first : first + 1000]
 
 
-class Clips(Dataset[torch.Tensor]):
+class Clips(Made[torch.Tensor]):
     """A clip of bytes in memory, made floats of -0.5 to 0.5: samples of many megabytes, and two more that are freed."""
 
     def __init__(self, megabytes: int, num_samples: int) -> None:
         self.clip = torch.randint(0, 256, (megabytes * 250_000,), dtype=torch.uint8)
         self.num_samples = num_samples
-
-    def __len__(self) -> int:
-        return self.num_samples
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return self.clip.float() / 255 - 0.5
@@ -135,15 +132,12 @@ def pad_sentences(samples: Sequence[tuple[torch.Tensor, str]]) -> tuple[torch.Te
     return torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True), lengths, [sample[1] for sample in samples]
 
 
-class RaggedTargets(Dataset[dict[str, torch.Tensor]]):
+class RaggedTargets(Made[dict[str, torch.Tensor]]):
     """Samples of 24 small tensors, of 0 to 9 rows each, as of objects in images."""
 
     def __init__(self, num_samples: int) -> None:
         self.num_samples = num_samples
         self.names = [f"target{number}" for number in range(24)]
-
-    def __len__(self) -> int:
-        return self.num_samples
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         return {name: torch.zeros((index + place) % 10, 4) for place, name in enumerate(self.names)}
@@ -188,21 +182,18 @@ class UnequalSamples(Dataset[tuple[int, float]]):
         return index, time.perf_counter() - start
 
 
-class FilledImages(Dataset[torch.Tensor]):
+class FilledImages(Made[torch.Tensor]):
     """Float32 images of shape (3, side, side) that cost next to nothing to make."""
 
     def __init__(self, num_samples: int, side: int) -> None:
         self.num_samples = num_samples
         self.side = side
 
-    def __len__(self) -> int:
-        return self.num_samples
-
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.full((3, self.side, self.side), float(index))
 
 
-class CarryingDataset(Dataset[tuple[int, float]]):
+class CarryingDataset(Made[tuple[int, float]]):
     """A dataset with a heavy payload, whose samples tell when they were made.
 
     Samples are pairs of the index and ``time.perf_counter()``; on Linux all processes share that clock.
@@ -220,9 +211,6 @@ class CarryingDataset(Dataset[tuple[int, float]]):
             self.payload = [generator.random(payload_bytes // 80) for _ in range(10)]
         else:
             raise ValueError(f"payload must be 'objects' or 'arrays', got {payload!r}")
-
-    def __len__(self) -> int:
-        return self.num_samples
 
     def __getitem__(self, index: int) -> tuple[int, float]:
         return index, time.perf_counter()

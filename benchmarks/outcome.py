@@ -1,8 +1,8 @@
-"""What a run prints and writes of what it compared: a JSON line for each case, a table, and rows."""
+"""What a run prints and writes of what it compared: a JSON line for each case, rows, goals, and a table."""
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,22 +11,34 @@ from rich.table import Table
 
 from benchmarks.figures.layout import rate
 from benchmarks.figures.rows import Row
-from benchmarks.report import Surroundings, spread_row, stamp, with_ratio
+from benchmarks.report import Surroundings, stamp
 from benchmarks.runner import Measured
-from benchmarks.spec import Compared, Comparison, Metric, Side
+from benchmarks.spec import Case, Comparison, Metric
 from benchmarks.summary import Ratio, Spread, ratio_of, spread_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What a case has to reach, and what it reached."""
+
+    what: str
+    """The sides and the metric."""
+    words: str
+    """The goal, as ">= 0.97"."""
+    found: str
+    """What was measured, with its interval; "-" if it was not."""
+    met: str
+    """"met", "not met", "undecided" (the interval contains the goal), "not judged: ..." or "not measured: ..."."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """A case with its numbers."""
 
-    case: Compared
+    case: Case
     """What was measured."""
     measured: Measured
     """What came of it."""
-    arguments: Mapping[str, object]
-    """The sizes."""
     cores_used_by_others: float
     """How many cores worked for somebody else meanwhile, on average; see ``neighbours.py``."""
     hardware: Mapping[str, object] = field(default_factory=dict)
@@ -37,128 +49,122 @@ class Outcome:
         return max((len(values) for values in self.measured.measurements.values()), default=0)
 
     @property
-    def judged(self) -> bool:
-        """Whether goals are."""
-        return self.hardware.get("device") != "cpu"
+    def is_undecided(self) -> bool:
+        return any(goal.met == "undecided" for goal in self.goals)
 
     def values(self, side: str, metric: Metric) -> list[float]:
         """Return the values of a metric on a side, in the order of measuring; empty if it has no such metric."""
-        found = self.measured.measurements[side]
+        first = self.measured.first.get(side, {})
+        found = [first] if metric.name in first else self.measured.measurements.get(side, [])
         return [float(str(measurement[metric.name])) for measurement in found if metric.name in measurement]
 
     def spreads(self, side: str) -> dict[Metric, Spread]:
         """Return median and quartiles of each metric that a side has."""
         return {metric: spread_of(values) for metric in self.case.metrics if (values := self.values(side, metric))}
 
-    def metric_of(self, one: Comparison) -> Metric:
-        return one.metric or self.case.metrics[0]
-
+    @functools.cached_property
     def comparisons(self) -> list[tuple[Comparison, Ratio]]:
         """Return the comparisons of sides that were both measured."""
         found = []
         for one in self.case.comparisons:
-            if {one.ours, one.theirs} <= self.measured.measurements.keys():
-                metric = self.metric_of(one)
-                theirs, ours = self.values(one.theirs, metric), self.values(one.ours, metric)
-                found.append((one, ratio_of(theirs, ours, more_is_better=metric.more_is_better)))
+            theirs, ours = self.values(one.theirs, one.metric), self.values(one.ours, one.metric)
+            if theirs and ours:
+                found.append((one, ratio_of(theirs, ours, more_is_better=one.metric.more_is_better)))
         return found
 
-    def reached(self, one: Comparison, ratio: Ratio) -> bool | None:
-        """Return whether a goal is met; None where there is none, or it is not judged."""
-        return ratio.value >= one.least_ratio if self.judged and one.least_ratio is not None else None
+    @functools.cached_property
+    def goals(self) -> list[Goal]:
+        """Return all goals of the case: of ratios, and of fastload's own values."""
+        ratios = dict(self.comparisons)
+        found = []
+        for one in self.case.comparisons:
+            if one.least_ratio is not None and {one.ours, one.theirs} <= {side.name for side in self.case.sides}:
+                ratio = ratios.get(one)
+                numbers = None if ratio is None else (ratio.value, ratio.low, ratio.high)
+                what = f"{one.ours} against {one.theirs}, {one.metric.name}"
+                found.append(self._goal(what, one.least_ratio, numbers, one.theirs, one.ours))
+        for metric in self.case.metrics:
+            for side in self.case.sides:
+                if metric.most_value is not None and side.package == "fastload":
+                    spread = self.spreads(side.name).get(metric)
+                    own = None if spread is None else (spread.median, spread.first_quartile, spread.third_quartile)
+                    found.append(self._goal(f"{side.name}, {metric.name}", -metric.most_value, own, side.name))
+        return found
 
-    def within(self, metric: Metric, spread: Spread) -> bool | None:
-        """Return whether a metric's bound is kept; None where there is none, or it is not judged."""
-        return spread.median <= metric.most_value if self.judged and metric.most_value is not None else None
+    def _goal(self, what: str, bound: float, numbers: tuple[float, float, float] | None, *sides: str) -> Goal:
+        """Return a goal; a negative bound is the most that a value may be, others are the least."""
+        is_least, bound = bound >= 0, abs(bound)
+        words = f"{'>=' if is_least else '<='} {bound:g}"
+        if numbers is None:
+            reasons = {**self.measured.skipped, **self.measured.failed}
+            why = next((f"{side}: {reasons[side].splitlines()[-1]}" for side in sides if side in reasons), "no numbers")
+            return Goal(what=what, words=words, found="-", met=f"not measured: {why}")
+        middle, low, high = numbers
+        if self.hardware.get("device") == "cpu":
+            met = "not judged: on the CPU"
+        elif low < bound < high:
+            met = "undecided"
+        else:
+            met = "met" if (middle >= bound if is_least else middle <= bound) else "not met"
+        return Goal(what=what, words=words, found=f"{middle:.3g} ({low:.3g} to {high:.3g}), n={self.n}", met=met)
 
-    def as_json(self, surroundings: Surroundings, **more: object) -> dict[str, object]:
+    def as_json(self, surroundings: Surroundings) -> dict[str, object]:
         """Return everything that is known of the case, fit for one line of JSON."""
-        measurements = self.measured.measurements
+        measured = self.measured
         return {
-            "benchmark": self.case.name,
+            "case": self.case.name,
             **asdict(surroundings),
-            "hardware": self.hardware,
-            "arguments": dict(self.arguments),
+            "hardware": dict(self.hardware),
+            "arguments": dict(self.case.arguments),
             "n": self.n,
             "cores_used_by_others": round(self.cores_used_by_others, 2),
             "sides": {
                 side: {
-                    metric.name: {
-                        **asdict(spread),
-                        "values": self.values(side, metric),
-                        "most_value": metric.most_value,
-                        "reached": self.within(metric, spread),
-                    }
+                    metric.name: {**asdict(spread), "values": self.values(side, metric)}
                     for metric, spread in self.spreads(side).items()
                 }
-                for side in measurements
+                for side in measured.measurements
             },
             "comparisons": [
-                {
-                    **asdict(one),
-                    **asdict(ratio),
-                    "metric": self.metric_of(one).name,
-                    "reached": self.reached(one, ratio),
-                }
-                for one, ratio in self.comparisons()
+                {"ours": one.ours, "theirs": one.theirs, "metric": one.metric.name, **asdict(ratio)}
+                for one, ratio in self.comparisons
             ],
-            "skipped": self.measured.skipped,
-            "failed": self.measured.failed,
-            "versions_of_sides": self.measured.facts,
-            "statistics": {side: values[-1].get("statistics", {}) for side, values in measurements.items()},
-            **more,
+            "goals": [asdict(goal) for goal in self.goals],
+            "skipped": measured.skipped,
+            "failed": measured.failed,
+            "first": measured.first,
+            "statistics": {side: values[-1].get("statistics", {}) for side, values in measured.measurements.items()},
         }
 
-    def rows(
-        self, surroundings: Surroundings, *, ratios: Literal["ours", "theirs", "apart"], all_metrics: bool = True
-    ) -> list[Row]:
-        """Return the rows of each side; ``ratios``: in whose row a ratio stands, or "apart", in one of its own."""
-        first, *others = self.case.metrics
-        metrics = [first, *(metric for metric in others if all_metrics or metric.has_goal)]
-        common = stamp(surroundings, self.cores_used_by_others)
+    def rows(self, surroundings: Surroundings) -> list[Row]:
+        """Return a row for each side and metric, with the ratio of those that are compared."""
         found: dict[tuple[str, str], Row] = {}
         for side in self.measured.measurements:
-            facts = {name: str(version) for name, version in self.measured.facts.get(side, {}).items()}
-            own = {**common, **stamp(surroundings, self.cores_used_by_others, facts)} if facts else common
-            for metric in metrics:
-                if values := self.values(side, metric):
-                    found[side, metric.name] = spread_row(self.case.name, side, metric.name, values, own)
-        for one, ratio in self.comparisons():
-            metric, of = self.metric_of(one), f"{one.ours} / {one.theirs}"
-            if ratios == "apart":
-                name = f"{metric.name}, against {one.theirs}"
-                row = Row(case=self.case.name, side=one.ours, metric=name, n=self.n, **common)
-                found[one.ours, name] = with_ratio(row, ratio, of)
-            elif metric in metrics:
-                key = one.ours if ratios == "ours" else one.theirs, metric.name
-                found[key] = with_ratio(found[key], ratio, of)
+            versions = self.measured.first.get(side, {}).get("versions")
+            common = stamp(surroundings, self.cores_used_by_others, versions if isinstance(versions, dict) else None)
+            for metric, spread in self.spreads(side).items():
+                found[side, metric.name] = Row(
+                    case=self.case.name,
+                    side=side,
+                    metric=metric.name,
+                    value=spread.median,
+                    low=spread.first_quartile,
+                    high=spread.third_quartile,
+                    spread="quartiles",
+                    n=len(self.values(side, metric)),
+                    **common,
+                )
+        for one, ratio in self.comparisons:
+            key = one.theirs if self.case.ratios_with_theirs else one.ours, one.metric.name
+            found[key] = replace(
+                found[key],
+                ratio=ratio.value,
+                ratio_low=ratio.low,
+                ratio_high=ratio.high,
+                ratio_spread="95 %",
+                ratio_of=f"{one.ours} / {one.theirs}",
+            )
         return list(found.values())
-
-
-def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None:
-    """Print all numbers to standard output, in colour only on a terminal."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 150
-    title = "torch against torch: how far from 1 noise alone takes a ratio" if surroundings.control else None
-    if title is None:
-        title = f"{surroundings.machine}, torch {surroundings.versions['torch']}, {surroundings.date}"
-    table = Table(title=title, caption=_CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("case, side")
-    table.add_column("median (quartiles)", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("ratio [95 %]", justify="right", no_wrap=True)
-    table.add_column("goal", no_wrap=True)
-    for outcome in outcomes:
-        others = f"others: {outcome.cores_used_by_others:.1f} cores"
-        table.add_row(f"[bold]{outcome.case.name}[/]", f"n={outcome.n}", "", others)
-        for side in outcome.case.sides:
-            _add_side(table, outcome, side)
-    console.print(table)
-    for outcome in outcomes:
-        for name, reason in {**outcome.measured.skipped, **outcome.measured.failed}.items():
-            text = f"[yellow]not measured[/]: {outcome.case.name}: {name}: {escape(reason.splitlines()[-1])}"
-            console.print(text, soft_wrap=True)
 
 
 _CAPTION = (
@@ -167,22 +173,42 @@ _CAPTION = (
 )
 
 
-def _add_side(table: Table, outcome: Outcome, side: Side) -> None:
-    if side.name not in outcome.measured.measurements:
-        table.add_row(f"  {side.name}: [yellow]not measured[/]")
-        return
-    ratios = [(one, ratio) for one, ratio in outcome.comparisons() if one.ours == side.name]
-    for number, (metric, spread) in enumerate(outcome.spreads(side.name).items()):
-        has_bound = metric.most_value is not None and side.package == "fastload"
-        goal = _goal(f"<= {metric.most_value:g}", outcome.within(metric, spread)) if has_bound else ""
+def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None:
+    """Print all numbers and the goals that were not met to standard output, in colour only on a terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 150
+    title = "torch against torch: how far from 1 noise alone takes a ratio"
+    if not surroundings.control:
+        title = f"{surroundings.machine}, torch {surroundings.versions['torch']}, {surroundings.date}"
+    table = Table(title=title, caption=_CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("case, side")
+    table.add_column("median (quartiles)", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("ratio [95 %]", no_wrap=True)
+    for outcome in outcomes:
+        others = f"others: {outcome.cores_used_by_others:.1f} cores"
+        table.add_row(f"[bold]{outcome.case.name}[/]", f"n={outcome.n}", "", others)
+        for side in outcome.measured.measurements:
+            _add_side(table, outcome, side)
+    console.print(table)
+    goals = [(outcome.case.name, goal) for outcome in outcomes for goal in outcome.goals]
+    console.print(f"goals: {sum(goal.met == 'met' for _, goal in goals)} of {len(goals)} met; the others:")
+    for name, goal in goals:
+        if goal.met != "met":
+            console.print(escape(f"  {name}: {goal.what}: {goal.found}, goal {goal.words}: {goal.met}"), soft_wrap=True)
+    for outcome in outcomes:
+        for name, reason in {**outcome.measured.skipped, **outcome.measured.failed}.items():
+            words = f"{outcome.case.name}: {name}: {reason.splitlines()[-1]}"
+            console.print(f"[yellow]not measured[/]: {escape(words)}", soft_wrap=True)
+
+
+def _add_side(table: Table, outcome: Outcome, side: str) -> None:
+    for number, (metric, spread) in enumerate(outcome.spreads(side).items()):
         text = f"{rate(spread.median)} ({rate(spread.first_quartile)} to {rate(spread.third_quartile)})"
-        table.add_row(f"  {side.name}" if number == 0 else "", text, metric.name, "", goal)
-        for one, ratio in ratios:
-            if outcome.metric_of(one) == metric:
-                text = f"{ratio.value:.2f} \\[{ratio.low:.2f}, {ratio.high:.2f}]"
-                goal = "" if one.least_ratio is None else _goal(f">= {one.least_ratio:g}", outcome.reached(one, ratio))
-                table.add_row(f"    against {one.theirs}", "", "", text, goal)
-
-
-def _goal(goal: str, reached: bool | None) -> str:
-    return goal if reached is None else f"{goal}: {'[green]yes[/]' if reached else '[red]no[/]'}"
+        ratios = [
+            f"{ratio.value:.2f} \\[{ratio.low:.2f}, {ratio.high:.2f}] against {one.theirs}"
+            for one, ratio in outcome.comparisons
+            if one.ours == side and one.metric == metric
+        ]
+        table.add_row(f"  {side}" if number == 0 else "", text, metric.name, "\n".join(ratios))

@@ -19,18 +19,12 @@ class TreeMemory:
     """
     pss_mib: float
     """Proportional set size with file-backed pages."""
-    rss_mib: float
-    """Resident set sizes added up, so shared pages count once for each process."""
-    open_shared_files_mib: float
-    """What the open memory files (memfd and /dev/shm) hold, mapped or not, each file counted once."""
     whole_mib: float
     """Anonymous memory, and what the memory files hold that are open or mapped, each counted once.
 
     Batches on the way from a worker of torch are files that are open but mapped by nobody, so that own_mib lacks them;
     the batches that came are mapped but no longer open.
     """
-    num_processes: int
-    """Processes in the tree."""
 
 
 def read_tree_memory(root_pid: int | None = None) -> TreeMemory:
@@ -40,25 +34,20 @@ def read_tree_memory(root_pid: int | None = None) -> TreeMemory:
         The kernel walks the page tables: about a millisecond for each 100 MB mapped in small pages. A process that ends
         while it is read counts as nothing.
     """
-    own = pss = rss = anonymous = 0
+    own = pss = anonymous = 0
     shared_files: dict[tuple[int, int], int] = {}
     mapped_files: dict[tuple[int, int], int] = {}
-    pids = process_tree(root_pid)
-    for pid in pids:
+    for pid in process_tree(root_pid):
         fields = _rollup(pid)
         anonymous += fields.get("Pss_Anon", 0)
         own += fields.get("Pss_Anon", 0) + fields.get("Pss_Shmem", 0)
         pss += fields.get("Pss", 0)
-        rss += fields.get("Rss", 0)
         shared_files.update(_open_shared_files(pid))
         mapped_files.update(_mapped_shared_files(pid))
     return TreeMemory(
         own_mib=own / _MIB,
         pss_mib=pss / _MIB,
-        rss_mib=rss / _MIB,
-        open_shared_files_mib=sum(shared_files.values()) / _MIB,
         whole_mib=(anonymous + sum({**mapped_files, **shared_files}.values())) / _MIB,
-        num_processes=len(pids),
     )
 
 

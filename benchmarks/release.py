@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.binaries import Library, read
-from benchmarks.progress import progress
+from benchmarks.report import progress
 
 ROOT = Path(__file__).parents[1]
 UV = Path(os.environ.get("UV", "uv"))  # set by "uv run"
@@ -84,13 +84,13 @@ TARGETS = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder of the sdist and the wheels")
-    parser.add_argument("--no-install", action="store_true", help="do not install and use the wheel for this machine")
     options = parser.parse_args()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if left := sorted(path.name for path in out.iterdir()):
         parser.error(f"{out} has files already: {', '.join(left[:5])}")
-    with tempfile.TemporaryDirectory() as name, progress(3 + len(TARGETS)) as advance:
+    advance = progress(3 + len(TARGETS))
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         advance("sdist")
         clone = clone_to(folder / "clone")
@@ -115,12 +115,12 @@ def main() -> int:
         print(output_of(*by_twine, cwd=out, env={**os.environ, "TERM": "dumb", "COLUMNS": "120"}).strip())
         print(f"{sdist.name}: {sdist.stat().st_size / 1e3:.0f} kB")
         for target, wheel in wheels.items():
-            print("\n".join([*parts(wheel), *described(libraries[target])]), flush=True)
+            print("\n".join([size_of(wheel), *described(libraries[target])]), flush=True)
         advance("use")
         for target, wheel in wheels.items():
             if not target.is_here:
                 print(f"{wheel.name}: compared with the sdist; not run, this machine is another")
-            elif not options.no_install:
+            else:
                 print(f"{wheel.name}: installed and used:\n{used(wheel, folder / 'used')}")
     return 0
 
@@ -243,18 +243,10 @@ def used(wheel: Path, folder: Path) -> str:
 # -- words ------------------------------------------------------------------------------------------------------------
 
 
-def parts(wheel: Path) -> list[str]:
-    """Return what a wheel weighs, and how much of it the library and the modules are."""
-    sizes = {"the library": [0, 0], "Python modules": [0, 0], "the profiler's page": [0, 0], "metadata": [0, 0]}
-    for one in zipfile.ZipFile(wheel).infolist():
-        kind = {".so": "the library", ".py": "Python modules"}.get(Path(one.filename).suffix)
-        kind = kind or ("metadata" if ".dist-info/" in one.filename else "the profiler's page")
-        sizes[kind][0] += one.compress_size
-        sizes[kind][1] += one.file_size
+def size_of(wheel: Path) -> str:
     size = wheel.stat().st_size
     assert size < MOST_BYTES, f"{wheel} has {size} bytes, {MOST_BYTES} are allowed"
-    lines = [f"{wheel.name}: {size / 1e3:.0f} kB"]
-    return lines + [f"  {name}: {packed / 1e3:.0f} kB of {whole / 1e3:.0f}" for name, (packed, whole) in sizes.items()]
+    return f"{wheel.name}: {size / 1e3:.0f} kB"
 
 
 def described(library: Library) -> list[str]:

@@ -1,6 +1,5 @@
-"""When and where a run took place, and rows for ``benchmarks/rows``."""
+"""When and where a run took place, and what it writes."""
 
-import dataclasses
 import datetime
 import os
 import platform
@@ -8,13 +7,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-from benchmarks.figures.rows import Row
-from benchmarks.summary import Ratio, spread_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +32,7 @@ class Surroundings:
     """True if torch's class stood on both sides."""
 
 
-def look_around(arguments: Sequence[str], *, control: bool = False, module: str = "benchmarks.engine") -> Surroundings:
+def look_around(arguments: Sequence[str], *, module: str, control: bool = False) -> Surroundings:
     """Collect date, commit, machine and versions; the command was ``python -m module`` with these arguments."""
     packages = {}
     for name in ("torch", "torchvision", "numpy", "pillow", "fastload"):
@@ -97,19 +94,18 @@ def stamp(
     }
 
 
-def spread_row(case: str, side: str, metric: str, values: Sequence[float], common: Mapping[str, str]) -> Row:
-    """Return the row of a side's values: their median, quartiles and number."""
-    spread = spread_of(values)
-    numbers = {"value": spread.median, "low": spread.first_quartile, "high": spread.third_quartile}
-    return Row(case=case, side=side, metric=metric, **numbers, spread="quartiles", n=len(values), **common)
+def progress(total: int) -> Callable[[str], None]:
+    """Return a function that takes what is done next, and says it on standard error where it is new."""
+    seen: dict[str, int] = {}
+    start = time.monotonic()
 
+    def advance(what: str) -> None:
+        num_begun = sum(seen.values()) + 1
+        if what not in seen:
+            complain(f"{time.monotonic() - start:6.0f} s  {num_begun} of {total}: {what}")
+        seen[what] = seen.get(what, 0) + 1
 
-def with_ratio(row: Row, ratio: Ratio | None, of: str) -> Row:
-    """Return the row with a ratio, if there is one; ``of`` names its sides, as in "fastload / torch"."""
-    if ratio is None:
-        return row
-    numbers = {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
-    return dataclasses.replace(row, **numbers, ratio_spread="95 %", ratio_of=of)
+    return advance
 
 
 def complain(message: str) -> None:

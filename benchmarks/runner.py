@@ -1,4 +1,9 @@
-"""Lets the sides of a benchmark alternate: in one child process, or in a fresh child for each measurement.
+"""Lets the sides of a case take turns, each in a child process of its own.
+
+A child lives until its case ends, so that a loader keeps what it learnt and compiled; while one measures, the others
+are stopped, since some load ahead without end. Its first measurement does not count. Where what ran before in a process
+would show in the number, each measurement has a new child. A side that fails, or takes too long, is left out from then
+on, and the others go on.
 
 The order is ABBA: the sides in their order, then reversed, and so on. A machine that gets slower or faster during the
 run favours neither side in such an order.
@@ -11,15 +16,17 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from types import FrameType
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import IO, Self
 
-from benchmarks.spec import Benchmark, Measurement, Side
+from benchmarks.spec import Case, Measurement, Side
 
 # Long enough for the slowest measurement, the epoch over ten million strings, on a busy machine.
-SECONDS_PER_MEASUREMENT = 180.0
+_SECONDS_PER_MEASUREMENT = 180.0
+# To make files, to import, to compile and to check: FFCV's first epoch takes half a minute on an idle machine.
+_SECONDS_TO_BEGIN = 300.0
+_SECONDS_TO_END = 10.0
 
 
 class MeasurementFailed(Exception):
@@ -36,90 +43,156 @@ class Measured:
     """Side -> why it could not be measured."""
     failed: dict[str, str] = field(default_factory=dict)
     """Side -> the error."""
-    facts: dict[str, Measurement] = field(default_factory=dict)
-    """Side -> versions of its library, Python and torch, where it has an environment of its own."""
+    first: dict[str, Measurement] = field(default_factory=dict)
+    """Side -> what the case's ``first`` returned."""
 
-    def settle(self, reason: str) -> None:
-        """Keep what can be compared: whole rounds of the sides that were measured."""
-        for name in (*self.skipped, *self.failed):
-            self.measurements.pop(name, None)
-        for name in [name for name, values in self.measurements.items() if not values]:
-            self.skipped[name] = reason
-            del self.measurements[name]
+    def settle(self, case: Case, reason: str) -> None:
+        """Keep whole rounds of the sides that were measured; ``reason`` says why others were not."""
+        for side in case.sides:
+            if side.name in self.skipped or side.name in self.failed:
+                self.measurements.pop(side.name, None)
+            elif not self.measurements.get(side.name):
+                self.measurements.pop(side.name, None)
+                self.skipped[side.name] = reason
         rounds = min(map(len, self.measurements.values()), default=0)
         for values in self.measurements.values():
             del values[rounds:]
 
 
-def measure_in_turn(
-    benchmark: Benchmark,
-    arguments: Mapping[str, object],
+async def measure(
+    case: Case,
     repetitions: int,
+    found: Measured,
     advance: Callable[[str], None],
-) -> dict[str, list[Measurement]]:
-    """Measure every side of ``benchmark`` ``repetitions`` times.
-
-    Returns:
-        Name of side -> its measurements; those at the same place were made one after the other, so they are pairs.
-    """
-    rounds = [list(benchmark.sides)[:: 1 if number % 2 == 0 else -1] for number in range(repetitions)]
-    if benchmark.fresh_process:
-        children = [[side] for sides in rounds for side in sides]
-        num_thrown_away = 0
-    else:
-        children = [[*benchmark.sides, *(side for sides in rounds for side in sides)]]
-        num_thrown_away = 1
-    measurements: dict[str, list[Measurement]] = {side.name: [] for side in benchmark.sides}
-    for sides in children:
-        asyncio.run(_measure_in_child(benchmark, arguments, sides, advance, measurements))
-    return {name: values[num_thrown_away:] for name, values in measurements.items()}
-
-
-def num_measurements(benchmark: Benchmark, repetitions: int) -> int:
-    """Return how often ``advance`` is called for a benchmark."""
-    return len(benchmark.sides) * (repetitions + (0 if benchmark.fresh_process else 1))
-
-
-async def _measure_in_child(
-    benchmark: Benchmark,
-    arguments: Mapping[str, object],
-    sides: list[Side],
-    advance: Callable[[str], None],
-    measurements: dict[str, list[Measurement]],
+    deadline: float | None = None,
 ) -> None:
-    """Start a child, hand it its request, and add what it measures to ``measurements``."""
-    async with Child(environment=sides[0].environment if benchmark.fresh_process else {}) as child:
-        child.ask(benchmark.measure, arguments, sides)
-        for side in sides:
-            advance(f"{benchmark.name}: {side.name}")
-            answer = await child.answer(f"{benchmark.name} on {side.name}", SECONDS_PER_MEASUREMENT)
-            measurements[side.name].append(answer)
-        await child.end(SECONDS_PER_MEASUREMENT)
+    """Measure every side up to ``repetitions`` times, and add the measurements to ``found``.
+
+    Args:
+        case: what is measured.
+        repetitions: of each side, beside those that do not count.
+        found: sides that it says were skipped or failed are left out.
+        advance: is told what is measured next.
+        deadline: when to stop, on the event loop's clock.
+    """
+    turns = _Turns(case, found, advance)
+    try:
+        async with asyncio.timeout_at(deadline):
+            if not case.fresh_process:
+                for step in (turns.start, turns.begin):  # all children import at the same time
+                    for side in case.sides:
+                        await turns.guarded(side, step)
+            for number in range(repetitions):
+                for side in case.sides[:: 1 if number % 2 == 0 else -1]:
+                    await turns.guarded(side, turns.measure_fresh if case.fresh_process else turns.measure)
+    except TimeoutError:
+        pass  # what was measured by then counts
+    finally:
+        await turns.end()
+        found.settle(case, "time was up (--limit), or somebody ended the run")
+
+
+def num_measurements(case: Case, repetitions: int) -> int:
+    """Return how many measurements a case takes, with those that do not count."""
+    return len(case.sides) * (repetitions + (0 if case.fresh_process else 1))
+
+
+class _Turns:
+    """The children of a case."""
+
+    def __init__(self, case: Case, found: Measured, advance: Callable[[str], None]) -> None:
+        self._case, self._found, self._advance = case, found, advance
+        self._children: dict[str, Child] = {}
+
+    async def guarded(self, side: Side, step: Callable[[Side], Awaitable[None]]) -> None:
+        """Carry out a step of a side that was neither skipped nor failed before."""
+        if side.missing:
+            self._found.skipped[side.name] = side.missing
+        if side.name in self._found.skipped or side.name in self._found.failed:
+            return
+        try:
+            await step(side)
+        except MeasurementFailed as error:
+            self._found.failed[side.name] = str(error)
+        if side.name in self._found.skipped or side.name in self._found.failed:
+            await self._leave(side)
+
+    async def start(self, side: Side) -> None:
+        self._children[side.name] = await Child(side.python, self._case.measure).__aenter__()
+
+    async def begin(self, side: Side) -> None:
+        """Let a side make its files, and measure once for nothing."""
+        if side.prepare:
+            async with Child(side.python) as maker:
+                await self._ask(maker, side.prepare, side, _SECONDS_TO_BEGIN)
+        child = self._children[side.name]
+        answer = await self._ask(child, self._case.first or self._case.measure, side, _SECONDS_TO_BEGIN)
+        child.pause()
+        if self._case.first:
+            self._found.first[side.name] = answer
+
+    async def measure(self, side: Side) -> None:
+        child = self._children[side.name]
+        child.go_on()
+        self._add(side, await self._ask(child, self._case.measure, side, _SECONDS_PER_MEASUREMENT))
+        child.pause()
+
+    async def measure_fresh(self, side: Side) -> None:
+        async with Child(side.python) as child:
+            self._add(side, await self._ask(child, self._case.measure, side, _SECONDS_PER_MEASUREMENT))
+            await child.end(_SECONDS_TO_END)
+
+    def _add(self, side: Side, answer: Measurement) -> None:
+        if side.name not in self._found.skipped:
+            self._found.measurements.setdefault(side.name, []).append(answer)
+
+    async def _ask(self, child: "Child", function: str, side: Side, limit_s: float) -> Measurement:
+        self._advance(f"{self._case.name}: {side.name}")
+        child.ask(function, {**self._case.arguments, **side.arguments}, side)
+        answer = await child.answer(f"{self._case.name}: {side.name}", limit_s)
+        if "skipped" in answer:
+            self._found.skipped[side.name] = str(answer["skipped"])
+        return answer
+
+    async def _leave(self, side: Side) -> None:
+        if (child := self._children.pop(side.name, None)) is not None:
+            await child.__aexit__()
+
+    async def end(self) -> None:
+        """Let the children end, so that their CPU time counts as our own; kill those that do not."""
+        children = list(self._children.values())
+        self._children.clear()
+        await asyncio.gather(*(_end(child) for child in children))
+
+
+async def _end(child: "Child") -> None:
+    if not child.is_asked:
+        await child.end(_SECONDS_TO_END)
+    await child.__aexit__()
 
 
 class Child:
     """A process that measures. Leaving the context kills whatever is left of it: the child, its workers, a fork server.
 
-    It carries out one request after the other, and its answers come in their order.
+    It imports the module of ``function`` while it waits, carries out one request after the other, and its answers come
+    in their order.
     """
 
-    def __init__(self, python: str = sys.executable, environment: Mapping[str, str] | None = None) -> None:
-        self._python = python
-        self._environment = {**os.environ, **(environment or {})}
+    def __init__(self, python: str = sys.executable, function: str = "") -> None:
+        self._command = [python, "-m", "benchmarks.child", function.partition(":")[0]]
+        self.is_asked = False
+        """True while it owes an answer."""
 
     async def __aenter__(self) -> Self:
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed where the context is left)
         # A session of its own, so that a child that hangs can be ended together with its workers.
         self._process = await asyncio.create_subprocess_exec(
-            self._python,
-            "-m",
-            "benchmarks.child",
+            *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._complaints,
             start_new_session=True,
             limit=2**24,
-            env=self._environment,
         )
         return self
 
@@ -128,11 +201,13 @@ class Child:
         await self._process.wait()
         self._complaints.close()
 
-    def ask(self, measure: str, arguments: Mapping[str, object], sides: Sequence[Side]) -> None:
-        """Ask for the sides' measurements; ``measure`` is ``module:function``."""
+    def ask(self, function: str, arguments: Mapping[str, object], side: Side) -> None:
+        """Ask for a measurement; ``function`` is ``module:function``."""
         assert self._process.stdin is not None
-        request = {"measure": measure, "arguments": dict(arguments), "sides": [asdict(side) for side in sides]}
+        told = {"name": side.name, "package": side.package, "options": dict(side.options)}
+        request = {"measure": function, "arguments": dict(arguments), "side": told}
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.is_asked = True
 
     async def answer(self, what: str, limit_s: float) -> Measurement:
         """Return the next measurement, called ``what`` in errors."""
@@ -143,6 +218,7 @@ class Child:
             raise MeasurementFailed(f"{what} took more than {limit_s:.0f} s\n{_tail(self._complaints)}") from None
         if not line:
             raise MeasurementFailed(f"{what}: the child ended without a result\n{_tail(self._complaints)}")
+        self.is_asked = False
         answer = json.loads(line)
         if "error" in answer:
             raise MeasurementFailed(f"{what}:\n{answer['error'].rstrip()}")
@@ -161,20 +237,12 @@ class Child:
             os.killpg(self._process.pid, number)
 
     async def end(self, limit_s: float) -> None:
+        """Let the child end by itself, if it does so in time."""
         self.go_on()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        await asyncio.wait_for(self._process.wait(), limit_s)
-
-
-def end_children_too() -> None:
-    """Let SIGTERM end this process as Ctrl-C does: the children have sessions of their own, and would run on."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), limit_s)
 
 
 def _tail(complaints: IO[str]) -> str:

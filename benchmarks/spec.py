@@ -1,27 +1,34 @@
-"""What is measured: plain values that the runner carries out and the report prints."""
+"""Descriptions of what is measured: plain values that the runner carries out and the report prints."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-# What a measuring function returns: metric name -> value, and under "statistics" what the loader says of itself.
+# What a measuring function returns: metric name -> value. "statistics" holds what the loader says of itself, "skipped"
+# why this side cannot be measured here, "versions" those of the side's library, Python and torch.
 Measurement = dict[str, object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the loaders that alternate in a benchmark."""
+    """One of the loaders that take turns in a case."""
 
     name: str
     """What the table calls it."""
     package: str
-    """Where its DataLoader comes from: "torch" or "fastload"; "none" for what a subject measures without any."""
+    """Where its DataLoader comes from: "torch", "fastload" or a peer's module; "none": it has no loader."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """Arguments that only this side gets, such as ``seed=1``."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that its child process gets; only where each measurement has a process of its own."""
+    """Arguments that only this side's loader gets, such as ``seed=1``."""
     compared_with: str | None = None
-    """Name of the side that this side is divided by; None for the sides of torch, which others are compared with."""
+    """Name of the side that this side is divided by; None for the sides that others are compared with."""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """What replaces the case's arguments for this side."""
+    prepare: str = ""
+    """``module:function`` that makes this side's files first, in a process that measures nothing; empty: none."""
+    python: str = sys.executable
+    """The interpreter that runs it."""
+    missing: str = ""
+    """Why it cannot be measured on this machine; empty if it can."""
 
 
 TORCH = Side(name="torch", package="torch")
@@ -46,10 +53,6 @@ class Metric:
     has_ratio: bool = True
     """False for numbers near zero, such as growth, where a ratio is noise."""
 
-    @property
-    def has_goal(self) -> bool:
-        return self.most_value is not None or (self.has_ratio and self.least_ratio is not None)
-
 
 def rates(least_ratio: float | None = 0.97, whole: float | None = 0.97) -> tuple[Metric, ...]:
     """Return the metrics of an epoch: two rates with their goals, and the processor's time."""
@@ -66,39 +69,31 @@ class Comparison:
 
     ours: str
     theirs: str
+    metric: Metric
     least_ratio: float | None = None
     """The goal, or None: just to know. A ratio above 1 is in favour of ``ours``, whichever way the metric runs."""
-    metric: Metric | None = None
-    """None: the first of the case."""
-
-
-class Compared(Protocol):
-    """What has an outcome: a benchmark, or a case of another program."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def sides(self) -> Sequence[Side]: ...
-    @property
-    def metrics(self) -> Sequence[Metric]: ...
-    @property
-    def comparisons(self) -> Sequence[Comparison]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Benchmark:
-    """A subject measured on several sides, in turn, several times."""
+class Case:
+    """The same work, measured on several sides, in turn, several times."""
 
     name: str
     """``subject`` or ``subject-variant``."""
     measure: str
     """``module:function`` of the measuring function, called as ``function(side, **arguments)`` in a child process."""
+    first: str = ""
+    """The function that a child runs before it is measured, and whose answer is kept; empty: ``measure``, unkept."""
     metrics: tuple[Metric, ...]
+    sides: tuple[Side, ...] = (TORCH, FASTLOAD)
+    compared: tuple[Comparison, ...] = ()
+    """Empty: each side with the one that it is compared with, by all metrics whose ratio says something."""
+    ratios_with_theirs: bool = False
+    """True if a ratio stands in the row of ``theirs``: where one side is compared with many."""
     arguments: Mapping[str, object] = field(default_factory=dict)
     """Keyword arguments of the measuring function; must survive JSON."""
-    quick_arguments: Mapping[str, object] = field(default_factory=dict)
+    quick: Mapping[str, object] = field(default_factory=dict)
     """What replaces them under ``--quick``."""
-    sides: tuple[Side, ...] = (TORCH, FASTLOAD)
     repetitions: int = 5
     """Recorded measurements of each side."""
     fresh_process: bool = False
@@ -111,17 +106,16 @@ class Benchmark:
         return self.name.partition("-")[0]
 
     @property
-    def comparisons(self) -> list[Comparison]:
-        """Each side with the one that it is compared with, by all metrics whose ratio says something."""
-        return [
+    def comparisons(self) -> tuple[Comparison, ...]:
+        return self.compared or tuple(
             Comparison(
                 ours=side.name,
                 theirs=side.compared_with,
-                least_ratio=metric.least_ratio if metric.most_value is None else None,
                 metric=metric,
+                least_ratio=metric.least_ratio if metric.most_value is None else None,
             )
             for side in self.sides
             if side.compared_with is not None
             for metric in self.metrics
             if metric.has_ratio
-        ]
+        )

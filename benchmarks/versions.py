@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.figures.rows import Row, append_rows
-from benchmarks.progress import progress
-from benchmarks.report import look_around, stamp
+from benchmarks.report import look_around, progress, stamp
 
 ROOT = Path(__file__).parents[1]
 UV = os.environ.get("UV", "uv")  # set by "uv run"
@@ -61,13 +60,13 @@ def main() -> int:
     options = parser.parse_args()
     failed = []
     pairs = options.pair or PAIRS
-    with progress(len(pairs)) as advance:
-        for pair in pairs:
-            advance(pair)
-            rows, failures = tried(pair, options.tests, options.processes)
-            append_rows(options.rows, rows)
-            print(f"{pair}: {', '.join(told(row) for row in rows)}", *failures, sep="\n    ", flush=True)
-            failed += failures
+    advance = progress(len(pairs))
+    for pair in pairs:
+        advance(pair)
+        rows, failures = tried(pair, options.tests, options.processes)
+        append_rows(options.rows, rows)
+        print(f"{pair}: {', '.join(told(row) for row in rows)}", *failures, sep="\n    ", flush=True)
+        failed += failures
     return int(bool(failed))
 
 

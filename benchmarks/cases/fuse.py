@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
 from benchmarks.cases import imagefolder
-from benchmarks.loops import kept_loader, make_loader, time_epoch
-from benchmarks.spec import TORCH, Benchmark, Measurement, Metric, Side, rates
+from benchmarks.loops import kept, make_loader, time_epoch
+from benchmarks.spec import TORCH, Case, Measurement, Metric, Side, rates
 
 FUSED = Side(name="fastload fuse=True", package="fastload", options={"fuse": True}, compared_with="torch")
 FUSED_THREADS = Side(
@@ -66,27 +66,27 @@ def cifar_epoch(side: Side, *, num_samples: int, torch_samples: int, num_workers
     """Time a shuffled epoch, in batches of 512; torch's side of fewer samples, since it takes so much longer."""
     torch.manual_seed(0)
     dataset = _in_memory(torch_samples if side.package == "torch" else num_samples)
-    loader = kept_loader(
-        side,
+    loader = kept(
+        "loader",
         lambda: make_loader(side, dataset, batch_size=512, shuffle=True, drop_last=True, num_workers=num_workers),
     )
     return time_epoch(loader, samples_per_batch=512, num_warm_batches=2 * num_workers or 1)
 
 
-def _image_folder(name: str, version: str, least_ratio: float) -> Benchmark:
-    return Benchmark(
+def _image_folder(name: str, version: str, least_ratio: float) -> Case:
+    return Case(
         name=name,
         measure="benchmarks.cases.imagefolder:epoch",
         metrics=rates(least_ratio, None),
         arguments={"version": version, "num_images": 4000, "batch_size": 100},
-        quick_arguments={"num_images": 2000},
+        quick={"num_images": 2000},
         sides=(TORCH, FUSED, FUSED_THREADS),
         needs_images=True,
     )
 
 
-def _cifar(name: str, num_workers: int) -> Benchmark:
-    return Benchmark(
+def _cifar(name: str, num_workers: int) -> Case:
+    return Case(
         name=name,
         measure="benchmarks.cases.fuse:cifar_epoch",
         metrics=(
@@ -94,15 +94,15 @@ def _cifar(name: str, num_workers: int) -> Benchmark:
             Metric(name="CPU us/sample", least_ratio=None),
         ),
         arguments={"num_samples": 51200, "torch_samples": 10240, "num_workers": num_workers},
-        quick_arguments={"torch_samples": 5120},
+        quick={"torch_samples": 5120},
         sides=(TORCH, FUSED, FUSED_THREADS) if num_workers else (TORCH, FUSED),
     )
 
 
-BENCHMARKS = (
+CASES = (
     _image_folder("fuse-imagefolder-float32", "v1", 3.0),
     _image_folder("fuse-imagefolder-uint8", "uint8", 2.4),
-    Benchmark(
+    Case(
         name="fuse-imagefolder-first-batch",
         measure="benchmarks.cases.imagefolder:first_batch",
         metrics=imagefolder.FIRST_BATCH_METRICS,

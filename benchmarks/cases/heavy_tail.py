@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from benchmarks.loops import describe, make_loader
 from benchmarks.made_data import UnequalSamples, heavy_tailed_costs_s
-from benchmarks.spec import FASTLOAD_SEED, TORCH, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import FASTLOAD_SEED, TORCH, Case, Measurement, Metric, Side
 
 
 def work_conserving_bound_s(costs_s: Sequence[float], num_workers: int) -> float:
@@ -70,13 +70,13 @@ _UNORDERED = (
     ),
 )
 
-BENCHMARKS = tuple(
-    Benchmark(
+CASES = tuple(
+    Case(
         name=f"heavy_tail-{shape}-{num_workers}-workers",
         measure="benchmarks.cases.heavy_tail:epoch",
         metrics=_METRICS,
         arguments={"shape": shape, "num_samples": 1600, "mean_cost_ms": 3.0, "num_workers": num_workers},
-        quick_arguments={"num_samples": 640},
+        quick={"num_samples": 640},
         sides=(TORCH, FASTLOAD_SEED, *(_UNORDERED if num_workers == 4 else ())),
     )
     for shape in ("lognormal", "rare")

@@ -10,16 +10,15 @@ epoch is so short that starting the workers and their memory is much of it ("sam
 import functools
 import multiprocessing
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import torchvision
 from torch.utils.data import RandomSampler
 
-from benchmarks.loops import kept_loader, make_loader, time_epoch, time_first_batch
+from benchmarks.loops import kept, make_loader, time_epoch, time_first_batch
 from benchmarks.neighbours import read_cpu
-from benchmarks.spec import FASTLOAD, TORCH, Benchmark, Measurement, Metric, Side, rates
+from benchmarks.spec import FASTLOAD, TORCH, Case, Measurement, Metric, Side, rates
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -56,9 +55,7 @@ def build_transform(version: str) -> Any:
 
 @functools.cache
 def _image_folder(image_root: str, version: str) -> torchvision.datasets.ImageFolder:
-    """Build the dataset; ``image_root`` is an ImageFolder tree, or holds one called ``train``."""
-    train = Path(image_root, "train")
-    return torchvision.datasets.ImageFolder(str(train if train.is_dir() else image_root), build_transform(version))
+    return torchvision.datasets.ImageFolder(image_root, build_transform(version))
 
 
 def _loader(side: Side, image_root: str, version: str, num_images: int, batch_size: int) -> Any:
@@ -96,7 +93,7 @@ def _load_and_drop(dataset: Any, first: int, num_images: int) -> None:
 
 def epoch(side: Side, *, image_root: str, version: str, num_images: int, batch_size: int) -> Measurement:
     torch.manual_seed(0)
-    loader = kept_loader(side, lambda: _loader(side, image_root, version, num_images, batch_size))
+    loader = kept("loader", lambda: _loader(side, image_root, version, num_images, batch_size))
     return time_epoch(loader, samples_per_batch=batch_size, num_warm_batches=10)
 
 
@@ -109,25 +106,25 @@ FIRST_BATCH_METRICS = (Metric(name="first batch ms", least_ratio=2.0), Metric(na
 
 NO_LOADER = Side(name="no loader", package="none", compared_with="torch")
 
-BENCHMARKS = (
-    Benchmark(
+CASES = (
+    Case(
         name="imagefolder-bound",
         measure="benchmarks.cases.imagefolder:epoch_or_none",
         metrics=rates(None, None),
         arguments={"version": "v2", "num_images": 4000, "batch_size": 100},
-        quick_arguments={"num_images": 2000},
+        quick={"num_images": 2000},
         sides=(TORCH, FASTLOAD, NO_LOADER),
         needs_images=True,
     ),
-    Benchmark(
+    Case(
         name="imagefolder-v1",
         measure="benchmarks.cases.imagefolder:epoch",
         metrics=rates(1.3, 1.3),
         arguments={"version": "v1", "num_images": 4000, "batch_size": 100},
-        quick_arguments={"num_images": 2000},
+        quick={"num_images": 2000},
         needs_images=True,
     ),
-    Benchmark(
+    Case(
         name="imagefolder-first-batch",
         measure="benchmarks.cases.imagefolder:first_batch",
         metrics=FIRST_BATCH_METRICS,

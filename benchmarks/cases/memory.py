@@ -4,8 +4,6 @@ Claim: what fastload holds after 1,000 batches is within 8 MiB of what it held a
 pickled ones.
 
 "MiB" counts anonymous and shared pages of the whole process tree, shared ones once (see ``process_memory.py``).
-"shared files MiB" counts what memory files hold, also where no process has it mapped; torch closes the descriptors of
-a batch that the consumer has dropped, so for torch it is what is in flight.
 
 Meaningless if: read over fewer batches than the allocator and the slots need to settle, hence the reading at 100.
 """
@@ -15,7 +13,7 @@ import torch
 from benchmarks.loops import describe, make_loader
 from benchmarks.made_data import FilledImages, Sentences, pad_sentences
 from benchmarks.process_memory import read_tree_memory
-from benchmarks.spec import Benchmark, Measurement, Metric, Side
+from benchmarks.spec import Case, Measurement, Metric, Side
 
 
 def thousand_batches(side: Side, *, kind: str, marks: list[int]) -> Measurement:
@@ -28,36 +26,25 @@ def thousand_batches(side: Side, *, kind: str, marks: list[int]) -> Measurement:
         sentences = Sentences(num_samples)
         loader = make_loader(side, sentences, batch_size=64, num_workers=2, collate_fn=pad_sentences)
     at_mark: dict[int, float] = {}
-    peak = rss = shared_files = 0.0
     for number, _batch in enumerate(loader, start=1):
-        if number in marks or number % 50 == 0:
-            memory = read_tree_memory()
-            peak, rss = max(peak, memory.own_mib), max(rss, memory.rss_mib)
-            shared_files = max(shared_files, memory.open_shared_files_mib)
-            if number in marks:
-                at_mark[number] = memory.own_mib
+        if number in marks:
+            at_mark[number] = read_tree_memory().own_mib
     return {
         **{f"MiB after {mark} batches": at_mark[mark] for mark in marks},
         "growth MiB": at_mark[marks[-1]] - at_mark[marks[0]],
-        "peak MiB": peak,
-        "peak RSS MiB": rss,
-        "shared files MiB": shared_files,
         "statistics": describe(loader),
     }
 
 
 _MARKS = (100, 500, 1000)
 
-BENCHMARKS = tuple(
-    Benchmark(
+CASES = tuple(
+    Case(
         name=f"memory-{kind}",
         measure="benchmarks.cases.memory:thousand_batches",
         metrics=(
             *(Metric(name=f"MiB after {mark} batches", least_ratio=None) for mark in _MARKS),
             Metric(name="growth MiB", has_ratio=False, most_value=8.0),
-            Metric(name="peak MiB", least_ratio=None),
-            Metric(name="peak RSS MiB", least_ratio=None),
-            Metric(name="shared files MiB", has_ratio=False),
         ),
         arguments={"kind": kind, "marks": list(_MARKS)},
         fresh_process=True,

@@ -27,8 +27,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from benchmarks import made_data
-from benchmarks.loops import kept_loader, make_loader, time_epoch
-from benchmarks.spec import FASTLOAD, TORCH, WITH_SEED, Benchmark, Measurement, Metric, Side, rates
+from benchmarks.loops import kept, make_loader, time_epoch
+from benchmarks.spec import FASTLOAD, TORCH, WITH_SEED, Case, Measurement, Metric, Side, rates
 
 
 @functools.cache
@@ -70,11 +70,11 @@ def epoch(
     if kind == "ragged":
         arguments["collate_fn"] = made_data.as_tuple
     build = functools.partial(make_loader, side, dataset, **arguments)
-    loader = build() if megabytes else kept_loader(side, build)
+    loader = build() if megabytes else kept("loader", build)
     return time_epoch(loader, samples_per_batch=batch_size or 1, num_warm_batches=2 * num_workers or 1)
 
 
-def _benchmark(
+def _case(
     name: str,
     kind: str,
     batch_size: int | None,
@@ -84,14 +84,14 @@ def _benchmark(
     metrics: Sequence[Metric] | None = None,
     sides: tuple[Side, ...] = WITH_SEED,
     megabytes: int = 0,
-) -> Benchmark:
+) -> Case:
     sizes = {"kind": kind, "batch_size": batch_size, "num_workers": num_workers}
-    return Benchmark(
+    return Case(
         name=name,
         measure="benchmarks.cases.small:epoch",
         metrics=tuple(metrics or rates()),
         arguments={**sizes, "num_batches": num_batches, "megabytes": megabytes},
-        quick_arguments={"num_batches": max(num_batches // 5, 4 * num_workers), "megabytes": min(megabytes, 8)},
+        quick={"num_batches": max(num_batches // 5, 4 * num_workers), "megabytes": min(megabytes, 8)},
         sides=sides,
     )
 
@@ -99,23 +99,23 @@ def _benchmark(
 _BOTH = (TORCH, FASTLOAD)
 _STRIDED = (Metric(name="first batch ms", least_ratio=0.67), *rates())
 
-BENCHMARKS = (
-    _benchmark("cifar", "cifar", 128, 160),
-    _benchmark("inline", "cifar", 128, 80, 0),
-    _benchmark("tensors32-ready", "ready", None, 600, metrics=rates(5.0, 5.0), sides=_BOTH),
-    _benchmark("tensors32-collated", "collated", 32, 300, sides=_BOTH),
-    *(_benchmark(f"tiny-tensors-{workers}-workers", "tensors", 256, 400, workers) for workers in (2, 0)),
-    *(_benchmark(f"tiny-integers-{workers}-workers", "integers", 256, 2000, workers) for workers in (2, 0)),
-    _benchmark("tokens-0-workers", "tokens", 32, 2000, 0, metrics=rates(0.8, None)),
-    _benchmark("tokens-2-workers", "tokens", 32, 2000, metrics=rates(0.97, None)),
-    _benchmark("custom_collate", "sentences", 64, 1000),
+CASES = (
+    _case("cifar", "cifar", 128, 160),
+    _case("inline", "cifar", 128, 80, 0),
+    _case("tensors32-ready", "ready", None, 600, metrics=rates(5.0, 5.0), sides=_BOTH),
+    _case("tensors32-collated", "collated", 32, 300, sides=_BOTH),
+    *(_case(f"tiny-tensors-{workers}-workers", "tensors", 256, 400, workers) for workers in (2, 0)),
+    *(_case(f"tiny-integers-{workers}-workers", "integers", 256, 2000, workers) for workers in (2, 0)),
+    _case("tokens-0-workers", "tokens", 32, 2000, 0, metrics=rates(0.8, None)),
+    _case("tokens-2-workers", "tokens", 32, 2000, metrics=rates(0.97, None)),
+    _case("custom_collate", "sentences", 64, 1000),
     *(
-        _benchmark(f"clips-{size}-mb", "clips", 4, max(10, 300 // size), metrics=rates(goal, None), megabytes=size)
+        _case(f"clips-{size}-mb", "clips", 4, max(10, 300 // size), metrics=rates(goal, None), megabytes=size)
         for size, goal in ((1, 0.97), (5, 0.97), (10, 3.0), (30, 0.97), (60, 0.97))
     ),
-    _benchmark("ragged-2-workers", "ragged", 32, 200, metrics=rates(5.0, None), sides=_BOTH),
+    _case("ragged-2-workers", "ragged", 32, 200, metrics=rates(5.0, None), sides=_BOTH),
     *(
-        _benchmark(f"strided-{kind}-{workers}-workers", kind, size, count, workers, metrics=_STRIDED, megabytes=storage)
+        _case(f"strided-{kind}-{workers}-workers", kind, size, count, workers, metrics=_STRIDED, megabytes=storage)
         for kind, size, count, storage in (("table", 256, 400, 80), ("windows", 64, 200, 64))
         for workers in (2, 0)
     ),

@@ -14,7 +14,7 @@ import time
 
 from benchmarks.loops import describe, make_loader
 from benchmarks.made_data import CarryingDataset, Integers
-from benchmarks.spec import WITH_SEED, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import WITH_SEED, Case, Measurement, Metric, Side
 
 
 def first_batch(side: Side, *, start_method: str, payload: str, payload_mb: int) -> Measurement:
@@ -72,9 +72,9 @@ def epoch_gap(side: Side, *, persistent_workers: bool, num_epochs: int) -> Measu
     return {"gap ms": sorted(gaps)[len(gaps) // 2] * 1e3, "statistics": describe(loader)}
 
 
-BENCHMARKS = (
+CASES = (
     *(
-        Benchmark(
+        Case(
             name=f"startup-{start_method}-{payload}",
             measure="benchmarks.cases.startup:first_batch",
             metrics=(
@@ -83,7 +83,7 @@ BENCHMARKS = (
                 Metric(name="iter ms", least_ratio=None),
             ),
             arguments={"start_method": start_method, "payload": payload, "payload_mb": 100},
-            quick_arguments={"payload_mb": 10},
+            quick={"payload_mb": 10},
             fresh_process=True,
         )
         for start_method, payload in (
@@ -94,7 +94,7 @@ BENCHMARKS = (
         )
     ),
     *(
-        Benchmark(
+        Case(
             name=f"startup-{start_method}-8-workers",
             measure="benchmarks.cases.startup:two_loaders",
             metrics=(
@@ -108,12 +108,12 @@ BENCHMARKS = (
         for start_method in ("spawn", "forkserver")
     ),
     *(
-        Benchmark(
+        Case(
             name=f"startup-epoch-gap-{'persistent' if persistent_workers else 'new'}-workers",
             measure="benchmarks.cases.startup:epoch_gap",
             metrics=(Metric(name="gap ms"),),
             arguments={"persistent_workers": persistent_workers, "num_epochs": 30},
-            quick_arguments={"num_epochs": 10},
+            quick={"num_epochs": 10},
             sides=WITH_SEED,
             repetitions=9,
         )

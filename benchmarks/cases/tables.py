@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.loops import kept_loader, make_loader, time_epoch
-from benchmarks.spec import Benchmark, Measurement, Side, rates
+from benchmarks.loops import kept, make_loader, time_epoch
+from benchmarks.spec import Case, Measurement, Side, rates
 
 
 @functools.cache
@@ -34,25 +34,25 @@ def epoch(side: Side, *, form: str, batch_size: int, num_rows: int, num_workers:
     torch.manual_seed(0)
     dataset = _tokens(num_rows).with_format(None if form == "python" else form)
     arguments: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "num_workers": num_workers}
-    loader = kept_loader(side, lambda: make_loader(side, dataset, **arguments))
+    loader = kept("loader", lambda: make_loader(side, dataset, **arguments))
     return time_epoch(loader, samples_per_batch=batch_size, num_warm_batches=2 * num_workers or 1)
 
 
-def _benchmark(form: str, batch_size: int, num_workers: int) -> Benchmark:
+def _case(form: str, batch_size: int, num_workers: int) -> Case:
     goal = 20.0 if num_workers else 12.0 if batch_size > 32 else 8.0
     sizes = {"form": form, "batch_size": batch_size, "num_workers": num_workers}
     # No smaller batch at the end. Python's lists are fewer: torch's workers send a tensor for each token.
     num_rows = 3_328 if form == "python" else 32_000
-    return Benchmark(
+    return Case(
         name=f"tables-{form}-{batch_size}-{num_workers}-workers",
         measure="benchmarks.cases.tables:epoch",
         metrics=rates(goal, None),
         arguments={**sizes, "num_rows": num_rows},
-        quick_arguments={**sizes, "num_rows": 2_560},
+        quick={**sizes, "num_rows": 2_560},
     )
 
 
-BENCHMARKS = tuple(
-    _benchmark(form, batch_size, num_workers)
+CASES = tuple(
+    _case(form, batch_size, num_workers)
     for form, batch_size, num_workers in product(("torch", "numpy", "python"), (32, 256), (0, 2))
 )

@@ -25,9 +25,10 @@ import torch
 from PIL import Image
 
 from benchmarks.cases.imagefolder import build_transform
+from benchmarks.files import image_files
 from benchmarks.loops import make_loader, time_epoch
 from benchmarks.process_memory import read_tree_memory
-from benchmarks.spec import TORCH, Benchmark, Measurement, Metric, Side, rates
+from benchmarks.spec import TORCH, Case, Measurement, Metric, Side, rates
 
 
 async def _answer(
@@ -122,7 +123,7 @@ def epoch(
 
     "PSS MiB" counts the loader's processes: this one and its workers.
     """
-    paths = sorted(str(path) for path in Path(image_root).rglob("*.JPEG"))
+    paths = [str(path) for path, _ in image_files(Path(image_root))]
     if served:
         with server(paths, delay_ms / 1e3) as (port, server_pid):
             return _epoch(side, WaitingImages(paths, port, delay_ms / 1e3, num_images), batch_size, server_pid)
@@ -147,49 +148,35 @@ FASTLOAD_16 = Side(
     name="fastload, 16 threads", package="fastload", options={"worker_threads": 16}, compared_with="torch"
 )
 TORCH_32 = Side(name="torch, 32 workers", package="torch", options={"num_workers": 32, "prefetch_factor": 2})
-FASTLOAD_BESIDE_32 = Side(
-    name="fastload, 16 threads", package="fastload", options={"worker_threads": 16}, compared_with="torch, 32 workers"
-)
+FASTLOAD_BESIDE_32 = dataclasses.replace(FASTLOAD_16, compared_with=TORCH_32.name)
 ONE_THREAD = Side(name="fastload, 1 thread", package="fastload")
 TWO_THREADS = Side(
     name="fastload, 2 threads", package="fastload", options={"worker_threads": 2}, compared_with="fastload, 1 thread"
 )
 
-BENCHMARKS = (
-    *(
-        Benchmark(
-            name=f"waiting-{'server' if served else 'sleep'}",
-            measure="benchmarks.cases.waiting:epoch",
-            metrics=(*rates(10.0, None), Metric(name="PSS MiB", least_ratio=None)),
-            arguments={"num_images": 800, "batch_size": 16, "delay_ms": 20.0, "served": served},
-            quick_arguments={"num_images": 480},
-            sides=(TORCH, FASTLOAD_16),
-            fresh_process=True,
-            needs_images=True,
-        )
-        for served in (True, False)
-    ),
-    *(
-        Benchmark(
-            name=f"waiting-{'server' if served else 'sleep'}-32-workers",
-            measure="benchmarks.cases.waiting:epoch",
-            metrics=(*rates(1.0, None), Metric(name="PSS MiB", least_ratio=1 / 0.3)),
-            arguments={"num_images": 3200, "batch_size": 16, "delay_ms": 20.0, "served": served},
-            quick_arguments={"num_images": 1600},
-            sides=(TORCH_32, FASTLOAD_BESIDE_32),
-            fresh_process=True,
-            needs_images=True,
-        )
-        for served in (True, False)
-    ),
-    Benchmark(
-        name="waiting-nothing",
+
+def _case(
+    name: str, sides: tuple[Side, ...], sizes: tuple[int, int], goal: float, *, delay_ms: float = 20.0,
+    least_memory: float | None = None,
+) -> Case:  # fmt: skip
+    """Return a case; ``sizes``: images, as a rule and under ``--quick``."""
+    return Case(
+        name=f"waiting-{name}",
         measure="benchmarks.cases.waiting:epoch",
-        metrics=rates(0.97, None),
-        arguments={"num_images": 4000, "batch_size": 16, "delay_ms": 0.0, "served": False},
-        quick_arguments={"num_images": 1600},
-        sides=(ONE_THREAD, TWO_THREADS),
+        metrics=(*rates(goal, None), Metric(name="PSS MiB", least_ratio=least_memory)),
+        arguments={"num_images": sizes[0], "batch_size": 16, "delay_ms": delay_ms, "served": "server" in name},
+        quick={"num_images": sizes[1]},
+        sides=sides,
         fresh_process=True,
         needs_images=True,
+    )
+
+
+CASES = (
+    *(_case(kind, (TORCH, FASTLOAD_16), (800, 480), 10.0) for kind in ("server", "sleep")),
+    *(
+        _case(f"{kind}-32-workers", (TORCH_32, FASTLOAD_BESIDE_32), (3200, 1600), 1.0, least_memory=1 / 0.3)
+        for kind in ("server", "sleep")
     ),
+    _case("nothing", (ONE_THREAD, TWO_THREADS), (4000, 1600), 0.97, delay_ms=0.0),
 )

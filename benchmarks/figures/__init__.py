@@ -3,7 +3,8 @@
     python -m benchmarks.figures            # renders
     python -m benchmarks.figures --check    # changes nothing; shows what differs, and fails if something does
 
-In: ``benchmarks/rows/*.csv``, one line a result, which runners append to with ``--rows FILE``. Of lines with the same
-case, side and metric the last one counts; those before it are the history. Out: what stands between markers in the
-documents. To add a table, write a function in ``tables.py`` or ``parts.py`` and name it in ``catalogue.py``.
+``benchmarks/rows/*.csv`` have one line a result; commands append to them with ``--rows FILE``. Of lines with the same
+case, side and metric the last one counts; those before it are the history. What stands between markers in the
+documents is made of them. To add a table, write a function in ``tables.py`` or ``parts.py`` and name it in
+``catalogue.py``.
 """

@@ -6,7 +6,7 @@ from html import escape
 
 from benchmarks.figures.layout import digits, rate
 from benchmarks.figures.rows import Row, Rows
-from benchmarks.figures.tables import HALF_RAW, PEERS, STEADY, WORDS
+from benchmarks.figures.tables import HALF_RAW, PEERS, WORDS, measured
 
 _WIDTH, _LABELS, _BAR, _STEP, _TOP = 760, 330, 15, 23, 62
 _STYLE = """
@@ -75,7 +75,6 @@ SHORT = {
     "simclr": "ImageFolder, two views: jitter, blur",
     "yolo": "YOLO: cv2 letterbox, HSV jitter",
     "ultralytics_yolo": "Ultralytics' own loader, mosaics",
-    "timm_randaug": "timm's create_loader, RandAugment",
     "hf_masked_tokens": "Hugging Face, masked tokens",
     "segmentation": "segmentation: PIL image, mask",
     "segmentation_tensors": "segmentation: tv_tensors",
@@ -104,10 +103,7 @@ def _where(rows: Sequence[Row]) -> str:
 
 def pipelines(rows: Rows) -> str:
     """How many times as fast each pipeline is with only the import changed."""
-    found = [
-        row for name in WORDS if (row := rows.get("pipelines", f"{name}, 2 workers", "fastload", STEADY)) is not None
-    ]
-    found.sort(key=lambda row: row.ratio or 0, reverse=True)
+    found = sorted(measured(rows), key=lambda row: row.ratio or 0, reverse=True)
     every = []
     for row in found:
         name, ratio = row.case.partition(",")[0], row.ratio or 0

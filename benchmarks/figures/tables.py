@@ -20,19 +20,16 @@ def pipeline(rows: Rows, name: str, metric: str = STEADY, workers: int = 2) -> R
     return rows.find("pipelines", f"{name}, {workers} workers", "fastload", metric)
 
 
+def measured(rows: Rows, workers: int = 2) -> list[Row]:
+    """Return the rows of all pipelines that were measured with so many workers."""
+    found = (rows.get("pipelines", f"{name}, {workers} workers", "fastload", STEADY) for name in WORDS)
+    return [row for row in found if row is not None]
+
+
 def all_pipelines(rows: Rows, workers: int = 2) -> Cell:
-    found = [
-        row
-        for name in WORDS
-        if (row := rows.get("pipelines", f"{name}, {workers} workers", "fastload", STEADY)) is not None
-    ]
+    found = measured(rows, workers)
     ratios = [row.ratio for row in found if row.ratio is not None]
     return Cell(f"{digits(statistics.median(ratios))} (worst {digits(min(ratios))})", tuple(found))
-
-
-def num_pipelines(rows: Rows) -> int:
-    """Return how many pipelines were measured with two workers."""
-    return sum(rows.get("pipelines", f"{name}, 2 workers", "fastload", STEADY) is not None for name in WORDS)
 
 
 def headline(rows: Rows) -> str:
@@ -67,7 +64,7 @@ def headline(rows: Rows) -> str:
             ratio_cell(ragged), "",
         ),
         line(
-            f"{num_pipelines(rows)} pipelines of images, text, audio and tables: median", "", "torch",
+            f"{len(measured(rows))} pipelines of images, text, audio and tables: median", "", "torch",
             all_pipelines(rows), ""
         ),
         fused("ImageFolder, `fuse=True`", "fuse-imagefolder-float32", "fuse-imagefolder-first-batch"),

@@ -1,38 +1,15 @@
 """All cases, in the order in which they run, and their goals. Plain values: nothing here imports torch."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
-from benchmarks.spec import Comparison, Metric, Side
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """Something measured on several sides, in turn."""
-
-    name: str
-    """``subject``, or begins with it."""
-    measure: str
-    """``module:function``, called as ``function(side, device=..., **arguments)`` in a child process."""
-    sides: tuple[Side, ...]
-    metrics: tuple[Metric, ...]
-    """The first one is compared."""
-    comparisons: tuple[Comparison, ...] = ()
-    arguments: Mapping[str, object] = field(default_factory=dict)
-    """Keyword arguments of the measuring function, on a GPU; must survive JSON."""
-    small: Mapping[str, object] = field(default_factory=dict)
-    """What replaces them on the CPU."""
-    most_repetitions: int = 100
-    """Where each takes long."""
-    tiny: Mapping[str, object] = field(default_factory=dict)
-    """What replaces them under ``--quick``, on either."""
+from benchmarks.spec import Case, Comparison, Metric, Side
 
 
 def _side(name: str, package: str = "fastload", **options: object) -> Side:
     return Side(name=name, package=package, options=options)
 
 
-_RATE = (Metric(name="GB/s", more_is_better=True),)
+_RATE = Metric(name="GB/s", more_is_better=True)
+_IMAGES = Metric(name="images/s", more_is_better=True)
+_STEP_TIME = Metric(name="ms/step")
 
 _HOST_TO_DEVICE = Case(
     name="host-to-device",
@@ -43,16 +20,15 @@ _HOST_TO_DEVICE = Case(
         _side("processes"),
         _side("threads", worker_method="thread"),
     ),
-    metrics=_RATE,
-    comparisons=(
-        Comparison(ours="prefetch", theirs="plain copy", least_ratio=0.9),
+    metrics=(_RATE,),
+    compared=(
+        Comparison(ours="prefetch", theirs="plain copy", metric=_RATE, least_ratio=0.9),
         # These copy on the host first, into page-locked memory.
-        Comparison(ours="processes", theirs="plain copy"),
-        Comparison(ours="threads", theirs="plain copy"),
+        Comparison(ours="processes", theirs="plain copy", metric=_RATE),
+        Comparison(ours="threads", theirs="plain copy", metric=_RATE),
     ),
     arguments={"num_batches": 1000, "shape": [256, 3, 224, 224], "num_workers": 8},
-    small={"num_batches": 40, "shape": [32, 3, 224, 224], "num_workers": 2},
-    tiny={"num_batches": 8, "shape": [2, 3, 32, 32], "num_workers": 2},
+    quick={"num_batches": 8, "shape": [2, 3, 32, 32], "num_workers": 2},
 )
 
 
@@ -68,10 +44,10 @@ def _transforms(
             _side("kernels"),
             _side("fastload"),
         ),
-        metrics=(Metric(name="GB/s", more_is_better=True), Metric(name="images/s", more_is_better=True)),
-        comparisons=(
-            Comparison(ours="kernels", theirs="copy", least_ratio=goal),
-            Comparison(ours="fastload", theirs="copy"),
+        metrics=(_RATE, _IMAGES),
+        compared=(
+            Comparison(ours="kernels", theirs="copy", metric=_RATE, least_ratio=goal),
+            Comparison(ours="fastload", theirs="copy", metric=_RATE),
         ),
         # The inputs of a round are some 400 MB: several times the cache of any GPU.
         arguments={
@@ -82,8 +58,7 @@ def _transforms(
             "num_inputs": max(2, round(4e8 / (num * 3 * size**2))),
             "num_calls": num_calls,
         },
-        small={"num": max(8, num // 16), "num_inputs": 2, "num_calls": 4},
-        tiny={"num": 4, "size": 2 * size // 7, "crop": 2 * crop // 7, "num_inputs": 2, "num_calls": 1},
+        quick={"num": 4, "size": 2 * size // 7, "crop": 2 * crop // 7, "num_inputs": 2, "num_calls": 1},
     )
 
 
@@ -97,31 +72,29 @@ _RESIDENT = Case(
     name="resident",
     measure="benchmarks.gpu.resident:epoch",
     sides=(_side("airbench", "none"), _side("fastload")),
-    metrics=(Metric(name="images/s", more_is_better=True), Metric(name="epoch ms")),
-    comparisons=(Comparison(ours="fastload", theirs="airbench", least_ratio=1.0),),
+    metrics=(_IMAGES, Metric(name="epoch ms")),
+    compared=(Comparison(ours="fastload", theirs="airbench", metric=_IMAGES, least_ratio=1.0),),
     arguments={"num_images": 50_000, "batch_size": 1024},
-    small={"num_images": 8192},
-    tiny={"num_images": 256, "batch_size": 64},
+    quick={"num_images": 256, "batch_size": 64},
 )
 
 _LOADERS = ("resident", "workers")
 _STEP = {"model": "resnet18", "num_images": 50_000, "batch_size": 1024, "num_workers": 8}
-_SMALL_STEP = {"model": "small", "num_images": 4096, "batch_size": 128, "num_workers": 2}
-_TINY_STEP = {"model": "small", "num_images": 64, "batch_size": 16, "num_workers": 2}
+_QUICK_STEP = {"model": "small", "num_images": 64, "batch_size": 16, "num_workers": 2}
 
 _TRAINING = (
     Case(
         name="step",
         measure="benchmarks.gpu.step:steps",
         sides=(_side("one batch", "none"), *(_side(name) for name in _LOADERS)),
-        metrics=(Metric(name="ms/step"),),
-        comparisons=tuple(
-            Comparison(ours=name, theirs="one batch", least_ratio=round(1 / 1.01, 4)) for name in _LOADERS
+        metrics=(_STEP_TIME,),
+        compared=tuple(
+            Comparison(ours=name, theirs="one batch", metric=_STEP_TIME, least_ratio=round(1 / 1.01, 4))
+            for name in _LOADERS
         ),
         # The warm-up steps are more than the batches that workers and device stage have ready: 8 * 2 and 3.
         arguments={**_STEP, "num_steps": 120, "num_warm_steps": 24},
-        small={**_SMALL_STEP, "num_steps": 100, "num_warm_steps": 10},
-        tiny={**_TINY_STEP, "num_steps": 6, "num_warm_steps": 2},
+        quick={**_QUICK_STEP, "num_steps": 6, "num_warm_steps": 2},
     ),
     Case(
         name="host-blocked",
@@ -132,18 +105,11 @@ _TRAINING = (
             Metric(name="% busy", more_is_better=True),
             Metric(name="loop ms"),
         ),
-        most_repetitions=3,
+        repetitions=3,
         arguments={**_STEP, "num_steps": 30, "num_warm_steps": 24},
-        small={**_SMALL_STEP, "num_steps": 40, "num_warm_steps": 10},
-        tiny={**_TINY_STEP, "num_steps": 6, "num_warm_steps": 2},
+        quick={**_QUICK_STEP, "num_steps": 6, "num_warm_steps": 2},
     ),
 )
 
 # Those with a goal first, by weight: a run may end before the last.
 ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_CROPS, _RESIDENT, *_TRAINING, _RESIZED_CROP)
-SUBJECTS = ("host-to-device", "transforms", "resident", "step", "host-blocked")
-
-
-def chosen_cases(names: Sequence[str]) -> list[Case]:
-    """Return the cases whose names begin with one of these; all if there are none."""
-    return [case for case in ALL if not names or case.name.startswith(tuple(names))]

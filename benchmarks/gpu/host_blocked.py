@@ -16,12 +16,13 @@ Meaningless if: the trace tells of no launches ("launches" in the JSON line), wh
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.gpu.measuring import CannotMeasure, measuring
-from benchmarks.gpu.step import training_batches, training_step
+from benchmarks.gpu.step import warm_steps
 from benchmarks.gpu.trace import waits_of
 from benchmarks.spec import Measurement, Side
 
@@ -29,27 +30,13 @@ _LOOP = "loader and step"
 
 
 @measuring
-def loop(
-    side: Side,
-    *,
-    device: str,
-    model: str,
-    num_images: int,
-    batch_size: int,
-    num_steps: int,
-    num_warm_steps: int,
-    num_workers: int,
-) -> Measurement:
+def loop(side: Side, *, num_steps: int, device: str, **arguments: Any) -> Measurement:
     if torch.device(device).type != "cuda":
         raise CannotMeasure(f"not applicable: with device={device} there are no CUDA calls in which to wait")
-    step = training_step(model, device)
-    batches = training_batches(side, device, num_images, batch_size, num_workers)
-    for _ in range(num_warm_steps):
-        step(*next(batches))
+    work = warm_steps(side.name, num_steps, device=device, **arguments)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         with record_function(_LOOP):
-            for _ in range(num_steps):
-                step(*next(batches))
+            work()
         torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "trace.json")

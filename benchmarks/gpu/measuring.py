@@ -5,7 +5,6 @@ cannot be measured here.
 """
 
 import functools
-import gc
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -13,7 +12,6 @@ from typing import Any
 
 import torch
 
-from benchmarks import loops
 from benchmarks.spec import Measurement, Side
 
 
@@ -30,8 +28,6 @@ def measuring(function: Callable[..., Measurement]) -> Callable[..., Measurement
         where = torch.device(device)
         if where.index is not None:
             torch.get_device_module(where).set_device(where)
-        # The child collects garbage after each measurement; it need not look through all that was ever imported.
-        gc.freeze()
         try:
             return function(side, device=device, **arguments)
         except CannotMeasure as reason:
@@ -77,23 +73,12 @@ def captured(work: Callable[[], object], device: torch.device) -> Callable[[], o
     return graph.replay
 
 
-def forget(side: Side, *, device: str) -> Measurement:
-    """End a case: loaders are closed, and memory is given back. Measures nothing."""
-    loops.forget()
-    gc.unfreeze()
-    gc.collect()
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-    return {}
-
-
 def endless(batches: Iterable[Any]) -> Any:
     while True:
         yield from batches
 
 
-def describe(side: Side, *, device: str) -> Measurement:
+def describe(device: str) -> Measurement:
     """Return what the device is, as torch sees it; "missing" says why there is none."""
     found: Measurement = {"device": device, "torch": torch.__version__, "cores": os.cpu_count()}
     if torch.device(device).type != "cuda":

@@ -28,42 +28,33 @@ Step = Callable[[Tensor, Tensor], None]
 
 
 @measuring
-def steps(
-    side: Side,
+def steps(side: Side, *, num_steps: int, device: str, **arguments: Any) -> Measurement:
+    work = warm_steps(side.name, num_steps, device=device, **arguments)
+    return {"ms/step": seconds_of(work, torch.device(device)) / num_steps * 1e3}
+
+
+def warm_steps(
+    side: str,
+    num_steps: int,
     *,
     device: str,
     model: str,
     num_images: int,
     batch_size: int,
-    num_steps: int,
     num_warm_steps: int,
     num_workers: int,
-) -> Measurement:
-    step = training_step(model, device)
-    batches = training_batches(side, device, num_images, batch_size, num_workers)
-    for _ in range(num_warm_steps):
-        step(*next(batches))
+) -> Callable[[], None]:
+    """Return what makes ``num_steps`` steps with a side's batches, after the warm-up steps."""
+    step: Step = kept("step", lambda: _step(model, torch.device(device)))
+    loader = kept("loader", lambda: _batches(side, device, num_images, batch_size, num_workers))
+    batches: Iterator[tuple[Tensor, Tensor]] = kept("batches", lambda: endless(loader))
 
-    def work() -> None:
-        for _ in range(num_steps):
+    def work(num: int = num_steps) -> None:
+        for _ in range(num):
             step(*next(batches))
 
-    seconds = seconds_of(work, torch.device(device))
-    return {"ms/step": seconds / num_steps * 1e3}
-
-
-def training_step(model: str, device: str) -> Step:
-    step: Step = kept("step", lambda: _step(model, torch.device(device)))
-    return step
-
-
-def training_batches(
-    side: Side, device: str, num_images: int, batch_size: int, num_workers: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return the batches of a side, (images, labels) on the device, without an end."""
-    batches = kept(f"{side.name} batches", lambda: _batches(side.name, device, num_images, batch_size, num_workers))
-    iterator: Iterator[tuple[Tensor, Tensor]] = kept(f"{side.name} iterator", lambda: endless(batches))
-    return iterator
+    work(num_warm_steps)
+    return work
 
 
 def _batches(name: str, device: str, num_images: int, batch_size: int, num_workers: int) -> Any:

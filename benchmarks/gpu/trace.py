@@ -1,6 +1,6 @@
 """How long the host was blocked by the device or its driver, from a trace that torch's profiler wrote.
 
-In: the JSON of ``export_chrome_trace``, and the name of a ``record_function`` around the loop. Out: a :class:`Waits`.
+The trace is the JSON of ``export_chrome_trace``, with a ``record_function`` around the loop.
 """
 
 import bisect

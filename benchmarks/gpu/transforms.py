@@ -14,7 +14,7 @@ Meaningless if: the inputs of a round fit into the device's cache; their bytes s
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,26 +29,11 @@ from fastload.transforms import proof
 _DTYPE = torch.bfloat16
 
 
-class Recipe(NamedTuple):
-    """How fastload makes a pipeline, and what it moves."""
-
-    members: Callable[[int], list[Any]]
-    """(side of the result) -> transforms."""
-    reads_all: bool = False
-    """Whether all pixels of the images count as read, though the result is smaller."""
-
-
-RECIPES: dict[str, Recipe] = {
-    "pad-crop": Recipe(lambda size: [T.RandomCrop(size, padding=4), T.RandomHorizontalFlip(), _normalise()]),
-    "crop": Recipe(lambda size: [T.RandomCrop(size), T.RandomHorizontalFlip(), _normalise()]),
-    "resized-crop": Recipe(
-        lambda size: [T.RandomResizedCrop(size), T.RandomHorizontalFlip(), _normalise()], reads_all=True
-    ),
+_FIRST: dict[str, Callable[[int], T.Transform]] = {
+    "pad-crop": lambda size: T.RandomCrop(size, padding=4),
+    "crop": T.RandomCrop,
+    "resized-crop": T.RandomResizedCrop,
 }
-
-
-def _normalise() -> T.Transform:
-    return T.ToNormalized(MEAN, STD, _DTYPE)
 
 
 @measuring
@@ -57,9 +42,8 @@ def calls(
 ) -> Measurement:
     """Time ``num_calls`` calls on batches of ``num`` images of ``size`` pixels, of which ``crop`` come out."""
     where = torch.device(device)
-    known = RECIPES[recipe]
     inputs = kept("inputs", lambda: _inputs(num, size, num_inputs, where))
-    bytes_read = 3 * (size if known.reads_all else min(size, crop)) ** 2
+    bytes_read = 3 * (size if recipe == "resized-crop" else min(size, crop)) ** 2
     bytes_moved = num * (bytes_read + 3 * crop**2 * _DTYPE.itemsize)
     work = kept(side.name, lambda: _work(side, recipe, inputs, crop, bytes_moved, num_calls, where))
     seconds = seconds_of(work, where)
@@ -102,7 +86,7 @@ def _work(
 
 
 def _ours(side: Side, recipe: str, example: Tensor, crop: int) -> Callable[[Tensor], Tensor]:
-    pipeline = T.Compose(RECIPES[recipe].members(crop))
+    pipeline = T.Compose([_FIRST[recipe](crop), T.RandomHorizontalFlip(), T.ToNormalized(MEAN, STD, _DTYPE)])
     given: dict[str, Any] = {}
     if side.name == "kernels":
         _, drawn = pipeline(example, return_params=True)

@@ -5,6 +5,7 @@ and what the side's module imports.
 """
 
 import importlib
+import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,8 @@ from typing import Any
 import torch
 
 from benchmarks.cases.fuse import InMemory
-from benchmarks.loops import kept_loader, time_epoch
+from benchmarks.files import make_once, marker_of
+from benchmarks.loops import kept, time_epoch
 from benchmarks.peers.loaders import Work, image_files
 from benchmarks.spec import Measurement, Side
 
@@ -32,17 +34,21 @@ class NotTheWork(Exception):
     """A side gives other batches than the case asks for."""
 
 
-def pack(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
-    """Make the side's own files in ``packed``, an empty folder."""
-    _module(side).pack(_work(**arguments), **side.options)
+def pack(side: Side, **arguments: Any) -> Measurement:
+    """Make the side's own files in ``packed``, unless they are there."""
+    work = _work(**arguments)
+    source = json.loads(marker_of(work.images).read_text()) if work.work == "images" else {}
+    sizes = {"num_images": work.num_images, "num_workers": work.num_workers}
+    recipe = {**sizes, "options": dict(side.options), "images": str(work.images), "of": source}
+    make_once(work.packed, recipe, lambda: _module(side).pack(work, **side.options))
     return {}
 
 
-def check(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
+def check(side: Side, **arguments: Any) -> Measurement:
     """Load an epoch and look at it; the loader is kept, and is warm after that.
 
     Returns:
-        "python", "torch", and the side's library: their versions.
+        "versions": of Python, torch and the side's library.
 
     Raises:
         NotTheWork: the first batch has not the shape, dtype or range of values, its labels are not shuffled, or the
@@ -50,22 +56,23 @@ def check(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
     """
     work = _work(**arguments)
     loader = _loader(side, work)
-    size = 224 if arguments["work"] == "images" else 32
+    size = 224 if work.work == "images" else 32
     labels: Counter[int] = Counter()
     for number, (images, its_labels) in enumerate(loader):
         if number == 0:
             _check_batch(torch.as_tensor(images), torch.as_tensor(its_labels), work, size)
         labels.update(torch.as_tensor(its_labels).tolist())
-    if arguments["work"] == "images":
+    if work.work == "images":
         expected = Counter(label for _, label in image_files(work))
     else:
         expected = Counter(InMemory(work.num_images).targets)
     _check_labels(labels, expected)
     library = _DISTRIBUTIONS.get(side.package, side.package)
-    return {"python": platform.python_version(), "torch": torch.__version__, library: version(library)}
+    named = {"python": platform.python_version(), "torch": torch.__version__, library: version(library)}
+    return {"versions": named}
 
 
-def epoch(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
+def epoch(side: Side, **arguments: Any) -> Measurement:
     """Time an epoch, or several in a row.
 
     Returns:
@@ -75,13 +82,13 @@ def epoch(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
     """
     work = _work(**arguments)
     loader = _loader(side, work)
-    num_batches = num_epochs * (work.num_images // work.batch_size)
+    num_batches = work.num_epochs * (work.num_images // work.batch_size)
     num_warm = max(1, min(_NUM_WARM_BATCHES, num_batches // 3))
-    found = time_epoch(Repeated(loader, num_epochs), samples_per_batch=work.batch_size, num_warm_batches=num_warm)
+    found = time_epoch(Repeated(loader, work.num_epochs), samples_per_batch=work.batch_size, num_warm_batches=num_warm)
     if found["batches"] != num_batches:
         raise NotTheWork(f"an epoch must have {num_batches} batches, got {found['batches']}")
     answer: Measurement = {
-        "images/s": found["samples/s steady" if num_epochs == 1 else "samples/s"],
+        "images/s": found["samples/s steady" if work.num_epochs == 1 else "samples/s"],
         "CPU ms/image": float(str(found["CPU us/sample"])) / 1e3,
         "CPU us/image": found["CPU us/sample"],
     }
@@ -100,24 +107,8 @@ class Repeated:
             yield from self.loader
 
 
-def _work(
-    *,
-    images: str,
-    packed: str,
-    values: str,
-    num_images: int,
-    batch_size: int,
-    num_workers: int,
-    work: str,
-) -> Work:
-    return Work(
-        images=Path(images),
-        packed=Path(packed),
-        values=values,
-        num_images=num_images,
-        batch_size=batch_size,
-        num_workers=num_workers,
-    )
+def _work(*, images: str, packed: str, **others: Any) -> Work:
+    return Work(images=Path(images), packed=Path(packed), **others)
 
 
 def _module(side: Side) -> Any:
@@ -125,7 +116,7 @@ def _module(side: Side) -> Any:
 
 
 def _loader(side: Side, work: Work) -> Any:
-    return kept_loader(side, lambda: _module(side).load(work, **side.options))
+    return kept("loader", lambda: _module(side).load(work, **side.options))
 
 
 def _runs_on(loader: object) -> bool:

@@ -56,7 +56,6 @@ PIPELINES: Mapping[str, Pipeline] = {
     **_family(
         "libraries",
         ("timm", "timm's `create_loader`, crops and flips", 2.0),
-        ("timm_randaug", "timm's `create_loader`: RandAugment, jitter, erasing", 1.3),
         ("hf_images", "Hugging Face datasets, an Image column, `with_transform`", 2.0),
         ("webdataset_pipeline", 'webdataset, `decode("pil")`, batched in the pipeline', 1.8),
         ("webdataset_loader", 'webdataset, `decode("pil")`, batched by the loader', 1.8),

@@ -13,7 +13,7 @@ from benchmarks.pipelines.images import TRAINING
 from benchmarks.pipelines.source import Source
 
 
-def timm(source: Source, loader_class: Any, num_workers: int, **augmentation: Any) -> Any:
+def timm(source: Source, loader_class: Any, num_workers: int) -> Any:
     # timm makes the loader itself: its class is replaced as fastload.install() does, which takes no arguments.
     with mock.patch.object(torch.utils.data, "DataLoader", loader_class):
         return timm_data.create_loader(
@@ -23,13 +23,8 @@ def timm(source: Source, loader_class: Any, num_workers: int, **augmentation: An
             is_training=True,
             num_workers=num_workers,
             use_prefetcher=False,
-            **({"color_jitter": None} | augmentation),
+            color_jitter=None,
         )
-
-
-def timm_randaug(source: Source, loader_class: Any, num_workers: int) -> Any:
-    augmentation = {"auto_augment": "rand-m9-mstd0.5-inc1", "color_jitter": 0.4, "re_prob": 0.25, "re_mode": "pixel"}
-    return timm(source, loader_class, num_workers, **augmentation)
 
 
 def hf_images(source: Source, loader_class: Any, num_workers: int) -> Any:
@@ -60,7 +55,7 @@ def _webdataset(source: Source) -> Any:
                 writer.write({"__key__": f"{number:06d}", "jpg": path.read_bytes(), "cls": label})
 
     shards = sorted(map(str, source.folder("webdataset", make).iterdir()))
-    # A seed, since webdataset else draws the order from the clock, and --check could compare nothing.
+    # A seed, since webdataset else draws the order from the clock.
     return (
         webdataset.WebDataset(shards, shardshuffle=100, seed=0)
         .shuffle(1000, seed=0)

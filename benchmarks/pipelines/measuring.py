@@ -6,7 +6,6 @@ the one that is installed.
 """
 
 import functools
-import gc
 import importlib
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.loops import time_epoch
+from benchmarks.loops import kept, time_epoch
 from benchmarks.pipelines.catalogue import PIPELINES
 from benchmarks.pipelines.source import Source
 from benchmarks.process_memory import read_tree_memory
@@ -33,7 +32,7 @@ def prepare(side: Side, **arguments: Any) -> Measurement:
 
 def epoch(side: Side, *, num_workers: int, **arguments: Any) -> Measurement:
     """Time an epoch; the loader is kept from call to call, as a script keeps it."""
-    loader = _kept(side, num_workers=num_workers, **arguments)
+    loader = kept("loader", lambda: _build(side, num_workers=num_workers, **arguments))
     num_samples, batch_size = _sizes(loader, **arguments)
     num_warm = 2 * max(1, num_workers)
     return time_epoch(loader, samples_per_batch=batch_size, num_warm_batches=num_warm, num_samples=num_samples)
@@ -45,30 +44,17 @@ def memory(side: Side, **arguments: Any) -> Measurement:
     Reading it takes long, so that such an epoch is not timed.
     """
     peak, last = 0.0, 0.0
-    for _batch in _kept(side, **arguments):
+    for _batch in kept("loader", lambda: _build(side, **arguments)):
         if time.monotonic() - last > _SECONDS_BETWEEN_READINGS:
             peak = max(peak, read_tree_memory().whole_mib)
             last = time.monotonic()
     return {"peak MiB": peak}
 
 
-_loaders: dict[str, Any] = {}
-
-
-def _kept(side: Side, **arguments: Any) -> Any:
-    """Return the side's loader, the same as in the call before unless the arguments are others."""
-    key = repr((side, arguments))
-    if key not in _loaders:
-        _loaders.clear()  # the other loader's workers end
-        gc.collect()
-        _loaders[key] = _build(side, **arguments)
-    return _loaders[key]
-
-
 def _build(side: Side, *, pipeline: str, images: str, made: str, num_workers: int, checkout: str | None = None) -> Any:
+    loader_class = _loader_class(side, checkout)  # first: some families import fastload
     module = importlib.import_module(f"benchmarks.pipelines.{PIPELINES[pipeline].family}")
-    build = getattr(module, pipeline)
-    return build(Source(images=Path(images), made=Path(made)), _loader_class(side, checkout), num_workers)
+    return getattr(module, pipeline)(Source(images=Path(images), made=Path(made)), loader_class, num_workers)
 
 
 def _loader_class(side: Side, checkout: str | None) -> Callable[..., Any]:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.files import image_files, make_once
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
@@ -15,21 +17,10 @@ class Source:
     """Where :meth:`folder` makes what else a pipeline reads."""
 
     def files(self) -> list[tuple[Path, int]]:
-        """Return each JPEG file with the number of its class, in the order of names."""
-        classes = sorted(folder for folder in self.images.iterdir() if folder.is_dir())
-        return [
-            (file, label)
-            for label, folder in enumerate(classes)
-            for file in sorted(folder.iterdir())
-            if file.suffix.lower() in {".jpg", ".jpeg"}
-        ]
+        return image_files(self.images)
 
     def folder(self, name: str, make: Callable[[Path], None]) -> Path:
         """Return the folder ``name``; the first call lets ``make`` fill it."""
         folder = self.made / name
-        if not folder.exists():
-            part = self.made / f"{name}.part"
-            part.mkdir()
-            make(part)
-            part.rename(folder)
+        make_once(folder, {}, lambda: make(folder))
         return folder

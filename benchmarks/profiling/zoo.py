@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 import fastload
-from benchmarks.figures import rows as rows_file
+from benchmarks.command import add_rows, check_rows
+from benchmarks.figures.rows import Row, append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
-from benchmarks.options import add_rows, check_outputs
 from benchmarks.profiling.pipelines import Pipeline, drawn, names
 from benchmarks.report import look_around, stamp
 from fastload.profiling.analyze import analysis_of
@@ -31,37 +31,34 @@ from fastload.profiling.schema import Analysis
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Result:
     """What came of one pipeline."""
 
+    pipeline: Pipeline
     seed: int
-    name: str
-    cause: str
     verdict: str
     """``abstained`` if there was none; ``another rank`` if the late one was not named."""
     sentence: str
-    built_ms: float
     step_ms: float
-    built_stall: float
     stall: float
     state: str
     """That bears most of the blame, waiting for a core aside unless that is the answer."""
-    state_right: bool
     other: float
     """Share of the stall that is charged to nothing."""
-    others_cores: float
-    """Cores that worked for somebody else meanwhile."""
 
     @property
     def right(self) -> bool:
-        return self.verdict == self.cause
+        return self.verdict == self.pipeline.cause
+
+    @property
+    def state_right(self) -> bool:
+        family = self.state.partition(":")[0]
+        return not self.pipeline.states or ("sample" if family == "stage" else family) in self.pipeline.states
 
 
-def measure(pipeline: Pipeline, seed: int, folder: Path) -> Row:
+def measure(pipeline: Pipeline, seed: int, folder: Path) -> Result:
     """Profile a pipeline."""
-    before = read_cpu()
     analysis = profiled(pipeline, folder)
-    others = cores_used_by_others(before, read_cpu())
     rank = analysis.ranks[pipeline.late_rank or 0]
     verdict = rank.verdict.cause or "abstained"
     if pipeline.late_rank is not None and analysis.culprit != pipeline.late_rank:
@@ -70,22 +67,15 @@ def measure(pipeline: Pipeline, seed: int, folder: Path) -> Row:
     stalled = sum(blame.values())
     # Who else has the cores is not the pipeline's doing.
     own = {name: ms for name, ms in blame.items() if name != "run-queue" or pipeline.cause in ("oversubscribed", "gil")}
-    state = max(own, key=lambda name: own[name], default="")
-    family = state.partition(":")[0]
-    return Row(
+    return Result(
+        pipeline=pipeline,
         seed=seed,
-        name=pipeline.name,
-        cause=pipeline.cause,
         verdict=verdict,
         sentence=rank.verdict.sentence,
-        built_ms=pipeline.step_ms,
         step_ms=rank.step_ms.value,
-        built_stall=pipeline.stall,
         stall=rank.stall.value,
-        state=state,
-        state_right=not pipeline.states or ("sample" if family == "stage" else family) in pipeline.states,
+        state=max(own, key=lambda name: own[name], default=""),
         other=blame.get("other", 0.0) / stalled if stalled > 0 else 0.0,
-        others_cores=others,
     )
 
 
@@ -109,52 +99,41 @@ def profiled(pipeline: Pipeline, folder: Path) -> Analysis:
     return analysis_of(str(folder / "out"))
 
 
-def matrix(rows: Sequence[Row]) -> Table:
+def matrix(results: Sequence[Result]) -> Table:
     """Return the confusion matrix: known causes down, verdicts across."""
-    causes = sorted({row.cause for row in rows})
-    verdicts = sorted({row.verdict for row in rows} | set(causes))
-    counts = Counter((row.cause, row.verdict) for row in rows)
+    causes = sorted({one.pipeline.cause for one in results})
+    verdicts = sorted({one.verdict for one in results} | set(causes))
+    counts = Counter((one.pipeline.cause, one.verdict) for one in results)
     table = Table("cause", *verdicts, box=SIMPLE_HEAD)
     for cause in causes:
-        cells = (str(counts[cause, verdict]) if counts[cause, verdict] else "·" for verdict in verdicts)
-        table.add_row(cause, *cells)
+        table.add_row(cause, *(str(counts[cause, verdict] or "·") for verdict in verdicts))
     return table
 
 
-def list_of(rows: Sequence[Row]) -> Table:
+def list_of(results: Sequence[Result]) -> Table:
     table = Table("pipeline", "seed", "cause", "verdict", "stall", "step ms", "most blame", "other", box=SIMPLE_HEAD)
-    for row in rows:
+    for one in results:
+        built = one.pipeline
         table.add_row(
-            row.name,
-            str(row.seed),
-            row.cause,
-            row.verdict if row.right else f"[red]{row.verdict}[/]",
-            f"{row.stall:.0%} ({row.built_stall:.0%})",
-            f"{row.step_ms:.1f} ({row.built_ms:.1f})",
-            row.state if row.state_right else f"[red]{row.state}[/]",
-            f"{row.other:.1%}",
+            built.name,
+            str(one.seed),
+            built.cause,
+            one.verdict if one.right else f"[red]{one.verdict}[/]",
+            f"{one.stall:.0%} ({built.stall:.0%})",
+            f"{one.step_ms:.1f} ({built.step_ms:.1f})",
+            one.state if one.state_right else f"[red]{one.state}[/]",
+            f"{one.other:.1%}",
         )
     return table
 
 
-def summary(rows: Sequence[Row]) -> list[str]:
+def summary(results: Sequence[Result]) -> list[str]:
     """Return the sums: verdicts and states that are right."""
-    if not rows:
-        return []
     return [
-        f"verdicts: {sum(row.right for row in rows)} of {len(rows)} right",
-        f"states: {sum(row.state_right for row in rows)} of {len(rows)} right",
-        f"blamed on other: at most {max(row.other for row in rows):.1%} of a stall",
+        f"verdicts: {sum(one.right for one in results)} of {len(results)} right",
+        f"states: {sum(one.state_right for one in results)} of {len(results)} right",
+        f"blamed on other: at most {max(one.other for one in results):.1%} of a stall",
     ]
-
-
-def sums(rows: Sequence[Row], common: Mapping[str, str]) -> list[rows_file.Row]:
-    """Return the row for the file of rows."""
-    if not rows:
-        return []
-    right = 100 * sum(row.right for row in rows) / len(rows)
-    made = rows_file.Row(case="zoo", side="fastload", metric="verdicts right, %", value=right, n=len(rows), **common)
-    return [made]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -165,13 +144,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_rows(parser)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep scripts and recordings there")
     options = parser.parse_args(arguments)
-    check_outputs(parser, options)
+    check_rows(parser, options)
     if options.rows is not None and options.names:
         parser.error("--rows is for all pipelines: sums over some of them would stand in place of those over all")
     surroundings = look_around(sys.argv[1:] if arguments is None else arguments, module="benchmarks.profiling.zoo")
     if unknown := sorted(set(options.names) - set(names())):
         parser.error(f"no such pipeline: {', '.join(unknown)}; there are {', '.join(names())}")
-    rows: list[Row] = []
+    results: list[Result] = []
     begun = read_cpu()
     with tempfile.TemporaryDirectory(prefix="fastload-zoo-") as temporary:
         for seed in options.seed or [0]:
@@ -181,18 +160,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     continue
                 folder = (options.keep or Path(temporary)) / str(seed) / pipeline.name
                 try:
-                    rows.append(row := measure(pipeline, seed, folder))
+                    results.append(measure(pipeline, seed, folder))
                 except RuntimeError as error:
                     print(error, file=sys.stderr)
                     return 1
-                print(f"{row.name}: {row.sentence}", file=sys.stderr, flush=True)
+                print(f"{pipeline.name}: {results[-1].sentence}", file=sys.stderr, flush=True)
     common = stamp(surroundings, cores_used_by_others(begun, read_cpu()))
     console = Console() if sys.stdout.isatty() else Console(width=160)
-    tables = [list_of(rows), matrix(rows)] if rows else []
-    console.print(*tables, *summary(rows), sep="\n")
     console.print(f"cores used by others meanwhile: {common['others']}")
-    rows_file.append_rows(options.rows, sums(rows, common))
-    return 0 if all(row.right for row in rows) else 1
+    if not results:
+        return 0
+    console.print(list_of(results), matrix(results), *summary(results), sep="\n")
+    right = 100 * sum(one.right for one in results) / len(results)
+    row = Row(case="zoo", side="fastload", metric="verdicts right, %", value=right, n=len(results), **common)
+    append_rows(options.rows, [row])
+    return 0 if all(one.right for one in results) else 1
 
 
 if __name__ == "__main__":

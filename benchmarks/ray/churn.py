@@ -18,6 +18,9 @@ from typing import Any
 from benchmarks.ray.clusters import STORE_BYTES, Digest, Photos, cluster_of
 from fastload import DataLoader
 
+NUM_NODES = 4
+EVERY_S = 20
+
 
 class Training(threading.Thread):
     """Takes batches until it is told to end. The main thread changes the cluster: Ray allows no other to."""
@@ -42,14 +45,8 @@ class Training(threading.Thread):
         self.join()
 
 
-class Starts:
-    """A ``worker_init_fn`` that takes a while."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __call__(self, worker_id: int) -> None:
-        time.sleep(self.seconds)
+def _start_slowly(worker_id: int) -> None:
+    time.sleep(3)
 
 
 def _kill_actor(loader: Any, chance: random.Random) -> str:
@@ -62,20 +59,18 @@ def _kill_actor(loader: Any, chance: random.Random) -> str:
     return f"killed actor {worker.worker_id}"
 
 
-def churn(
-    folder: Path, *, length: int, wait_ms: float, num_nodes: int, seed: int, seconds: float, every_s: float
-) -> tuple[bool, str]:
+def churn(folder: Path, seconds: float) -> tuple[bool, str]:
     """Run it; return whether the batches are equal and no error came, and what happened in words."""
-    given: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": seed}
-    chance, removed = random.Random(seed), [0, 0, 0]
-    with cluster_of(num_nodes) as cluster, warnings.catch_warnings():
+    given: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 1}
+    chance, removed = random.Random(1), [0, 0, 0]
+    with cluster_of(NUM_NODES) as cluster, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # losses, and workers that are not there yet, are what this is about
         loader = DataLoader(
-            Photos(folder, length, wait_ms / 1000),
-            num_workers=num_nodes,
+            Photos(folder, wait_s=0.07),
+            num_workers=NUM_NODES,
             worker_method="ray",
             ray_options={"placement_timeout": 300},
-            worker_init_fn=Starts(3),
+            worker_init_fn=_start_slowly,
             persistent_workers=True,
             **given,
         )
@@ -83,7 +78,7 @@ def churn(
         begun = due = time.monotonic()
         training.start()
         while training.error is None and time.monotonic() - begun < seconds:
-            due += every_s
+            due += EVERY_S
             training.join(max(0.0, due - time.monotonic()))  # returns before where it has failed
             turn = sum(removed) % 3
             removed[turn] += 1
@@ -100,7 +95,7 @@ def churn(
         remote = loader.statistics().remote
         loader.close()
     found, expected = training.found, Digest()
-    plain = DataLoader(Photos(folder, length), num_workers=2, **given)
+    plain = DataLoader(Photos(folder), num_workers=2, **given)
     for batch in itertools.chain.from_iterable(itertools.repeat(plain)):
         if found.num_batches == expected.num_batches:
             break
@@ -108,7 +103,7 @@ def churn(
     plain.close()
     told = (
         f"{removed[0]} nodes killed, {removed[1]} asked to leave, {removed[2]} actors killed in {passed:.0f} s, "
-        f"one every {every_s:g} s; "
+        f"one every {EVERY_S} s; "
         f"{found.num_batches} batches; {remote['lost']} actors lost at work, "
         f"{remote['made_again']} of {remote['tasks']:,} tasks made again; hash {found}, of local processes {expected}"
     )

@@ -41,13 +41,13 @@ def cluster_of(num_nodes: int) -> Iterator[Any]:
 class Photos(torch.utils.data.Dataset[Any]):
     """Real JPEG files, read again and again, with random transforms."""
 
-    def __init__(self, folder: Path, length: int, wait_s: float = 0.0, size: int = 96) -> None:
+    def __init__(self, folder: Path, length: int = 6000, wait_s: float = 0.0) -> None:
         self.files = sorted(str(file) for file in folder.rglob("*") if file.suffix.lower() in (".jpeg", ".jpg"))
         if not self.files:
             raise SystemExit(f"{folder} has no JPEG files")
         self.length, self.wait_s = length, wait_s
         self.transform = transforms.Compose(
-            [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
+            [transforms.RandomResizedCrop(96), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
         )
 
     def __len__(self) -> int:

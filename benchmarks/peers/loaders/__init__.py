@@ -8,6 +8,8 @@ too, which makes them in ``work.packed``. A batch is the library's own: torch's 
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import files
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
@@ -17,6 +19,8 @@ class Work:
     """An ImageFolder tree of JPEG files."""
     packed: Path
     """The folder of the side's own files; it is empty when they are to be made."""
+    work: str
+    """"images" or "arrays"."""
     values: str
     """"float32": normalised; "uint8": as they are."""
     num_images: int
@@ -25,6 +29,8 @@ class Work:
     """Divides ``num_images``."""
     num_workers: int
     """Processes or threads, whichever the library has."""
+    num_epochs: int = 1
+    """That are measured in a row."""
 
     @property
     def normalised(self) -> bool:
@@ -37,5 +43,4 @@ STD = (0.229, 0.224, 0.225)
 
 def image_files(work: Work) -> list[tuple[str, int]]:
     """Return (path, class) of each file, in ImageFolder's order."""
-    classes = sorted(folder for folder in work.images.iterdir() if folder.is_dir())
-    return [(str(file), label) for label, folder in enumerate(classes) for file in sorted(folder.iterdir())]
+    return [(str(file), label) for file, label in files.image_files(work.images)]

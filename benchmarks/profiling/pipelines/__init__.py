@@ -8,51 +8,50 @@ whoever else has the cores; everything else sleeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from benchmarks.profiling.pipelines import busy, device, reads, ways
 from benchmarks.profiling.pipelines.building import Pipeline
 
-MAKERS: tuple[Callable[[int, str], Pipeline], ...] = (
-    reads.read_sleep,
-    reads.read_persistent,
-    reads.read_spawn,
-    reads.read_fastload,
-    reads.read_threads,
-    reads.read_inline,
-    busy.cpu_busy,
-    busy.cpu_fastload,
-    busy.cpu_inline,
-    busy.slow_collate,
-    busy.slow_collate_inline,
-    busy.slow_sampler,
-    ways.slow_worker,
-    ways.rare_slow,
-    ways.big_pickles,
-    busy.oversubscribed,
-    busy.compute_bound,
-    busy.compute_fastload,
-    ways.startup,
-    reads.slow_rank,
-    busy.gil_threads,
-    device.pin_bound,
-    device.copy_bound,
-    device.launch_starved,
-)
+_SHUFFLED, _THREADS = "batch_size=BATCH, shuffle=True", 'batch_size=BATCH, worker_method="thread"'
+
+MAKERS: Mapping[str, Callable[[int, str], Pipeline]] = {
+    "read-sleep": reads.sleeping,
+    "read-persistent": partial(reads.sleeping, options=f"{_SHUFFLED}, persistent_workers=True"),
+    "read-spawn": partial(reads.sleeping, options='batch_size=BATCH, multiprocessing_context="spawn"'),
+    "read-fastload": partial(reads.sleeping, engine="fastload"),
+    "read-threads": partial(reads.sleeping, options=_THREADS, engine="fastload"),
+    "read-inline": reads.read_inline,
+    "cpu-busy": busy.every_sample,
+    "cpu-fastload": partial(busy.every_sample, engine="fastload"),
+    "cpu-inline": busy.cpu_inline,
+    "slow-collate": partial(busy.slow_collate, workers=1),
+    "slow-collate-inline": partial(busy.slow_collate, workers=0),
+    "slow-sampler": busy.slow_sampler,
+    "slow-worker": ways.slow_worker,
+    "rare-slow": ways.rare_slow,
+    "big-pickles": ways.big_pickles,
+    "oversubscribed": busy.oversubscribed,
+    "compute-bound": busy.compute_bound,
+    "compute-fastload": partial(busy.compute_bound, engine="fastload"),
+    "startup": ways.startup,
+    "slow-rank": reads.slow_rank,
+    "gil-threads": busy.gil_threads,
+    "pin-bound": device.pin_bound,
+    "copy-bound": device.copy_bound,
+    "launch-starved": device.launch_starved,
+}
 
 
 def names() -> list[str]:
-    return [_name(maker) for maker in MAKERS]
+    return list(MAKERS)
 
 
 def drawn(seed: int, wanted: Iterable[str] = ()) -> list[Pipeline]:
     """Return pipelines with the parameters that a seed draws."""
-    chosen = set(wanted) or set(names())
-    return [maker(seed, _name(maker)) for maker in MAKERS if _name(maker) in chosen]
-
-
-def _name(maker: Callable[[int, str], Pipeline]) -> str:
-    return maker.__name__.replace("_", "-")
+    chosen = set(wanted) or MAKERS.keys()
+    return [make(seed, name) for name, make in MAKERS.items() if name in chosen]
 
 
 __all__ = ["MAKERS", "Pipeline", "drawn", "names"]

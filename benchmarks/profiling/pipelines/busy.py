@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from benchmarks.profiling.pipelines.building import CORES, Draw, Pipeline
 
 
-def _busy(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True", **also: Any) -> Pipeline:
+def every_sample(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True", **also: Any) -> Pipeline:
     """Every sample is busy; half as many workers as cores."""
     draw = Draw(seed, name)
     workers = max(1, CORES // 2)
@@ -21,14 +20,6 @@ def _busy(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True",
         cores=2 * workers,
         **also,
     )
-
-
-def cpu_busy(seed: int, name: str) -> Pipeline:
-    return _busy(seed, name)
-
-
-def cpu_fastload(seed: int, name: str) -> Pipeline:
-    return _busy(seed, name, engine="fastload")
 
 
 def cpu_inline(seed: int, name: str) -> Pipeline:
@@ -44,7 +35,7 @@ def cpu_inline(seed: int, name: str) -> Pipeline:
     )
 
 
-def _collating(seed: int, name: str, workers: int) -> Pipeline:
+def slow_collate(seed: int, name: str, workers: int) -> Pipeline:
     draw = Draw(seed, name)
     work = draw.step * draw.stall if workers == 0 else draw.step
     return draw.pipeline(
@@ -55,14 +46,6 @@ def _collating(seed: int, name: str, workers: int) -> Pipeline:
         options="batch_size=BATCH, collate_fn=collate",
         cores=1 if workers == 0 else 2,
     )
-
-
-def slow_collate(seed: int, name: str) -> Pipeline:
-    return _collating(seed, name, 1)
-
-
-def slow_collate_inline(seed: int, name: str) -> Pipeline:
-    return _collating(seed, name, 0)
 
 
 def slow_sampler(seed: int, name: str) -> Pipeline:
@@ -117,7 +100,7 @@ def gil_threads(seed: int, name: str) -> Pipeline:
     )
 
 
-def compute_bound(seed: int, name: str) -> Pipeline:
+def compute_bound(seed: int, name: str, **also: Any) -> Pipeline:
     draw = Draw(seed, name)
     share = draw.random.uniform(0.1, 0.4)
     return draw.pipeline(
@@ -126,8 +109,5 @@ def compute_bound(seed: int, name: str) -> Pipeline:
         constants=draw.constants(LOOP=round(draw.step, 6), SAMPLE=round(share * draw.step / draw.batch, 6)),
         sample="        time.sleep(SAMPLE)\n        return torch.zeros(16)",
         stall=0.0,
+        **also,
     )
-
-
-def compute_fastload(seed: int, name: str) -> Pipeline:
-    return replace(compute_bound(seed, name), engine="fastload")

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.profiling.pipelines.building import Draw, Pipeline
 
 
-def _sleeping(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True", **also: Any) -> Pipeline:
+def sleeping(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True", **also: Any) -> Pipeline:
     """Every sample waits for a slow store, a tenth more or less: the workers together are too slow."""
     draw = Draw(seed, name)
     sample = draw.step * draw.workers / draw.batch
@@ -21,26 +21,6 @@ def _sleeping(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=Tr
         options=options,
         **also,
     )
-
-
-def read_sleep(seed: int, name: str) -> Pipeline:
-    return _sleeping(seed, name)
-
-
-def read_persistent(seed: int, name: str) -> Pipeline:
-    return _sleeping(seed, name, "batch_size=BATCH, shuffle=True, persistent_workers=True")
-
-
-def read_spawn(seed: int, name: str) -> Pipeline:
-    return _sleeping(seed, name, 'batch_size=BATCH, multiprocessing_context="spawn"')
-
-
-def read_fastload(seed: int, name: str) -> Pipeline:
-    return _sleeping(seed, name, engine="fastload")
-
-
-def read_threads(seed: int, name: str) -> Pipeline:
-    return _sleeping(seed, name, 'batch_size=BATCH, worker_method="thread"', engine="fastload")
 
 
 def read_inline(seed: int, name: str) -> Pipeline:
@@ -57,7 +37,7 @@ def read_inline(seed: int, name: str) -> Pipeline:
 
 def slow_rank(seed: int, name: str) -> Pipeline:
     """Two ranks that wait for each other in each step; the samples of one of them are slow."""
-    made = read_sleep(seed, name)
+    made = sleeping(seed, name)
     late = random.Random(f"{seed}-{name}").randrange(2)
     return replace(
         made,
