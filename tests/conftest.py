@@ -62,12 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PET_LOG_DIR", str(folder / "torchrun"))
 
 
-_SLOW_AS_A_WHOLE = ("libraries", "workers/test_ray_faults.py", "transforms/test_inductor.py")
+_SLOW_AS_A_WHOLE = ("libraries", "workers/test_ray_faults.py")
 """Those that do not say so in a line of their own: ``pytestmark = pytest.mark.slow``."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import files of slow tests alone, if these do not run: Ray, Lightning, timm, whole compilers."""
+    """Do not import files of slow tests alone, if these do not run: Ray, Lightning, timm."""
     is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS
     if not is_whole or config.getoption("markexpr") != "not slow":
         return None

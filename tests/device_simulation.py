@@ -150,14 +150,9 @@ class Block:
 
 
 class SimulatedStreams:
-    """See ``fastload.device.streams.Streams``.
+    """See ``fastload.device.streams.Streams``."""
 
-    Args:
-        without: a method's name and a stream's, for which it does nothing: the mistake of one who forgets to call it.
-    """
-
-    def __init__(self, *without: str) -> None:
-        self._without = without
+    def __init__(self) -> None:
         self.host = Clock()
         self.copies = Stream("copy", self.host)
         self.transforms = Stream("transform", self.host)
@@ -247,12 +242,10 @@ class SimulatedStreams:
         return Event(stream)
 
     def wait(self, stream: Stream, event: Event) -> None:
-        if self._without != ("wait", stream.name):
-            stream.wait(event)
+        stream.wait(event)
 
     def note_use(self, leaf: Tensor, stream: Stream) -> None:
-        if self._without != ("note_use", stream.name):
-            self._block_of[id(leaf)].users.append(stream)
+        self._block_of[id(leaf)].users.append(stream)
 
     def kernel(self, leaf: Tensor, then: Callable[[Tensor], Any] = lambda _: None) -> None:
         """Queue work of the user's on a tensor, which it does not keep alive."""

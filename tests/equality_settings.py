@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TESTS = Path("tests")
-TRANSFORMS = [TESTS / "transforms" / f"test_{name}.py" for name in ("affine", "equality", "resize")]
+TRANSFORMS = [TESTS / "transforms" / f"test_{name}.py" for name in ("equality", "resize")]
 FUSION = [TESTS / "fusion" / "test_fusion_equality.py"]
 COLORS = [TESTS / "native" / "test_distort.py", TESTS / "late" / "test_late_tensor_colors.py"]
 NATIVE = [TESTS / "native" / "test_native_rows.py", TESTS / "native" / "test_arrays.py", *COLORS]

@@ -1,10 +1,8 @@
-"""Entries of stores, by numbers. Forked and spawned processes keep them."""
+"""Entries of stores, by numbers. Processes that are forked, or not, keep them."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +36,3 @@ def found(kept: Store, number: int) -> bool:
     entry = kept.find(named(number))
     assert entry is None or bytes(entry) == data_of(number)
     return entry is not None
-
-
-def in_another_process(work: Callable[..., None], *arguments: Any, method: str = "fork") -> None:
-    """Do something in a process of its own."""
-    process: Any = multiprocessing.get_context(method).Process(target=work, args=arguments)  # type: ignore[attr-defined]
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    process.close()

@@ -12,26 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from entries import data_of, found, in_another_process, keep, named, opened
+from entries import data_of, found, keep, named, opened
 from kit.forks import is_true_in_a_child
 
 from fastload import ConfigError, native
 from fastload.base import file_systems
-from fastload.cache import disk, record_file, request, store
+from fastload.cache import disk, record_file, request
 from fastload.cache.disk import OLD_NAME, check
 from fastload.cache.record_file import HEADER, INDEX, LINE, RECORDS
 
 SIZE = 64 << 20
-
-
-def test_a_later_run_finds_what_was_kept_and_keeps_more(folder):
-    in_another_process(lambda: keep(opened(folder, SIZE), range(5_000)))
-    kept = opened(folder, SIZE)
-    assert all(found(kept, number) for number in range(5_000))
-    assert not found(kept, 5_000)
-    assert kept.contents().entries == 5_000
-    keep(kept, range(5_000, 5_010))
-    assert found(kept, 5_005)
 
 
 def test_folder_and_files_are_their_owners_alone(folder):
@@ -246,16 +236,6 @@ def test_a_disk_that_is_full_is_no_error_of_the_store_and_is_asked_again_later(f
         return kept.keep(named(1), bytes(2 << 20)) and kept.find(named(1)) is not None
 
     assert is_true_in_a_child(attempt)
-
-
-def test_nothing_is_kept_below_the_reserve_of_the_disk(folder, monkeypatch):
-    kept, room = opened(folder, SIZE), [2, 1]
-    monkeypatch.setattr(store, "room_on_disk", lambda _: tuple(room))
-    assert kept.has_room(1)
-    room[0] = 0
-    assert not all(kept.has_room(1) for _ in range(100))
-    room[0] = 2
-    assert any(kept.has_room(1) for _ in range(100))
 
 
 def test_a_process_that_holds_the_lock_for_long_is_not_waited_for(folder, monkeypatch):

@@ -158,13 +158,16 @@ def test_auto_is_not_divided_where_ranks_share_it(started, monkeypatch):
     assert second.do(opened, "auto") == (32 << 20, [])
 
 
-def test_ranks_with_other_sizes_are_an_error(started):
-    started(0).do(opened, SIZE)
-    for asked in (2 * SIZE, "auto"):
-        with pytest.raises(
-            ConfigError, match=f"all ranks of a machine share one cache, and another has cache={SIZE}, got"
-        ):
-            started(1).do(opened, asked)
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_ranks_with_other_sizes_or_folders_are_an_error(started, tmp_path, in_folder):
+    folder = str(tmp_path / "cache")
+    has, others = (SIZE,), [(2 * SIZE,), ("auto",)]
+    if in_folder:
+        has, others = (folder, SIZE), [(folder, 2 * SIZE), (f"{folder}2", SIZE)]
+    started(0).do(opened, *has)
+    for asked in others:
+        with pytest.raises(ConfigError, match=rf"share one cache, and another has .*{SIZE}.*, got cache="):
+            started(1).do(opened, *asked)
 
 
 def test_nothing_stays_open_where_another_rank_has_another_cache(started, monkeypatch):
@@ -185,14 +188,6 @@ def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_la
     assert second.do(keep, 1, folder)
     second.do(name, 1, 2, folder)
     assert [first.do(find, one, folder) for one in (1, 2)] == [b"1"] * 2
-
-
-def test_ranks_with_other_folders_or_sizes_are_an_error(started, tmp_path):
-    folder = str(tmp_path / "cache")
-    started(0).do(opened, folder, SIZE)
-    for asked in ((folder, 2 * SIZE), (f"{folder}2", SIZE)):
-        with pytest.raises(ConfigError, match=rf"another has .* with {SIZE} bytes, got cache='"):
-            started(1).do(opened, *asked)
 
 
 def test_a_rank_that_sees_nothing_of_the_others_says_so_and_has_a_share_of_its_own(started, monkeypatch):

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from entries import data_of, found, in_another_process, keep, named
+from entries import data_of, found, keep, named
 from hypothesis import given
 from kit.stores import store_in_memory
 
 from fastload.cache import record_file
 from fastload.cache import store as store_module
-from fastload.cache.store import Contents, key_of, key_of_file, reserve_of_host, same
+from fastload.cache.store import key_of, key_of_file, reserve_of_host, same
 
 SIZE = 8 << 20
 
@@ -88,10 +88,11 @@ def refused(*_: object) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_nothing_is_kept_where_the_host_has_little_memory_left(monkeypatch):
+def test_nothing_is_kept_where_the_host_or_the_disk_has_little_room_left(new_store, monkeypatch):
     free = [2 * reserve_of_host()]
     monkeypatch.setattr(store_module, "free_on_host", lambda: free[0])
-    store = store_in_memory(SIZE)
+    monkeypatch.setattr(store_module, "room_on_disk", lambda _: (free[0], reserve_of_host()))
+    store = new_store(SIZE)
     assert store.has_room(1)
     free[0] = reserve_of_host() - 1
     asked = [store.has_room(1) for _ in range(100)]
@@ -121,7 +122,11 @@ def test_threads_and_processes_keep_side_by_side(new_store):
 def test_a_process_that_is_not_forked_gets_the_same_store(new_store):
     kept = new_store(SIZE)
     keep(kept, range(1))
-    in_another_process(keep, kept, range(1, 2), method="forkserver")
+    process = multiprocessing.get_context("forkserver").Process(target=keep, args=(kept, range(1, 2)))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    process.close()
     assert found(kept, 0)
     assert found(kept, 1)
 
@@ -219,10 +224,6 @@ def test_what_has_changed_lately_and_what_is_no_file_has_no_key(tmp_path):
         assert key_of(device) is None
     assert key_of(object()) is None
     assert not same(None, None)
-
-
-def test_contents_are_those_of_an_empty_store():
-    assert store_in_memory(SIZE).contents() == Contents(0, 0, 0, False, False)
 
 
 def test_a_store_that_outlives_its_modules_names_closes_its_table(monkeypatch):

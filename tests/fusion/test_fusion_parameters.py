@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import pickle
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchvision import transforms as v1
 
-from fastload.fusion import FusedDataset
 from fastload.keys.seeding import sample_id
 
 NAMES = ["v1, resized crop", "v2, resize, crop, flips", "v1, erase by noise", "v2, pad"]
@@ -62,25 +59,3 @@ def test_two_steps_of_a_kind_draw_independently():
     given_ = [params_of(one, dataset, 0, identity, 0) for identity in range(400)]
     first, second = (np.array([values[place]["flip"] for values in given_]) for place in (0, 1))
     assert 140 < (first == second).sum() < 260
-
-
-def in_a_worker(pickled, queue):
-    torch.set_num_threads(1)  # as every worker does: OpenMP's threads are not there after a fork
-    one = pickle.loads(pickled)
-    queue.put(one.load([3, 1], [3, 1], 2).images.numpy())
-
-
-@pytest.mark.parametrize("arrays", [True, False])
-def test_it_can_be_pickled_to_another_process(arrays, tmp_path):
-    transform = v1.Compose(PIPELINES["v1, erase by noise"])
-    one: FusedDataset = fused(cifar(transform) if arrays else folder(tmp_path, transform))
-    one.load([0], [0], 0)
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    process = context.Process(target=in_a_worker, args=(pickle.dumps(one), queue))
-    process.start()
-    found = queue.get()
-    process.join()
-    process.close()
-    queue.close()
-    assert np.array_equal(found, one.load([3, 1], [3, 1], 2).images.numpy())

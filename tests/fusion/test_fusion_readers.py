@@ -76,15 +76,3 @@ def test_a_named_pipe_in_the_place_of_a_file_is_an_error_and_waited_for_by_nobod
     with pytest.raises(OSError, match="a named pipe") as caught:
         loaded(files, [3])
     assert caught.value.filename == path
-
-
-def test_a_file_that_is_not_there_is_an_error_that_names_its_sample(tmp_path):
-    files = folder(tmp_path, CHAIN)
-    gone = files.samples[3][0]
-    Path(gone).unlink()
-    with pytest.raises(FileNotFoundError) as caught:
-        loaded(files, [0, 3, 1])
-    assert caught.value.filename == gone
-    assert caught.value.__notes__ == [f"at index 3 of the dataset: {gone}"]
-    with pytest.raises(IndexError):
-        loaded(files, [0, len(files)])

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from fastload.pack.encoding import encode
 from fastload.pack.listing import list_images
 from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
-from fastload.pack.unpack import unpack
 
 needs_library = pytest.mark.skipif(not native.available(), reason="the native library is not built")
 PACK = [sys.executable, "-m", "fastload.cli", "pack"]
@@ -33,12 +33,6 @@ PACK = [sys.executable, "-m", "fastload.cli", "pack"]
 
 def paths(listing: Any) -> list[str]:
     return [os.path.join(listing.root, *name.split("/")) for name in listing.names]
-
-
-def test_the_order_is_image_folders(source):
-    listing, expected = list_images(source), datasets.ImageFolder(source)
-    assert listing.classes == expected.classes == ["Dog", "cat", "eel"]
-    assert list(zip(paths(listing), listing.labels, strict=True)) == expected.samples
 
 
 def test_links_are_followed_as_image_folder_follows_them(source, tmp_path):
@@ -185,14 +179,6 @@ def test_what_is_no_folder_of_images_is_refused(source, tmp_path):
     assert not (tmp_path / "pack").exists()
 
 
-def test_a_name_may_be_any_that_a_file_may_have(source, tmp_path):
-    (source / "eel" / os.fsdecode(b"\xff\n.jpg")).write_bytes(file(picture(8, 8)))
-    images = packed(source, tmp_path / "pack")
-    assert images.samples[-1] == (os.fsdecode(b"eel/\xff\n.jpg"), 2)
-    unpack(tmp_path / "pack", tmp_path / "files")
-    assert datasets.ImageFolder(tmp_path / "files").imgs[-1][0].endswith(os.fsdecode(b"\xff\n.jpg"))
-
-
 @pytest.mark.parametrize("arguments", [{"workers": 0}, {"on_error": "ignore"}])
 def test_arguments_out_of_range_are_refused(source, tmp_path, arguments):
     with pytest.raises(ConfigError, match=next(iter(arguments))):
@@ -292,68 +278,36 @@ def test_what_cannot_be_is_refused(options, message):
         PackOptions(**options)
 
 
-def test_without_options_a_file_is_stored_as_it_is():
-    for data in (file(picture(40, 30)), file(picture(40, 30, mode="RGBA"), "png")):
-        assert encode(data, PackOptions()) is data
+def again(data: bytes, quality: int = 90, size: tuple[int, int] | None = None) -> bytes:
+    """Return the JPEG file that Pillow makes of the pixels of an image file, of nothing else of it."""
+    image = opened(data)
+    plain = PIL.Image.fromarray(np.asarray(image.convert("L" if image.mode == "L" else "RGB")))
+    return file(plain if size is None else plain.resize(size, PIL.Image.Resampling.LANCZOS), quality=quality)
 
 
-def test_only_what_is_too_large_is_encoded_again_where_no_quality_is_asked_for():
-    options = PackOptions(max_side=50)
-    small, large = file(picture(50, 20), "png"), file(picture(100, 60))
-    assert encode(small, options) is small
-    image = opened(encode(large, options))
-    assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (50, 30))
-    expected = picture_of(large).resize((50, 30), PIL.Image.Resampling.LANCZOS)
-    assert encode(large, options) == file(expected, quality=90)
-
-
-def picture_of(data: bytes) -> PIL.Image.Image:
-    image = opened(data).convert("RGB")
-    image.info = {}
-    return image
-
-
-def test_with_a_quality_every_image_becomes_a_jpeg_of_it():
-    data = file(picture(64, 48), "png")
-    assert encode(data, PackOptions(quality=70)) == file(picture(64, 48), quality=70)
-    gray = opened(encode(file(picture(64, 48, mode="L"), "png"), PackOptions(quality=70)))
-    assert (gray.format, gray.mode) == ("JPEG", "L")
-    assert opened(encode(file(picture(64, 48, mode="CMYK")), PackOptions(quality=70))).mode == "RGB"
-
-
-def test_a_jpeg_that_is_no_larger_than_it_would_become_is_kept():
-    poor = file(picture(64, 48), quality=30)
-    assert encode(poor, PackOptions(quality=90)) is poor
-    progressive = file(picture(64, 48), quality=30, progressive=True)
-    again = encode(progressive, PackOptions(quality=90))
-    assert again != progressive, "it takes longer to decode"
-    assert "progressive" not in opened(again).info
-
-
-def test_metadata_are_not_carried_into_a_file_that_is_encoded_again():
+def with_metadata(width: int, height: int) -> bytes:
     exif = PIL.Image.Exif()
-    exif[0x0112] = 6
-    data = file(picture(80, 40), exif=exif, comment=b"by me", dpi=(300, 300))
-    image = opened(encode(data, PackOptions(max_side=40)))
-    assert image.size == (40, 20), "it is not turned, as torchvision does not"
-    assert not image.getexif()
-    assert "comment" not in image.info
-    assert image.info.get("dpi") != (300, 300)
+    exif[0x0112] = 6  # turned, which torchvision does not look at
+    return file(picture(width, height), exif=exif, comment=b"by me", dpi=(300, 300))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
-def test_raw_stores_the_pixels_that_pillow_decodes(mode):
-    data = file(picture(37, 23, mode=mode), "png")
-    expected = np.asarray(opened(data).convert("RGB"))
-    stored = encode(data, PackOptions(raw=True))
-    found = pixels_of(stored)
-    assert found is not None
-    assert np.shares_memory(found, np.frombuffer(stored, np.uint8))
-    assert np.array_equal(found, expected)
-    assert np.array_equal(np.asarray(opened(stored).convert("RGB")), expected), "Pillow opens them as well"
-    shrunk = pixels_of(encode(data, PackOptions(raw=True, min_side=10)))
-    assert shrunk is not None
-    assert shrunk.shape == (10, 16, 3)
+ENCODED: dict[str, tuple[bytes, dict[str, int], Callable[[bytes], bytes]]] = {
+    "as it is": (file(picture(40, 30, mode="RGBA"), "png"), {}, bytes),
+    "not too large": (file(picture(50, 20), "png"), {"max_side": 50}, bytes),
+    "too large": (file(picture(100, 60)), {"max_side": 50}, lambda data: again(data, size=(50, 30))),
+    "of a quality": (file(picture(64, 48), "png"), {"quality": 70}, lambda data: again(data, 70)),
+    "grey": (file(picture(64, 48, mode="L"), "png"), {"quality": 70}, lambda data: again(data, 70)),
+    "CMYK": (file(picture(64, 48, mode="CMYK")), {"quality": 70}, lambda data: again(data, 70)),
+    "no larger than it would become": (file(picture(64, 48), quality=30), {"quality": 90}, bytes),
+    "slow to decode": (file(picture(64, 48), quality=30, progressive=True), {"quality": 90}, again),
+    "with metadata": (with_metadata(80, 40), {"max_side": 40}, lambda data: again(data, size=(40, 20))),
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_a_file_is_stored_as_it_is_or_as_pillow_encodes_its_pixels(name):
+    data, options, expected = ENCODED[name]
+    assert encode(data, PackOptions(**options)) == expected(data)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
-import torch
 from pack_tools import file, packed, picture
 from torchvision import transforms as v1
 
@@ -18,8 +16,6 @@ import fastload
 from fastload import PackError, native
 from fastload.cache.record_file import checksum_of
 from fastload.images import PackedImages, decoder
-from fastload.native.rows import whole
-from fastload.pack.dataset import image_of
 from fastload.pack.options import PackOptions
 from fastload.pack.unpack import unpack
 
@@ -120,56 +116,6 @@ def test_a_loaders_error_names_it(images, where, options, workers):
         list(loader)
     assert "damaged; run the same fastload pack" in str(caught.value)
     assert "at index 2 of the dataset: cat/2.jpg" in "".join(getattr(caught.value, "__notes__", []))
-
-
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("fuse", ["auto", False])
-def test_a_loader_may_leave_it_out(images, where, fuse):
-    images = spoilt(images, where)
-    loader = fastload.DataLoader(images, 4, fuse=fuse, on_error="skip")
-    ((batch, _),) = loader
-    assert batch.shape == (3, 3, 24, 24)
-    assert loader.statistics().failed_samples == 1
-
-
-@pytest.mark.parametrize("library", [True, False])
-def test_every_decoder_tells_damage_or_gives_an_image_of_the_size_that_it_says(images, library, monkeypatch):
-    if not library:
-        monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
-    record = bytes(images.encoded(INDEX))
-    rng = np.random.default_rng(0)
-    found: list[str] = []
-    for place in range(4, at("segments", record) + 300, 3):
-        wrong = bytearray(record)
-        wrong[place] = int(rng.integers(256))
-        found += outcomes(bytes(wrong))
-    assert min(found.count("told"), found.count("made")) > 100
-
-
-def row_of(record: bytes, height: int, width: int) -> tuple[int, ...]:
-    row = torch.empty(3, height, width, dtype=torch.uint8)
-    decoder.write_row(record, whole(height, width), None, row)
-    return tuple(row.shape[1:])
-
-
-def outcomes(record: bytes) -> Iterator[str]:
-    """Read a damaged record in all ways."""
-    try:
-        height, width = decoder.size_of(record)
-    except PackError:
-        height = width = 0
-    reads: list[Callable[[], tuple[int, ...]]] = [
-        lambda: row_of(record, height, width),
-        lambda: image_of(memoryview(record)).size[::-1],
-    ]
-    for read in reads if height else reads[1:]:
-        try:
-            size = read()
-        except PackError:
-            yield "told"
-        else:
-            assert size == (height, width)
-            yield "made"
 
 
 def test_a_size_that_pillow_refuses_is_refused_with_its_error(images, monkeypatch):

@@ -43,12 +43,15 @@ def test_the_files_are_those_that_were_packed(source, tmp_path, options):
     assert datasets.ImageFolder(tmp_path / "files").class_to_idx == datasets.ImageFolder(source).class_to_idx
 
 
-def test_a_name_may_be_as_long_as_the_file_system_allows(source, tmp_path):
-    name = "n" * (os.pathconf(source, "PC_NAME_MAX") - 4) + ".jpg"
-    (source / "cat" / "10.jpg").rename(source / "cat" / name)
-    packed(source, tmp_path / "pack")
+def test_a_name_may_be_any_that_the_file_system_allows(source, tmp_path):
+    names = ["n" * (os.pathconf(source, "PC_NAME_MAX") - 4) + ".jpg", os.fsdecode(b"\xff\n.jpg")]
+    for old, name in zip(("10.jpg", "9.JPEG"), names, strict=True):
+        (source / "cat" / old).rename(source / "cat" / name)
+    images = packed(source, tmp_path / "pack")
     unpack(tmp_path / "pack", tmp_path / "files")
-    assert files(tmp_path / "files")[f"cat/{name}"] == (source / "cat" / name).read_bytes()
+    for name in names:
+        assert (f"cat/{name}", 1) in images.samples
+        assert files(tmp_path / "files")[f"cat/{name}"] == (source / "cat" / name).read_bytes()
 
 
 def test_classes_whose_files_were_left_out_have_their_folder(source, tmp_path):

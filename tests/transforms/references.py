@@ -130,48 +130,14 @@ def elsewhere(transform: Any, images: Tensor, *, params: Any) -> Tensor:
     return found
 
 
-def source_places(matrix: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the columns and rows, [N, H, W] each and float64, that a matrix in the affine family's sense points at."""
+def halfway(matrix: Tensor, images: Tensor) -> Tensor:
+    """Return [N, H, W]: where it is for rounding to say which of two pixels is the nearest that a matrix points at."""
     height, width = images.shape[2:]
     x = torch.arange(width, dtype=torch.float64) - (width - 1) / 2
     y = torch.arange(height, dtype=torch.float64)[:, None] - (height - 1) / 2
-    col, row = (
-        matrix[:, axis, 0, None, None] * x + matrix[:, axis, 1, None, None] * y + matrix[:, axis, 2, None, None]
-        for axis in (0, 1)
-    )
-    return col + (width - 1) / 2, row + (height - 1) / 2
-
-
-def halfway(matrix: Tensor, images: Tensor) -> Tensor:
-    """Return [N, H, W]: where it is for rounding to say which of two pixels is the nearest."""
-    col, row = source_places(matrix, images)
-    return ((col - col.floor() - 0.5).abs() < 1e-4) | ((row - row.floor() - 0.5).abs() < 1e-4)
-
-
-def resampled(images: Tensor, matrix: Tensor, interpolation: str, fill: float) -> Tensor:
-    """Return the images resampled in float64, in plain steps, as torchvision defines it where there is a fill."""
-    height, width = images.shape[2:]
-    col, row = source_places(matrix, images)
-    if interpolation == "nearest":
-        taps = [(col.round(), row.round(), torch.ones_like(col))]
-    else:
-        taps = [
-            (
-                col.floor() + right,
-                row.floor() + down,
-                (1 - (col - col.floor() - right).abs()) * (1 - (row - row.floor() - down).abs()),
-            )
-            for right in (0, 1)
-            for down in (0, 1)
-        ]
-    found = torch.zeros_like(images, dtype=torch.float64)
-    share = torch.zeros_like(col)
-    samples = torch.arange(len(images))[:, None, None]
-    for tap_col, tap_row, weight in taps:
-        inside = (tap_col >= 0) & (tap_col < width) & (tap_row >= 0) & (tap_row < height)
-        weight = weight * inside
-        columns, rows = tap_col.clamp(0, width - 1).long(), tap_row.clamp(0, height - 1).long()
-        found += images.double()[samples, :, rows, columns].permute(0, 3, 1, 2) * weight[:, None]
-        share += weight
-    share = share[:, None]
-    return (found - fill) * share + fill
+    is_halfway = torch.zeros((len(images), height, width), dtype=torch.bool)
+    for axis, side in ((0, width), (1, height)):
+        by_x, by_y, constant = (matrix[:, axis, place, None, None] for place in range(3))
+        places = by_x * x + by_y * y + constant + (side - 1) / 2
+        is_halfway |= (places - places.floor() - 0.5).abs() < 1e-4
+    return is_halfway

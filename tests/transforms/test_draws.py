@@ -1,4 +1,4 @@
-"""Draws: each sample's depend on its key, its id and the purpose alone, and have the distributions of their names."""
+"""Draws: purposes, keys, epochs and repeats have their own, which have the distributions of their names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from references import assert_same_distribution
 
 from fastload.transforms.draws import Draws, Stream
@@ -30,28 +28,6 @@ METHODS: dict[str, Callable[[Stream], Any]] = {
 
 def many(seed: int = 0) -> Stream:
     return Draws(KEY, np.arange(MANY, dtype=np.int64)).stream(f"test {seed}")
-
-
-@pytest.mark.parametrize("method", METHODS)
-@given(
-    ids=st.lists(st.integers(0, 2**62), min_size=1, max_size=20, unique=True),
-    order=st.randoms(use_true_random=False),
-    before=st.sampled_from(list(METHODS)),
-)
-def test_a_samples_draws_do_not_depend_on_the_batch(method, ids, order, before):
-    """Nor on what other samples of it need: a second draw comes after one that takes some longer than others."""
-
-    def drawn(chosen: list[int]) -> list[Any]:
-        stream = Draws(KEY, np.array(chosen, dtype=np.int64)).stream("a")
-        METHODS[before](stream)
-        return list(METHODS[method](stream))
-
-    whole = dict(zip(ids, drawn(ids), strict=True))
-    some = ids[:]
-    order.shuffle(some)
-    some = some[: max(1, len(some) // 2)]
-    for index, value in zip(some, drawn(some), strict=True):
-        assert np.array_equal(value, whole[index])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -107,24 +83,6 @@ def test_a_generator_of_torchs_gives_a_batch_its_draws():
 )
 def test_continuous_draws_have_the_distribution_they_are_named_for(draw, reference):
     assert_same_distribution(draw(many()), reference(np.random.default_rng(1)))
-
-
-def test_integers_chances_and_permutations_are_uniform():
-    def chi_square(counts: Any, expected: float) -> float:
-        return float(((counts - expected) ** 2 / expected).sum())
-
-    assert chi_square(np.bincount(many().integers(7), minlength=7), MANY / 7) < 22.5  # 6 degrees, 0.001
-    bounds = np.arange(MANY) % 9 + 1
-    drawn = many().integers(bounds)
-    assert (drawn < bounds).all()
-    assert (drawn >= 0).all()
-    assert abs(many().chance(0.3).mean() - 0.3) < 3.3 * np.sqrt(0.21 / MANY)
-    assert not many().chance(0.0).any()
-    assert many().chance(1.0).all()
-    orders = many().permutation(4) @ np.array([64, 16, 4, 1])
-    _, counts = np.unique(orders, return_counts=True)
-    assert len(counts) == 24
-    assert chi_square(counts, MANY / 24) < 49.8  # 23 degrees, 0.001
 
 
 def test_neighbouring_samples_are_independent():

@@ -1,6 +1,6 @@
 """Given its parameters, a transform makes of each sample what torchvision's function makes of it.
 
-Resizes, affine transforms and mixes have files of their own: what they may differ by takes more words.
+Resizes and mixes have files of their own: what they may differ by takes more words.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from references import (
     coloured,
     elsewhere,
     generators,
+    halfway,
+    made_images,
     one_by_one,
     random_images,
 )
 from torch import Tensor
+from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from fastload import transforms as T
@@ -47,6 +50,8 @@ class Case(NamedTuple):
     """How far uint8 may be from torchvision's; floats: ``references.TOLERANCES``."""
     exact: bool = False
     """Whether floats are equal bit for bit."""
+    warps: bool = False
+    """Whether pixels are where coordinates say: to ``WARPED``, and but for those halfway between two."""
 
 
 def padding_of(size: Any, padding: Any, pad_if_needed: bool, height: int, width: int) -> list[int]:
@@ -77,6 +82,41 @@ def cropped(image: Tensor, given: dict[str, Any], *, top: int, left: int) -> Ten
     padding = padding_of(given["size"], given["padding"], given["pad_if_needed"], *image.shape[1:])
     padded = F.pad(image, padding, fill=given["fill"], padding_mode=given["padding_mode"])
     return F.crop(padded, top, left, *given["size"])
+
+
+WARPED = {torch.uint8: 1, torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+
+
+@st.composite
+def warps(draw: st.DrawFn, images: Tensor, **own: st.SearchStrategy[Any]) -> dict[str, Any]:
+    """Return arguments of one transform, and those that both warps have."""
+    number, channels = st.floats(0, 1), images.shape[1]
+    fills = st.none() | st.just(0) | number | st.lists(number, min_size=channels, max_size=channels)
+    return {
+        **{name: draw(values) for name, values in own.items()},
+        "interpolation": draw(st.sampled_from(["nearest", "bilinear"])),
+        "fill": draw(fills),
+        "center": draw(st.none() | st.lists(st.floats(-3, 12), min_size=2, max_size=2)),
+    }
+
+
+def warped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return what torchvision's function makes of an image, in float32 where coordinates would be in half precision."""
+
+    def reference(image: Tensor, given: dict[str, Any], **params: Any) -> Tensor:
+        wide = image.float() if image.dtype not in EXACT else image
+        mode = InterpolationMode(given["interpolation"])
+        found = function(wide, **params, interpolation=mode, fill=given["fill"], center=given["center"])
+        return found.to(image.dtype)
+
+    return reference
+
+
+def check_warped(found: Tensor, expected: Tensor, transform: Any, images: Tensor, params: dict[str, Tensor]) -> None:
+    far = (found.double() - expected.double()).abs() > WARPED[images.dtype]
+    if transform.interpolation == "nearest":
+        far &= ~halfway(transform.matrix(params, shape_of(images), images.device), images)[:, None]
+    assert not far.any()
 
 
 def values_for(images: Tensor) -> st.SearchStrategy[Any]:
@@ -131,6 +171,24 @@ CASES = {
         coloured(sides=(5, 40), channels=(1, 2, 3)),
         levels=1,  # of a mean halfway between two levels
     ),
+    "RandomAffine": Case(
+        lambda images: warps(
+            images,
+            degrees=st.just(180),
+            translate=st.sampled_from([None, (0.3, 0.6)]),
+            scale=st.just((0.4, 2)),
+            shear=st.just((-30, 40, -20, 10)),
+        ),
+        warped(F.affine),
+        warps=True,
+    ),
+    "RandomRotation": Case(
+        lambda images: warps(
+            images, degrees=st.sampled_from([180, (90, 90), (-90, -90), (180, 180), (0, 0), (30, 60)])
+        ),
+        warped(F.rotate),
+        warps=True,
+    ),
     "RandomGrayscale": sometimes(lambda image: F.rgb_to_grayscale(image, len(image)))._replace(levels=0),
     "RandomInvert": sometimes(F.invert),
     "RandomEqualize": sometimes(F.equalize),
@@ -173,6 +231,9 @@ def test_a_sample_is_what_torchvision_makes_of_it(name, data, generator):
         assert torch.equal(found, expected)
         assert torch.equal(elsewhere(transform, images, params=params), expected)
         return
+    if case.warps:
+        check_warped(found, expected, transform, images, params)
+        return
     assert_near(found, expected, tolerance=case.levels if images.dtype == torch.uint8 else None)
     assert (found != expected).double().mean() < 0.01 or images.dtype != torch.uint8
 
@@ -189,6 +250,15 @@ def test_places_outside_of_the_images_leave_nothing_unwritten(top, left, mode):
                 crop(batch, params=params)
     else:
         assert (crop(images, params=params) == 7).all()
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270, -90, 360])
+@pytest.mark.parametrize("dtype", EXACT)
+def test_quarter_turns_to_the_nearest_are_copies(degrees, dtype):
+    for sides in ((8, 8), (7, 7), (224, 224), (5, 9)):
+        images = made_images(0, (2, 3, *sides), dtype)
+        found = T.RandomRotation((degrees, degrees))(images)
+        assert torch.equal(found, F.rotate(images, degrees, fill=0))
 
 
 # -- Noise -------------------------------------------------------------------------------------------------------------
@@ -281,20 +351,6 @@ def test_jittered_samples_are_what_torchvision_makes_of_them(images, used, seed)
         wide = images if images.dtype in EXACT else images.float()
         limit = 1e-4 if images.dtype in EXACT else None
         assert_near(found, jittered(wide, params).to(images.dtype), tolerance=limit)
-
-
-@given(images=coloured(dtypes=EXACT), turns=st.integers(0, 4), seed=st.integers(0, 2**32))
-def test_blends_one_after_the_other_are_as_if_done_alone(images, turns, seed):
-    kinds = torch.randint(0, 3, (len(images), turns), generator=torch.Generator().manual_seed(seed))
-    factors = torch.rand(len(images), turns, generator=torch.Generator().manual_seed(seed)) * 2
-    if images.dtype != torch.uint8:
-        images = images * 1.5  # clipped as torchvision clips them
-    before, expected = images.clone(), images
-    found = color.blend(images, kinds, factors)
-    assert torch.equal(images, before)
-    for turn in range(turns):
-        expected = color.blend(expected, kinds[:, turn, None], factors[:, turn, None])
-    assert torch.equal(found, expected)
 
 
 def test_the_mean_of_many_pixels_is_at_most_one_level_apart():

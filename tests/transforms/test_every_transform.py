@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from every_transform import CASES, arguments, check, draws_of, made, params_of
+from hypothesis import given
+from hypothesis import strategies as st
 from references import lain_out, random_images
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -111,6 +114,30 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, m
     assert torch.equal(last, together.permute(0, 2, 3, 1))
 
 
+@given(num=st.integers(1, 20), size=st.integers(1, 500))
+def test_parts_are_all_of_the_batch_and_divide_no_pair(num, size):
+    images = torch.arange(num).view(num, 1, 1, 1).expand(num, 1, 4, 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensors, "PART_SIZE", size)
+        cut = tensors.slices(images)
+    assert [row for part in cut for row in range(num)[part]] == list(range(num))
+    assert all(part.start % 2 == 0 for part in cut)
+    assert all((part.stop - part.start) * 20 <= max(size * torch.get_num_threads(), 40) for part in cut)
+
+
+@pytest.mark.parametrize("name", ["gathered", "RandomInvert", "RandomGrayscale", "Normalize"])
+def test_gradients_pass_on_the_cpu_as_they_do_elsewhere(name, monkeypatch):
+    transform, images = MAKE[name](), made(torch.float32)
+    params, gradients = params_of(transform, images), []
+    for elsewhere in (False, True):
+        leaf = images.clone().requires_grad_()
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda elsewhere=elsewhere: elsewhere)
+        transform(leaf, params=params).square().sum().backward()
+        gradients.append(leaf.grad)
+    assert gradients[0].any()
+    torch.testing.assert_close(*gradients)
+
+
 class Contiguous(Transform):
     """Gives contiguous images, whatever it is given."""
 
@@ -156,6 +183,25 @@ def test_transforms_are_compiled_without_a_break_and_once(name, dtype):
     if not call:
         with torch.compiler.set_stance("fail_on_recompile"):  # with other rows
             found(drawn[1])
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++", "c++"))),
+    reason="inductor needs a C++ compiler for the CPU, and there is none",
+)
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # its own imports
+@pytest.mark.parametrize("name", ["RandomAutocontrast", "RandomEqualize"])
+def test_extremes_of_bytes_are_found_by_the_code_of_torchs_compiler(name):
+    from torch._inductor import config
+
+    torch.compiler.reset()
+    transform = getattr(transforms, name)(1.0)
+    images = random_images((30, 3, 9, 10), torch.uint8, 0).clamp(60, 200)  # no level is the highest or the least
+    params = params_of(transform, images)
+    with config.patch(compile_threads=1):  # else it starts a process for each core, and each imports torch
+        found = torch.compile(transform.transform, fullgraph=True)(images, params).int()
+    assert (found - transform.transform(images, params).int()).abs().max() <= 1
 
 
 @pytest.mark.parametrize(("name", "dtype"), RECORDED)

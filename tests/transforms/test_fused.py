@@ -15,7 +15,6 @@ from fastload.transforms.arithmetic import Arithmetic, Operation
 from fastload.transforms.base import DTYPES, BatchShape
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.resize import RandomResizedCrop
 from fastload.transforms.tensors import memory_format_of
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
@@ -89,12 +88,6 @@ def test_the_usual_chain_is_one_launch_in_either_layout(on_cpu):
     assert last.is_contiguous()
     assert last.dtype == torch.bfloat16
     assert torch.equal(first, last.permute(0, 3, 1, 2))
-
-
-def test_print_says_what_is_merged():
-    lines = repr(Compose([*CHAIN, RandomResizedCrop(5), RandomVerticalFlip()])).splitlines()
-    assert "  merged: RandomCrop + RandomHorizontalFlip + ToDtype + Normalize" in lines
-    assert "merged" not in repr(Compose([RandomCrop(4)]))
 
 
 def test_what_the_kernel_cannot_take_goes_the_other_way(on_cpu):

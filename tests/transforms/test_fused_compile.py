@@ -73,12 +73,3 @@ def test_sizes_of_one_compile(compiled, moving, values, channels):
         images = made_images(0, (1, channels, side, side))
         Compose([moving, *values])(images)
         assert compiled.pop().asm["cubin"][:4] == b"\x7fELF"
-
-
-@pytest.mark.parametrize("shape", [(1, 3, 40, 50), (1, 40, 3, 50), (1, 50, 3, 40)])
-def test_large_samples_compile(compiled, target, shape):
-    images = torch.empty(2**31 + 100, dtype=torch.uint8)  # not touched
-    far = [2**31 // (side - 1) if side == 3 else 1 for side in shape]
-    Compose([RandomCrop(3, 1), ToNormalized([0.4], [0.3])])(images.as_strided(shape, far))
-    [kernel] = compiled
-    assert kernel.asm["cubin"][:4] == b"\x7fELF"

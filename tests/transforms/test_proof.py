@@ -88,50 +88,42 @@ def raising(found: Tensor) -> Tensor:
     raise RuntimeError("PTX JIT compilation failed\nfor sm_999")
 
 
-@pytest.mark.parametrize("name", CHAINS)
-def test_a_right_kernel_serves_and_is_compared_once(monkeypatch, name):
-    kernel, compared, far_apart = Kernel(same), [], proof.far_apart
-    monkeypatch.setattr(proof, "far_apart", lambda *args: compared.append(None) or far_apart(*args))
-    for num in (4, 4, 3):  # the last batch may be smaller
-        images = made_images(num, (num, 3, 12, 10), torch.float32 if name == "floats" else torch.uint8)
-        found, expected = run(monkeypatch, name, kernel, images)
-        assert torch.equal(found, expected)
-    assert (kernel.launches, len(compared)) == (3, 1)
-    assert proof.refusals(CPU) == []
-    [words] = proof.in_words(CPU)
-    assert words.endswith(": by Triton, whose first results were those of torch's operations")
-
-
 DIFFERS = r"1 of its .* values differ from torch's, by up to"
 RAISED = "it raised RuntimeError: PTX JIT compilation failed for sm_999"
+# What a kernel does at each call; how often it is launched; and why it is replaced.
+SCENES: dict[str, tuple[list[Any], int, str | None]] = {
+    "right": ([same, same, same], 3, None),
+    "wrong": ([wrong, wrong], 1, DIFFERS),
+    "raising": ([raising, raising], 1, RAISED),
+    "raising later": ([same, raising, raising], 2, RAISED),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "reason"), [*((name, wrong, DIFFERS) for name in CHAINS), ("moved", raising, RAISED)]
-)
-def test_a_kernel_that_is_wrong_or_raises_is_replaced_with_one_warning(monkeypatch, name, change, reason):
-    kernel = Kernel(change)
-    with pytest.warns(RuntimeWarning, match=reason) as caught:
-        found, expected = run(monkeypatch, name, kernel)
-    assert len(caught) == 1
-    assert "FASTLOAD_TRITON=0" in str(caught[0].message)
-    assert torch.equal(found, expected)
-    found, expected = run(monkeypatch, name, kernel)
-    assert torch.equal(found, expected)
-    assert kernel.launches == 1
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_kernel_is_compared_once_and_serves_until_it_fails_which_one_warning_says(monkeypatch, name, scene):
+    changes, launches, reason = SCENES[scene]
+    kernel, compared, far_apart = Kernel(same), [], proof.far_apart
+    monkeypatch.setattr(proof, "far_apart", lambda *args: compared.append(None) or far_apart(*args))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for num, change in zip((4, 4, 3), changes, strict=False):  # the last batch may be smaller
+            kernel.change = change
+            images = made_images(num, (num, 3, 12, 10), torch.float32 if name == "floats" else torch.uint8)
+            found, expected = run(monkeypatch, name, kernel, images)
+            assert torch.equal(found, expected)
+    assert kernel.launches == launches
+    assert len(compared) == (scene != "raising")
+    told = [str(one.message) for one in caught if one.category is RuntimeWarning]
     [words] = proof.in_words(CPU)
-    assert words.startswith("torch's operations replace the Triton kernel: ")
-    assert re.search(reason, words)
-
-
-def test_a_kernel_that_raises_later_is_replaced_too(monkeypatch):
-    kernel = Kernel(same)
-    run(monkeypatch, "moved", kernel)
-    kernel.change = raising
-    with pytest.warns(RuntimeWarning, match="it raised RuntimeError"):
-        found, expected = run(monkeypatch, "moved", kernel)
-    assert torch.equal(found, expected)
-    assert proof.refusals(CPU) != []
+    if reason is None:
+        assert told == proof.refusals(CPU) == []
+        assert words.endswith(": by Triton, whose first results were those of torch's operations")
+    else:
+        assert len(told) == 1
+        assert "FASTLOAD_TRITON=0" in told[0]
+        assert words.startswith("torch's operations replace the Triton kernel: ")
+        assert all(re.search(reason, text) for text in (told[0], words))
 
 
 def test_each_kind_of_call_proves_itself_and_the_warning_comes_once(monkeypatch):
