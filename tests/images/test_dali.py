@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kit.datasets import Made
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset
 from torchvision import datasets
 
 import fastload
-from fastload import ConfigError, DistributedSampler
+from fastload import ConfigError
 from fastload.errors import DatasetError, StateError
 from fastload.images import dali
 from fastload.images.dali import DALILoader, Pipelines, Ticket
@@ -97,18 +98,15 @@ def own_pipeline(**options: Any) -> Any:
     return brightened
 
 
-class Encoded:
-    """Pairs of an encoded image and a target."""
+def encoded_files(root: Path) -> Made:
+    """Return a dataset of pairs: an encoded image and a target."""
+    files = [path.read_bytes() for path in sorted(root.rglob("*.*"))]
 
-    def __init__(self, root: Path) -> None:
-        self.files = [path.read_bytes() for path in sorted(root.rglob("*.*"))]
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        data = self.files[index]
+    def pair(index: int) -> tuple[Any, int]:
+        data = files[index]
         return (data if index % 2 else np.frombuffer(data, dtype=np.uint8)), index * 10
+
+    return Made(len(files), pair)
 
 
 def test_without_dali_the_error_says_how_to_get_it(folder, monkeypatch):
@@ -169,17 +167,6 @@ def test_batches_do_not_depend_on_workers_threads_or_depth(folder, options):
         assert same(list(loader), list(other))
     loader.close()
     other.close()
-
-
-@needs_dali
-def test_each_rank_has_its_shard(folder):
-    for rank in range(2):
-        sampler = DistributedSampler(folder, num_replicas=2, rank=rank, seed=3)
-        loader = loader_of(folder, shuffle=None, sampler=sampler)
-        for epoch in (0, 4):
-            loader.set_epoch(epoch)
-            sampler.set_epoch(epoch)
-            assert torch.cat([batch[-1] for batch in loader]).tolist() == [folder.targets[index] for index in sampler]
 
 
 @needs_dali
@@ -277,7 +264,7 @@ def test_the_interpreter_ends_in_the_middle_of_an_epoch(root, workers, status):
 @needs_dali
 def test_a_pipeline_gets_each_samples_numbers_whatever_its_batch(root):
     def by_index(batch_size: int, epoch: int) -> dict[int, tuple[Tensor, ...]]:
-        loader = loader_of(Encoded(root), batch_size)
+        loader = loader_of(encoded_files(root), batch_size)
         loader.set_epoch(epoch)
         found = {}
         for images, uniforms, indices, given, targets in loader:
@@ -307,7 +294,7 @@ def test_dalis_own_generators_are_seeded_for_each_epoch(root):
         loader.set_epoch(epoch)
         return torch.cat([batch[0] for batch in loader])
 
-    one, other = (loader_of(Encoded(root), pipeline=noisy, seed=seed) for seed in (3, 4))
+    one, other = (loader_of(encoded_files(root), pipeline=noisy, seed=seed) for seed in (3, 4))
     first, second = noise(one, 0), noise(one, 1)
     assert torch.equal(noise(one, 0), first)
     assert not torch.equal(first, second)
@@ -324,7 +311,7 @@ def test_samples_that_are_no_encoded_images_are_an_error():
 @pytest.mark.parametrize("options", [{"exec_dynamic": False}, {"exec_async": False, "exec_pipelined": False}], ids=str)
 def test_an_executor_that_uses_the_memory_of_outputs_again_is_refused(root, options):
     with pytest.raises(ConfigError, match=r"needs DALI's dynamic executor.*leave exec_dynamic.*out of pipeline_def"):
-        next(iter(loader_of(Encoded(root), pipeline=own_pipeline(**options))))
+        next(iter(loader_of(encoded_files(root), pipeline=own_pipeline(**options))))
 
 
 @needs_dali
@@ -335,7 +322,7 @@ def test_images_of_different_sizes_are_an_error_and_no_hang(root):
     def decoded() -> Any:
         return fn.decoders.image(dali.source("file"))
 
-    loader = loader_of(Encoded(root), pipeline=decoded)
+    loader = loader_of(encoded_files(root), pipeline=decoded)
     iterator = iter(loader)
     for _ in range(2):
         with pytest.raises((ValueError, RuntimeError), match=r"uniform|dense|shape"):

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from comparing import described, jpeg, opened, picture, png
 from hypothesis import strategies as st
-from interrupting import Interrupting, interrupted_at
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, JpegImagePlugin
 from torchvision.transforms import _functional_pil
 
@@ -341,24 +340,6 @@ FIXED: dict[str, Step] = {
     "a sum": lambda image: image + 1,
 }
 
-# What changes nothing, so that an error in the middle of it may leave nothing changed.
-_QUIET: dict[str, Callable[[Image.Image], Any]] = {
-    "load": lambda image: image.load(),
-    "load, then read": lambda image: image.load()[0, 0],
-    "copy": lambda image: image.copy(),
-    "convert": lambda image: image.convert("L"),
-    "array": np.asarray,
-    "bytes": lambda image: image.tobytes(),
-    "small": lambda image: image.resize((9, 8), 2).transpose(2),
-    "attributes": vars,
-    "pickle": pickle.dumps,
-}
-
-
-def _interrupted(quiet: str, line: int) -> Step:
-    # Loaded behind it: without late decoding nothing was interrupted.
-    return _in_place(lambda image: (interrupted_at(line, lambda: _QUIET[quiet](image)), image.load()))
-
 
 def _enhanced(kind: str, factor: float) -> Step:
     return lambda image: getattr(ImageEnhance, kind)(image).enhance(factor)
@@ -382,7 +363,6 @@ _steps: st.SearchStrategy[tuple[str, Step]] = st.one_of(
     st.tuples(st.just("hue"), st.floats(-0.6, 0.6).map(lambda by: lambda image: _functional_pil.adjust_hue(image, by))),
     st.tuples(st.just("transform"), st.builds(_transformed, _matrices, st.integers(-1, 3), st.sampled_from(_FILLS))),
     st.tuples(st.just("reduce"), st.integers(0, 4).map(lambda factor: lambda image: image.reduce(factor))),
-    st.tuples(st.just("interrupted"), st.builds(_interrupted, st.sampled_from(sorted(_QUIET)), st.integers(1, 90))),
     st.sampled_from(sorted(FIXED.items())),
     st.sampled_from(sorted(FIXED.items())),
 )
@@ -472,8 +452,6 @@ class Sample(NamedTuple):
     """Whether it raises an error once its images were kept."""
     thread: int
     """That makes it: 0, the main one, or 1."""
-    interrupted: bool
-    """Whether a signal arrives when the file is read, once."""
 
 
 def samples() -> st.SearchStrategy[list[Sample]]:
@@ -486,31 +464,18 @@ def samples() -> st.SearchStrategy[list[Sample]]:
             holder=st.sampled_from(sorted(HOLDERS)),
             fails=st.sampled_from([False, False, True]),
             thread=st.sampled_from([0, 0, 0, 1]),
-            interrupted=st.sampled_from([False, False, False, True]),
         ),
         min_size=1,
         max_size=4,
     )
 
 
-@functools.cache
-def _reads_of_header(data: bytes) -> int:
-    file = Interrupting(data, 0)
-    Image.open(file)
-    return -file.left
-
-
 def _made(sample: Sample, cache: list[Any], seen: list[Any]) -> Any:
     if sample.place >= len(files()) and cache:
         image = cache[sample.place % len(cache)]
     else:
-        data = files()[sample.place % len(files())]
-        image = opened(data)
-        if sample.interrupted:
-            image = Image.open(Interrupting(data, _reads_of_header(data) + 1))
-    # Without late decoding, only the file is interrupted.
-    steps = [step for step in sample.steps if not (sample.interrupted and step[0][0] == "interrupted")]
-    outcomes, image, kept = outcomes_of(image, steps)
+        image = opened(files()[sample.place % len(files())])
+    outcomes, image, kept = outcomes_of(image, sample.steps)
     seen += outcomes
     cache += kept
     if sample.fails:

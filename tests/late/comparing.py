@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image, JpegImagePlugin, PngImagePlugin
 
 from fastload.cache.records import Records
@@ -74,8 +75,22 @@ def as_sample(make: Callable[[], Any], cache: Records | None = None) -> Any:
         return sample
 
 
-def outcome(make: Callable[[], Any], *, late: bool, cache: Records | None = None) -> list[Any]:
-    """Return all that can be seen of a call: warnings, and what it returned, or raised."""
+def counts_of(make: Callable[[], Any], cache: Records | None = None) -> dict[str, int]:
+    """Return how the images of a sample were decoded."""
+    late = LateSamples(cache)
+    with late:
+        late.materialize(make())
+    return late.take_counts()
+
+
+def outcome(
+    make: Callable[[], Any], *, late: bool, cache: Records | None = None, lines: bool = True
+) -> tuple[Any, bytes, list[Any]]:
+    """Return all that can be seen of a call.
+
+    What it returned or raised, the state of torch's generator behind it, and warnings: of which line, if ``lines``.
+    """
+    torch.manual_seed(0)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         try:
@@ -83,12 +98,13 @@ def outcome(make: Callable[[], Any], *, late: bool, cache: Records | None = None
         except Exception as error:
             made = error
         seen = described(made)
-    return [seen, [(one.category, str(one.message), one.filename, one.lineno) for one in heard]]
+    said = [(one.category, str(one.message), *((one.filename, one.lineno) if lines else ())) for one in heard]
+    return seen, torch.get_rng_state().numpy().tobytes(), said
 
 
-def assert_equal(make: Callable[[], Any]) -> None:
+def assert_equal(make: Callable[[], Any], *, lines: bool = True) -> None:
     """Assert that a function does the same within a sample as without late decoding."""
-    assert outcome(make, late=True) == outcome(make, late=False)
+    assert outcome(make, late=True, lines=lines) == outcome(make, late=False, lines=lines)
 
 
 def described(made: Any) -> Any:
@@ -97,6 +113,13 @@ def described(made: Any) -> Any:
         return description(made)
     if isinstance(made, Exception):
         return type(made), without_names(str(made))
+    if isinstance(made, torch.Tensor):
+        plain = made.detach().as_subclass(torch.Tensor)
+        memory = made.shape, made.stride(), plain.storage_offset(), plain.untyped_storage().nbytes()
+        if made.is_meta:
+            return type(made), made.dtype, made.device, *memory
+        bits = plain.clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8).numpy().tobytes()
+        return type(made), made.dtype, made.device, made.requires_grad, made.is_inference(), *memory, bits
     if isinstance(made, np.ndarray) and not made.dtype.hasobject:
         return made.shape, made.dtype, made.flags.writeable, made.tobytes()
     if isinstance(made, dict):

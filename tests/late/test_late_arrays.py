@@ -45,7 +45,6 @@ from fastload.native import jpeg as native_jpeg
 from fastload.native import png
 
 cv2 = pytest.importorskip("cv2")
-imread_by_name = cv2.imread
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning"),
     needs_library,
@@ -253,13 +252,6 @@ def test_only_worker_processes_that_decode_late_replace_functions(folder: Path, 
     assert samples_of(sample, **options) == (["builtin_function_or_method"] * 2, {})
 
 
-def test_a_name_that_was_imported_before_is_reached_too(folder: Path) -> None:
-    path = str(folder / "0False.jpg")
-    samples, decoded = samples_of(lambda i: seen(lambda: imread_by_name(path)))
-    assert samples == [seen(lambda: cv2.imread(path))] * 2
-    assert decoded == {"at once, for cv2.imread": 2}
-
-
 class Damaged:
     """Starts workers whose library makes other pixels of some JPEG files, or of PNG files."""
 
@@ -406,11 +398,6 @@ def test_code_that_watches_operators_sees_them(folder: Path) -> None:
     expected = sample(0)
     assert len(expected) == 1
     assert samples_of(sample)[0] == [expected] * 2
-
-
-def test_no_function_is_replaced_where_the_library_is_slower(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "processor_level", lambda: "plain")
-    assert samples_of(lambda i: type(cv2.imread).__name__) == (["builtin_function_or_method"] * 2, {})
 
 
 def test_code_of_a_worker_that_makes_no_sample_calls_the_original(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from whole_images import FLAGS, LIBRARIES, memory, needs_library, of_any_kind, s
 
 import fastload
 from fastload.cache import shared, store
-from fastload.cache.records import NOT_KEPT, OTHER_WAY, CachedRecord, Records, take_not_kept
-from fastload.cache.store import key_of_bytes
+from fastload.cache.records import NOT_KEPT, OTHER_WAY, Records, take_not_kept
 from fastload.late import LateSamples, arrays
 
 cv2 = pytest.importorskip("cv2")
@@ -57,24 +55,6 @@ def test_workers_give_the_same_in_every_epoch(library: str, tmp_path: Path) -> N
 def as_sample(decode: Callable[..., Any], cache: Records, *arguments: Any) -> Any:  # noqa: F811
     with LateSamples(cache):
         return decode(of_any_kind, *arguments)
-
-
-def test_damaged_files_give_the_same_at_each_use_or_are_left_to_the_original(cache: Records) -> None:  # noqa: F811
-    draw = random.Random(1)
-    whole = [data for _, data in files() if data[:2] == b"\xff\xd8" and len(data) > 200]
-    kept = 0
-    for _ in range(1000):
-        data = bytearray(draw.choice(whole))
-        for _ in range(draw.choice((0, 1, 1, 2, 5))):
-            data[draw.randrange(len(data))] = draw.choice((0, 0xFF, draw.randrange(256)))
-        array = np.frombuffer(bytes(data), dtype=np.uint8)
-        without = arrays._imdecode(of_any_kind, array, 1)
-        for _ in range(2):
-            made = as_sample(arrays._imdecode, cache, array, 1)
-            assert (made is None) == (without is None)
-            assert made is None or np.array_equal(made, cv2.imdecode(array, 1))
-        kept += isinstance(cache.find(key_of_bytes(bytes(array))), CachedRecord)
-    assert kept > 200
 
 
 def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

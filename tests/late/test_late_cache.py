@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from comparing import as_sample, jpeg, outcome
-from damaged_files import mutants
+from comparing import as_sample, counts_of, jpeg, outcome
 from kit.stores import store_in_memory
 from PIL import Image, ImageFile
 from test_late_files import kinds, used
@@ -46,28 +44,16 @@ def written(path: Path, data: bytes) -> Path:
     return path
 
 
-def same_at_each_use(data: bytes, cache: Records) -> None:
-    plain = outcome(lambda: used(data), late=False)
-    assert outcome(lambda: used(data), late=True, cache=cache) == plain
-    assert outcome(lambda: used(data), late=True, cache=cache) == plain
+USUAL = {"plain", "grey", "4:4:4", "4:2:2", "restarts", "optimized", "profile", "trailer"}
 
 
 @pytest.mark.parametrize("name", kinds())
-def test_files_of_every_kind_give_what_pillow_gives_at_each_use(name, cache):
-    same_at_each_use(kinds()[name], cache)
-
-
-def test_damaged_files_give_what_pillow_gives_at_each_use(cache):
-    files = [jpeg(), jpeg(70, 90, "L"), jpeg(90, 60, restart_marker_rows=1), jpeg(progressive=True)]
-    damaged = mutants(np.random.default_rng(0), files)
-    for _ in range(300):
-        same_at_each_use(next(damaged), cache)
-
-
-@pytest.mark.parametrize("name", ["plain", "grey", "4:4:4", "4:2:2", "restarts", "optimized", "profile", "trailer"])
-def test_usual_files_are_kept(name, cache):
-    as_sample(lambda: used(kinds()[name]), cache)
-    assert isinstance(cache.find(key_of_bytes(kinds()[name])), CachedRecord)
+def test_a_file_of_any_kind_gives_what_pillow_gives_also_at_each_use_with_a_cache(name, cache):
+    data = kinds()[name]
+    plain = outcome(lambda: used(data), late=False)
+    for its_cache in (None, cache, cache):
+        assert outcome(lambda: used(data), late=True, cache=its_cache) == plain
+    assert name not in USUAL or isinstance(cache.find(key_of_bytes(data)), CachedRecord)
 
 
 def test_a_file_without_a_record_is_known_as_such_and_not_tried_again(cache, monkeypatch):
@@ -76,14 +62,6 @@ def test_a_file_without_a_record_is_known_as_such_and_not_tried_again(cache, mon
     assert cache.find(key_of_bytes(data)) is False
     monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
     as_sample(lambda: Image.open(io.BytesIO(data)).crop((0, 0, 9, 9)), cache)
-
-
-def counts(make: Any, cache: Records) -> dict[str, int]:
-    take_not_kept()  # of this thread until now
-    late = LateSamples(cache)
-    with late:
-        late.materialize(make())
-    return late.take_counts()
 
 
 @pytest.mark.usefixtures("files_settle_at_once")
@@ -183,7 +161,8 @@ def test_a_full_cache_keeps_no_more_and_images_stay_the_same():
     contents = cache.store.contents()
     assert contents.is_full
     assert 0 < contents.entries < len(files)
-    found = counts(lambda: Image.open(io.BytesIO(files[-1])).crop((9, 9, 99, 99)), cache)
+    take_not_kept()  # of this thread until now
+    found = counts_of(lambda: Image.open(io.BytesIO(files[-1])).crop((9, 9, 99, 99)), cache)
     assert found == {"late, in part": 1, "not kept: no room": 1}
 
 

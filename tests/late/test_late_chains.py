@@ -6,26 +6,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from chains import Sample, Steps, files, moves, outcomes_of, outcomes_of_series, samples, steps
 from comparing import assert_equal, opened, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interrupting import handler
 
 from fastload.late import LateSamples
 
 pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 
 COUNT = int(os.environ.get("FASTLOAD_CHAINS", "0"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _handler() -> Iterator[None]:
-    with handler():
-        yield
 
 
 @settings(max_examples=COUNT or 150)

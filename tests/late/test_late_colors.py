@@ -17,7 +17,8 @@ from fastload.late import image
 from fastload.late.image import LateImage
 from fastload.native.adjust import pillow_mixes_alike
 
-replaced = pytest.mark.usefixtures("as_in_a_worker")
+pytestmark = pytest.mark.usefixtures("as_in_a_worker")
+ENHANCERS = [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness]
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "brightness": lambda found: ImageEnhance.Brightness(found).enhance(0.7),
@@ -43,17 +44,14 @@ if pillow_mixes_alike("bilinear") and pillow_mixes_alike("bicubic"):  # elsewher
     )
 
 
-@replaced
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_image_is_late_behind_a_change_of_its_colors(name: str) -> None:
     data = jpeg(60, 44)
     kinds = as_sample(lambda: type(CHANGES[name](opened(data).crop((3, 4, 50, 40)))))
     assert kinds is LateImage
-    assert_equal(lambda: CHANGES[name](opened(data).crop((3, 4, 50, 40))))
-    assert_equal(lambda: CHANGES[name](opened(data)).resize((20, 30)).transpose(1))
+    assert_equal(lambda: CHANGES[name](opened(data).crop((3, 4, 50, 40))).resize((20, 30)).transpose(1))
 
 
-@replaced
 @pytest.mark.parametrize("name", CHANGES)
 def test_colors_are_pillows_where_the_library_makes_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "_agrees", lambda *_: False)
@@ -61,7 +59,6 @@ def test_colors_are_pillows_where_the_library_makes_others(name: str, monkeypatc
     assert_equal(lambda: CHANGES[name](opened(jpeg(60, 44))))
 
 
-@replaced
 def test_arguments_and_classes_that_are_not_plain_are_left_to_pillow() -> None:
     class Own(ImageEnhance.Brightness):
         def enhance(self, factor: float) -> Any:
@@ -111,10 +108,7 @@ def _changed_between(found: Any, kind: Any) -> Any:
     return enhancer.enhance(0.5), enhancer.degenerate, enhancer.image
 
 
-@replaced
-@pytest.mark.parametrize(
-    "kind", [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness]
-)
+@pytest.mark.parametrize("kind", ENHANCERS)
 def test_what_users_set_of_an_enhancer_is_what_it_mixes(kind: Any) -> None:
     def sets(name: str, make: Callable[[Any], Any]) -> Any:
         enhancer = kind(opened(jpeg(60, 44)).convert("RGB"))
@@ -126,10 +120,7 @@ def test_what_users_set_of_an_enhancer_is_what_it_mixes(kind: Any) -> None:
             assert_equal(lambda name=name, make=make: sets(name, make))
 
 
-@replaced
-@pytest.mark.parametrize(
-    "kind", [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness]
-)
+@pytest.mark.parametrize("kind", ENHANCERS)
 def test_an_enhancer_is_pickled_with_all_its_attributes(kind: Any) -> None:
     for copied in (copy.copy, copy.deepcopy, lambda enhancer: pickle.loads(pickle.dumps(enhancer))):
         assert_equal(lambda copied=copied: vars(copied(kind(opened(jpeg(60, 44)).convert("RGB")))))

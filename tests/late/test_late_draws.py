@@ -1,39 +1,62 @@
-"""torchvision's random crops and flips, drawn with fewer calls: the same images and the same state of the generator."""
+"""torchvision's random crops and flips are drawn with fewer calls: the same samples and state of the generator."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import Calls, jpeg, opened, outcome
+from comparing import Calls, as_sample, jpeg, opened, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torchvision import transforms as v1
+from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 from fastload.base import overrides
-from fastload.late import LateSamples, draws
+from fastload.late import draws
+
+pytestmark = pytest.mark.usefixtures("as_in_a_worker")
+
+Make = Callable[[], Any]
 
 
-@pytest.fixture(autouse=True)
-def _warnings_repeat():
-    torch.set_warn_always(True)
-    yield
-    torch.set_warn_always(False)
-
-
-def result(transform: Any, data: bytes, *, late: bool, seed: int = 0) -> Any:
-    """Return what a container makes of a file, what it warned of, and the generator's state behind it."""
+def of_file(transform: Any, width: int = 40, height: int = 31) -> Make:
+    """Return what makes a sample of a file in a container."""
     run = (v2 if type(transform).__module__.startswith("torchvision.transforms.v2") else v1).Compose([transform])
-    torch.manual_seed(seed)
-    return outcome(lambda: run(opened(data)), late=late), torch.get_rng_state().tolist()
+    data = jpeg(width, height, "RGB")
+    return lambda: run(opened(data))
 
 
-def assert_equal(transform: Any, data: bytes, seed: int = 0) -> None:
-    assert result(transform, data, late=True, seed=seed) == result(transform, data, late=False, seed=seed)
+def boxes_of(edges: Any, form: Any = "XYXY", dtype: torch.dtype = torch.float32) -> Any:
+    found = torch.tensor(edges, dtype=dtype).reshape(-1, len(edges[0]) if edges else 4)
+    return tv_tensors.BoundingBoxes(found, format=form, canvas_size=(60, 80))
+
+
+IMAGE = tv_tensors.Image(torch.arange(3 * 60 * 80).reshape(3, 60, 80).to(torch.uint8))
+BOXES = boxes_of([[2, 3, 30, 40], [40, 20, 70, 50], [10, 10, 75, 58]])
+
+
+def of_boxes(transform: Any, boxes: Any = BOXES) -> Make:
+    """Return what makes a sample of an image and boxes."""
+    return lambda: transform({"image": IMAGE, "boxes": boxes})
+
+
+def result(make: Make, seed: int = 0, *, late: bool) -> Any:
+    def seeded() -> Any:
+        torch.manual_seed(seed)
+        return make()
+
+    return outcome(seeded, late=late, lines=False)
+
+
+def assert_equal(make: Make, seed: int = 0) -> None:
+    """Assert that a sample is the same with late decoding as without."""
+    assert result(make, seed, late=True) == result(make, seed, late=False)
 
 
 @settings(max_examples=150, deadline=None)
@@ -47,40 +70,58 @@ def assert_equal(transform: Any, data: bytes, seed: int = 0) -> None:
     seed=st.integers(0, 2**63),
 )
 def test_a_random_resized_crop_draws_and_makes_the_same(version, size, to, scale, ratio, interpolation, seed):
-    transform = version.RandomResizedCrop(to, scale, ratio, interpolation)
-    assert_equal(transform, jpeg(*size, "RGB"), seed)
+    assert_equal(of_file(version.RandomResizedCrop(to, scale, ratio, interpolation), *size), seed)
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    kind=st.sampled_from(
-        [v1.RandomHorizontalFlip, v1.RandomVerticalFlip, v2.RandomHorizontalFlip, v2.RandomVerticalFlip]
-    ),
-    p=st.floats(0, 1),
-    seed=st.integers(0, 2**63),
+corner = st.tuples(*[st.floats(0, 60, width=32)] * 4).map(
+    lambda edges: [min(edges[:2]), min(edges[2:]), max(edges[:2]), max(edges[2:])]
 )
-def test_a_random_flip_draws_and_makes_the_same(kind, p, seed):
-    assert_equal(kind(p), jpeg(9, 7, "RGB"), seed)
+scale = st.tuples(st.floats(0.05, 1), st.floats(0.05, 1.2)).map(sorted)
+aspect = st.tuples(st.floats(0.1, 1), st.floats(0.8, 8))
+options = st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0, -1]), max_size=4).map(lambda found: [*found, 1.0])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(corner, max_size=5), st.sampled_from(["XYXY", "XYWH", "CXCYWH"]),
+    st.sampled_from([torch.float32, torch.int64]), scale, aspect, options, st.integers(0, 50), st.integers(0, 2**62),
+)  # fmt: skip
+def test_a_crop_that_keeps_any_boxes_draws_and_makes_the_same(edges, form, dtype, scale, aspect, options, trials, seed):
+    transform = v2.RandomIoUCrop(*scale, *aspect, sampler_options=options, trials=trials)
+    assert_equal(of_boxes(transform, boxes_of(edges, form, dtype)), seed)
 
 
 @pytest.mark.parametrize("version", [v1, v2])
 def test_a_probability_is_compared_in_single_precision(version):
     drawn = torch.rand(1, generator=torch.Generator().manual_seed(0)).item()
     for p in (drawn, np.nextafter(drawn, 1), np.nextafter(drawn, 0)):
-        assert_equal(version.RandomHorizontalFlip(float(p)), jpeg(9, 7, "RGB"))
+        assert_equal(of_file(version.RandomHorizontalFlip(float(p))))
 
 
-@pytest.mark.parametrize("version", [v1, v2])
-def test_the_ordinary_calls_are_spared(version):
-    transforms = version.RandomResizedCrop(7), version.RandomHorizontalFlip()
-    for transform in transforms:
-        result(transform, jpeg(40, 31, "RGB"), late=True)  # compares both ways
+@pytest.fixture
+def compared(monkeypatch) -> None:
+    """Nothing was compared in this process yet."""
+    monkeypatch.setattr(overrides, "results", {})
+
+
+@pytest.mark.usefixtures("compared")
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(of_file(version.RandomResizedCrop(7)) for version in (v1, v2)),
+        *(of_file(version.RandomHorizontalFlip()) for version in (v1, v2)),
+        *(of_file(version.RandomVerticalFlip()) for version in (v1, v2)),
+        of_boxes(v2.RandomIoUCrop()),
+    ],
+)
+def test_the_ordinary_calls_are_spared(make):
+    assert_equal(make)  # compares both ways
     with Calls(torch.rand, torch.randint) as calls:
-        for transform in transforms:
-            result(transform, jpeg(40, 31, "RGB"), late=True)
-        assert calls.count == 0
-        result(transforms[0], jpeg(40, 31, "RGB"), late=False)
-        assert calls.count == 2
+        found = [result(make, seed, late=True) for seed in range(20)]
+    assert calls.count == 0
+    with Calls(torch.rand, torch.randint) as calls:
+        assert [result(make, seed, late=False) for seed in range(20)] == found
+    assert calls.count >= 20
 
 
 @pytest.mark.parametrize(
@@ -109,21 +150,41 @@ def test_unusual_attributes_do_what_they_do_in_torchvision(version, attribute, v
     transform = version.RandomHorizontalFlip() if attribute == "p" else version.RandomResizedCrop(7)
     delattr(transform, attribute)  # a parameter is none of its attributes
     setattr(transform, attribute, value)
-    assert_equal(transform, jpeg(40, 31, "RGB"))
+    assert_equal(of_file(transform))
 
 
-@pytest.mark.parametrize("version", [v1, v2])
-def test_the_default_dtype_and_the_default_device_are_followed(version, request):
-    request.addfinalizer(lambda: torch.set_default_device(None))
-    request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
-    transforms = version.RandomResizedCrop(7), version.RandomHorizontalFlip()
-    torch.set_default_dtype(torch.float64)
-    for transform in transforms:
-        assert_equal(transform, jpeg(40, 31, "RGB"))
-    torch.set_default_dtype(torch.float32)
-    torch.set_default_device("meta")  # on which nothing can be drawn
-    for transform in transforms:
-        assert_equal(transform, jpeg(40, 31, "RGB"))
+class OwnBoxes(tv_tensors.BoundingBoxes):
+    pass
+
+
+OTHER_BOXES = [
+    boxes_of([]),
+    boxes_of([[2, 3, 30, 40]], dtype=torch.float64),
+    boxes_of([[2, 3, 30, 40]], dtype=torch.float16),
+    boxes_of([[2, 3, 30, math.nan]]),
+    boxes_of([[2, 3, 30, 1e9]]),
+    BOXES.as_subclass(OwnBoxes),
+    *([boxes_of([[2, 3, 30, 40, 15]], "CXCYWHR")] if hasattr(tv_tensors.BoundingBoxFormat, "CXCYWHR") else []),
+    torch.zeros(1, 4),
+    tv_tensors.BoundingBoxes([[1, 2, 3, 4]], format="XYXY", canvas_size=(9, 9)),
+]
+UNUSUAL: list[tuple[Any, dict[str, Any]]] = [
+    *((boxes, {}) for boxes in OTHER_BOXES),
+    (BOXES, {"min_scale": 0.0, "max_scale": 0.0}),  # a crop without rows: a division by zero
+    (BOXES, {"min_scale": "a"}),
+    (BOXES, {"max_scale": math.inf}),
+    (BOXES, {"min_scale": 1e9, "max_scale": 2e9}),
+    *((BOXES, {"options": options}) for options in ([], [math.nan, 1.0], ["a"])),
+    *((BOXES, {"trials": trials}) for trials in (3.0, None)),
+]
+
+
+@pytest.mark.parametrize(("boxes", "changes"), UNUSUAL)
+def test_unusual_boxes_and_arguments_do_what_they_do_in_torchvision(boxes, changes):
+    transform = v2.RandomIoUCrop(trials=5)
+    vars(transform).update(changes)
+    for seed in range(5):
+        assert_equal(of_boxes(transform, boxes), seed)
 
 
 @pytest.mark.parametrize("version", [v1, v2])
@@ -138,11 +199,11 @@ def test_overridden_methods_and_those_of_an_instance_are_called(version):
         get_params = staticmethod(box)
         make_params = parameters
 
-    middle = result(Mine(7), jpeg(40, 31, "RGB"), late=False)
-    assert result(Mine(7), jpeg(40, 31, "RGB"), late=True) == middle
+    middle = result(of_file(Mine(7)), late=False)
+    assert result(of_file(Mine(7)), late=True) == middle
     own = version.RandomResizedCrop(7)
     own.get_params, own.make_params = box, parameters
-    assert result(own, jpeg(40, 31, "RGB"), late=True) == middle
+    assert result(of_file(own), late=True) == middle
 
 
 @pytest.mark.parametrize("version", [v1, v2])
@@ -152,39 +213,30 @@ def test_a_transform_that_replaces_a_function_is_followed_by_those_behind_it(ver
         return image
 
     run = version.Compose([version.RandomHorizontalFlip(), replace, version.RandomHorizontalFlip()])
-    with LateSamples() as late:
-        made = run(opened(jpeg(40, 31, "RGB")))
-        late.materialize(made)
-    assert made.size == (5, 3)
+    assert as_sample(lambda: run(opened(jpeg(40, 31, "RGB")))).size == (5, 3)
 
 
-@pytest.fixture
-def compared(monkeypatch) -> dict[Any, bool]:
-    """What was compared in this process: nothing yet."""
-    monkeypatch.setattr(overrides, "results", {})
-    return overrides.results
-
-
-def test_the_classes_draw_as_they_do_here_and_comparing_leaves_the_generator_as_it_was(compared):
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    names = ("RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip")
-    assert set(draws.classes()) == {getattr(version, name) for version in (v1, v2) for name in names}
-    assert all(map(draws.draw_of, draws.classes()))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_class_that_draws_otherwise_is_called(compared, monkeypatch):
-    monkeypatch.setattr(v1.RandomResizedCrop, "get_params", staticmethod(lambda *_: (0, 0, 1, 1)))
-    monkeypatch.setattr(v2.RandomHorizontalFlip, "__init__", None)
-    assert draws.draw_of(v1.RandomResizedCrop) is None
-    assert draws.draw_of(v2.RandomHorizontalFlip) is None
-    assert draws.draw_of(v2.RandomResizedCrop) is not None
-
-
-def test_an_unusual_default_dtype_at_first_decides_nothing(compared, request):
+@pytest.mark.usefixtures("compared")
+def test_an_unusual_default_dtype_at_first_decides_nothing(request):
     request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
     torch.set_default_dtype(torch.float64)
     assert draws.draw_of(v1.RandomResizedCrop) is None
     torch.set_default_dtype(torch.float32)
     assert draws.draw_of(v1.RandomResizedCrop) is not None
+
+
+@pytest.mark.usefixtures("compared")
+def test_where_both_ways_differ_the_original_keeps_boxes(monkeypatch):
+    monkeypatch.setattr(draws, "_most_overlap", lambda *edges: 0.95)
+    for seed in range(5):
+        assert_equal(of_boxes(v2.RandomIoUCrop()), seed)
+    assert not draws.OVERRIDES[0].agrees()
+
+
+@pytest.mark.usefixtures("compared")
+def test_a_class_that_draws_otherwise_is_called(monkeypatch):
+    monkeypatch.setattr(v1.RandomResizedCrop, "get_params", staticmethod(lambda *_: (0, 0, 1, 1)))
+    monkeypatch.setattr(v2.RandomHorizontalFlip, "__init__", None)
+    assert draws.draw_of(v1.RandomResizedCrop) is None
+    assert draws.draw_of(v2.RandomHorizontalFlip) is None
+    assert draws.draw_of(v2.RandomResizedCrop) is not None

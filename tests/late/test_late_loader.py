@@ -7,8 +7,7 @@ import io
 import operator
 import random
 import re
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -19,19 +18,27 @@ import pytest
 import torch
 import torch.utils.data
 from comparing import jpeg
+from kit.comparison import difference
+from kit.datasets import Sized, Stream
 from PIL import Image, JpegImagePlugin
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset
+from torch.utils.data import ConcatDataset
 from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from fastload import DataLoader, replay
+from fastload import DataLoader
 
 PLAIN = (Image.Image, JpegImagePlugin.JpegImageFile)
+VERSION_1 = v1.Compose(
+    [v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize([0.5] * 3, [0.2] * 3)]
+)
+VERSION_2 = v2.Compose(
+    [v2.RandomResizedCrop(16), v2.ColorJitter(0.3), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+)
 
 
 def files() -> list[bytes]:
-    """Return files that are decoded late, some that are not, and one that is damaged."""
+    """Return files that are decoded late, and some that are not."""
     return [
         *(jpeg(40 + 5 * place, 50, "L" if place == 2 else "RGB", seed=place) for place in range(7)),
         jpeg(50, 40, progressive=True),
@@ -47,26 +54,70 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _v1() -> Any:
-    steps = [v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize([0.5] * 3, [0.2] * 3)]
-    return v1.Compose(steps)
+Make = Callable[[Path, Any], Any]
 
 
-def _v2() -> Any:
-    steps = [v2.RandomResizedCrop(16), v2.ColorJitter(0.3), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
-    return v2.Compose(steps)
+def rgb(path: Path) -> Image.Image:
+    return Image.open(path).convert("RGB")
 
 
-class Photos(Dataset[Any]):
-    def __init__(self, folder: Path, transform: Any) -> None:
+def one_view(path: Path, transform: Any) -> Any:
+    return transform(rgb(path))
+
+
+def two_views(path: Path, transform: Any) -> Any:
+    with Image.open(path) as image:
+        image = image.convert("RGB")
+    return transform(image), transform(image), np.array(image)[:9, :9]
+
+
+def cached() -> Make:
+    kept = functools.cache(rgb)
+    return lambda path, transform: transform(kept(path))
+
+
+def by_threads(path: Path, transform: Any) -> Any:
+    image = rgb(path)
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(lambda: np.array(rgb(path))[:9, :9])
+        here = pool.submit(lambda: np.array(image.crop((0, 0, 9, 9))))
+        return transform(image), other.result(), here.result()
+
+
+def with_a_loader_of_its_own(path: Path, transform: Any) -> Any:
+    inner = DataLoader(Photos(path.parent, v1.PILToTensor()), None, fuse=False)  # which leaves everything alone
+    return one_view(path, transform), next(iter(inner))[0]
+
+
+def failing(path: Path, transform: Any) -> Any:
+    image = rgb(path)
+    if int(path.stem) % 4 == 1:
+        data = path.read_bytes()
+        image = Image.open(io.BytesIO(data[: len(data) // 2])).convert("RGB")
+    return transform(image)
+
+
+def shuffled(folder: Path) -> Iterator[Any]:
+    """With a shuffle buffer of images that are not decoded yet."""
+    buffer: list[Any] = []
+    rng = random.Random(0)
+    for path in sorted(folder.iterdir()) * 2:
+        buffer.append(rgb(path))
+        if len(buffer) == 4:
+            yield VERSION_1(buffer.pop(rng.randrange(4)))
+    yield from map(VERSION_1, buffer)
+
+
+class Photos(Sized):
+    """Sample i is what a function makes of file i and a transform, and i."""
+
+    def __init__(self, folder: Path, transform: Any = VERSION_1, make: Make = one_view) -> None:
         self.paths = sorted(folder.iterdir())
-        self.transform = transform
+        super().__init__(len(self.paths))
+        self.transform, self.make = transform, make
 
     def __getitem__(self, index: int) -> Any:
-        return self.transform(Image.open(self.paths[index]).convert("RGB")), index
-
-    def __len__(self) -> int:
-        return len(self.paths)
+        return self.make(self.paths[index], self.transform), index
 
 
 class InBatches(Photos):
@@ -74,183 +125,95 @@ class InBatches(Photos):
         return [self[index] for index in indices]
 
 
-class TwoViews(Photos):
-    def __getitem__(self, index: int) -> Any:
-        with Image.open(self.paths[index]) as image:
-            image = image.convert("RGB")
-        return self.transform(image), self.transform(image), np.array(image)[:9, :9]
-
-
-class Cached(Photos):
-    def __init__(self, folder: Path, transform: Any) -> None:
-        super().__init__(folder, transform)
-        self.cache: dict[int, Any] = {}
-
-    def __getitem__(self, index: int) -> Any:
-        if index not in self.cache:
-            self.cache[index] = Image.open(self.paths[index]).convert("RGB")
-        return self.transform(self.cache[index]), index
-
-
-class ByThreads(Photos):
-    def __getitem__(self, index: int) -> Any:
-        image = Image.open(self.paths[index]).convert("RGB")
-        with ThreadPoolExecutor(2) as pool:
-            other = pool.submit(lambda: np.array(Image.open(self.paths[index]).convert("RGB"))[:9, :9])
-            here = pool.submit(lambda: np.array(image.crop((0, 0, 9, 9))))
-            return self.transform(image), other.result(), here.result()
-
-
-class Failing(Photos):
-    def __getitem__(self, index: int) -> Any:
-        image = Image.open(self.paths[index]).convert("RGB")
-        if index % 4 == 1:
-            data = self.paths[index].read_bytes()
-            image = Image.open(io.BytesIO(data[: len(data) // 2])).convert("RGB")
-        return self.transform(image), index
-
-
-class Streamed(IterableDataset[Any]):
-    """With a shuffle buffer of images that are not decoded yet."""
-
-    def __init__(self, folder: Path, transform: Any) -> None:
-        self.paths = sorted(folder.iterdir())
-        self.transform = transform
-
-    def __iter__(self) -> Iterator[Any]:
-        buffer: list[Any] = []
-        rng = random.Random(0)
-        for path in self.paths * 2:
-            buffer.append(Image.open(path).convert("RGB"))
-            if len(buffer) == 4:
-                yield self.transform(buffer.pop(rng.randrange(4)))
-        yield from map(self.transform, buffer)
-
-
-class Nested(Photos):
-    """With a loader of its own, which leaves everything alone."""
-
-    def __getitem__(self, index: int) -> Any:
-        inner = DataLoader(Photos(self.paths[0].parent, v1.PILToTensor()), None, fuse=False)
-        return super().__getitem__(index)[0], next(iter(inner))[0]
-
-
-def flat(batches: Any) -> list[Any]:
-    """Return what can be compared of batches."""
-    if isinstance(batches, torch.Tensor):
-        return [type(batches), batches.dtype, batches.shape, batches.stride(), batches.numpy().tobytes()]
-    if isinstance(batches, (list, tuple)):
-        return [type(batches), *map(flat, batches)]
-    if isinstance(batches, dict):
-        return [*batches, *map(flat, batches.values())]
-    if isinstance(batches, Image.Image):
-        return [type(batches), batches.mode, batches.size, batches.tobytes()]
-    return [batches]
-
-
-KINDS: dict[str, dict[str, Any]] = {
+DATASETS: dict[str, Callable[[Path], Any]] = {
+    "one view": Photos,
+    "in batches": lambda folder: InBatches(folder, VERSION_2),
+    "two views": lambda folder: Photos(folder, make=two_views),
+    "cached": lambda folder: Photos(folder, make=cached()),
+    "by threads": lambda folder: Photos(folder, make=by_threads),
+    "with a loader of its own": lambda folder: Photos(folder, make=with_a_loader_of_its_own),
+    "a stream": lambda folder: Stream(functools.partial(shuffled, folder)),
+}
+WAYS: dict[str, dict[str, Any]] = {
     "inline": {},
     "threads": {"num_workers": 2, "worker_method": "thread"},
     "forked": {"num_workers": 2, "multiprocessing_context": "fork"},
 }
+each_way = pytest.mark.parametrize("way", WAYS)
 
 
 def epochs(dataset: Any, count: int = 2, **options: Any) -> list[Any]:
     torch.manual_seed(3)
     random.seed(3)
     with closing(DataLoader(dataset, **{"batch_size": 4, "seed": 1, **options})) as loader:
-        return [flat(list(loader)) for _ in range(count)]
-
-
-def _transform(cls: type[Any]) -> Any:
-    return _v2() if cls is InBatches else _v1()
+        return [list(loader) for _ in range(count)]
 
 
 @functools.cache
-def plain_epochs(cls: type[Any], folder: Path, kind: str) -> list[Any]:
-    """Without late decoding. Workers change no sample, but those of a stream."""
-    return epochs(cls(folder, _transform(cls)), fuse=False, **KINDS[kind])
+def without_late_decoding(name: str, folder: Path, way: str) -> list[Any]:
+    return epochs(DATASETS[name](folder), fuse=False, **WAYS[way])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cls", [Photos, InBatches, TwoViews, Cached, ByThreads, Nested, Streamed])
-def test_samples_are_those_of_fuse_false(cls, kind, folder):
-    late = epochs(cls(folder, _transform(cls)), **KINDS[kind])
-    assert late == plain_epochs(cls, folder, kind if cls is Streamed else "inline")
+@each_way
+@pytest.mark.parametrize("name", DATASETS)
+def test_samples_are_those_of_fuse_false(name, way, folder):
+    # Workers change no sample, but those of a stream.
+    expected = without_late_decoding(name, folder, way if name == "a stream" else "inline")
+    assert difference(epochs(DATASETS[name](folder), **WAYS[way]), expected) is None
 
 
 def test_workers_that_inherit_nothing_decode_late(folder):
-    with closing(
-        DataLoader(Photos(folder, _v1()), 3, num_workers=1, seed=1, multiprocessing_context="forkserver")
-    ) as loader:
-        made = flat(list(loader))
+    with closing(DataLoader(Photos(folder), 3, num_workers=1, seed=1, multiprocessing_context="forkserver")) as loader:
+        made = list(loader)
         assert loader.statistics().decoded["late, in part"] > 0
-    assert made == epochs(Photos(folder, _v1()), 1, batch_size=3, fuse=False)[0]
+    assert difference(made, epochs(Photos(folder), 1, batch_size=3, fuse=False)[0]) is None
 
 
-@pytest.mark.parametrize("cls", [Photos, Cached, Streamed])
+@pytest.mark.parametrize("name", ["one view", "cached", "a stream"])
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_with_torchs_seeding_samples_are_torchs_own(cls, num_workers, folder):
-    shuffle = {} if cls is Streamed else {"shuffle": True}
+def test_with_torchs_seeding_samples_are_torchs_own(name, num_workers, folder):
+    shuffle = {} if name == "a stream" else {"shuffle": True}
 
     def of(loader_class: Any, **options: Any) -> list[Any]:
         torch.manual_seed(5)
-        loader = loader_class(cls(folder, _v1()), 4, num_workers=num_workers, **shuffle, **options)
-        return [flat(list(loader)) for _ in range(2)]
+        loader = loader_class(DATASETS[name](folder), 4, num_workers=num_workers, **shuffle, **options)
+        return [list(loader) for _ in range(2)]
 
-    assert of(DataLoader, seeding="torch") == of(torch.utils.data.DataLoader)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_samples_that_fail_are_left_out_or_replaced_as_without(on_error, kind, folder):
-    def made(fuse: Any) -> list[Any]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return epochs(Failing(folder, _v1()), 1, fuse=fuse, on_error=on_error, **KINDS[kind])
-
-    assert made("auto") == made(False)
+    assert difference(of(DataLoader, seeding="torch"), of(torch.utils.data.DataLoader)) is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_error_is_that_of_fuse_false(kind, folder):
+@each_way
+def test_an_error_is_that_of_fuse_false(way, folder):
     def error(fuse: Any) -> Any:
         with pytest.raises(OSError, match="truncated") as caught:
-            epochs(Failing(folder, _v1()), 1, fuse=fuse, **KINDS[kind])
+            epochs(Photos(folder, make=failing), 1, fuse=fuse, **WAYS[way])
         return type(caught.value), re.findall("image file is truncated .*", str(caught.value))
 
     assert error("auto") == error(False)
 
 
-def test_a_sample_is_replayed(folder):
-    with closing(DataLoader(Photos(folder, _v1()), 4, shuffle=True, seed=1, num_workers=1)) as loader:
-        images, indices = next(iter(loader))
-        for image, index in zip(images, indices.tolist(), strict=True):
-            assert torch.equal(replay(loader, 0, index)[0], image)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@each_way
 @pytest.mark.parametrize(
     "transform", [lambda image: image, lambda image: {"a": [image.crop((1, 2, 9, 9))]}, operator.methodcaller("copy")]
 )
-def test_collate_fn_gets_pillows_own_images(transform, kind, folder):
-    class Unread(Photos):
-        def __getitem__(self, index: int) -> Any:
-            return self.transform(Image.open(self.paths[index]))
+def test_collate_fn_gets_pillows_own_images(transform, way, folder):
+    def unread(path: Path, transform: Any) -> Any:
+        return transform(Image.open(path))
 
-    def types(samples: list[Any]) -> list[Any]:
-        images = [sample["a"][0] if isinstance(sample, dict) else sample for sample in samples]
+    def pixels(samples: list[Any]) -> list[Any]:
+        images = [sample["a"][0] if isinstance(sample, dict) else sample for sample, _ in samples]
         assert all(type(image) in PLAIN for image in images)
         return [torch.from_numpy(np.array(image.convert("RGB"))) for image in images]
 
     late, plain = (
-        epochs(Unread(folder, transform), 1, fuse=fuse, collate_fn=types, **KINDS[kind]) for fuse in ("auto", False)
+        epochs(Photos(folder, transform, unread), 1, fuse=fuse, collate_fn=pixels, **WAYS[way])
+        for fuse in ("auto", False)
     )
-    assert late == plain
+    assert difference(late, plain) is None
 
 
 def test_a_cached_image_is_decoded_once_and_not_in_each_epoch(folder):
-    with closing(DataLoader(Cached(folder, _v1()), 4, seed=1)) as loader:
+    with closing(DataLoader(Photos(folder, make=cached()), 4, seed=1)) as loader:
         counts = []
         for _ in range(5):
             list(loader)
@@ -260,25 +223,25 @@ def test_a_cached_image_is_decoded_once_and_not_in_each_epoch(folder):
 
 
 def test_a_pipeline_that_nothing_is_known_of_is_decoded_late_and_says_so(folder):
-    with closing(DataLoader(Photos(folder, _v1()), 4, fuse=True, seed=1)) as loader:
+    with closing(DataLoader(Photos(folder), 4, fuse=True, seed=1)) as loader:
         with pytest.warns(UserWarning, match="decoded late"):
-            made = flat(list(loader))
+            made = list(loader)
         assert loader.statistics().decoded["late, in part"] > 0
         assert "decoded late" in loader.explain()
-    assert made == epochs(Photos(folder, _v1()), 1, fuse=False)[0]
+    assert difference(made, epochs(Photos(folder), 1, fuse=False)[0]) is None
 
 
 def test_fuse_false_leaves_images_alone(folder):
-    def own(image: Any) -> int:
-        return int(type(image) is Image.Image)
+    def is_plain(image: Any) -> bool:
+        return type(image) is Image.Image
 
-    assert epochs(Photos(folder, own), 1, fuse=False) != epochs(Photos(folder, own), 1)
-    with closing(DataLoader(Photos(folder, own), 9, fuse=False)) as loader:
-        assert next(iter(loader))[0].tolist() == [1] * 9
+    plain, late = (next(iter(DataLoader(Photos(folder, is_plain), 9, fuse=fuse)))[0] for fuse in (False, "auto"))
+    assert plain.all()
+    assert not late.all()
 
 
 def test_after_an_iteration_nothing_is_late(folder):
-    iterator = iter(DataLoader(Photos(folder, _v1()), 2))
+    iterator = iter(DataLoader(Photos(folder), 2))
     next(iterator)
     with Image.open(folder / "0.jpg") as image:
         assert type(image) is JpegImagePlugin.JpegImageFile
@@ -330,9 +293,9 @@ def test_workers_that_change_colors_and_boxes_make_what_they_make_without_late_d
         (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
     dataset = ConcatDataset([Photos(tmp_path, CHANGES[name])] * 4)
     with closing(DataLoader(dataset, None, num_workers=1, seed=1)) as loader:
-        found = flat(list(loader))
+        found = list(loader)
         decoded = loader.statistics().decoded
-    assert found == epochs(dataset, 1, batch_size=None, num_workers=1, fuse=False)[0]
+    assert difference(found, epochs(dataset, 1, batch_size=None, num_workers=1, fuse=False)[0]) is None
     # Each once; the first may be whole, by a guess of earlier tests.
     assert decoded.keys() <= {"late, in part", "late, whole"}
     assert sum(decoded.values()) == 24

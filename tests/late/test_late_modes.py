@@ -1,7 +1,6 @@
 """Which of torch's modes switch the fast ways off: those that may see or change a sample's calls, and no others."""
 
 import contextlib
-import threading
 
 import pytest
 import torch
@@ -13,8 +12,6 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
-from fastload.late.scope import is_watched
-from fastload.workers.torch_routing import TorchRouting
 
 
 class Function(TorchFunctionMode):
@@ -39,36 +36,6 @@ class Dispatch(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.noted.append(str(func))
         return func(*args, **kwargs or {})
-
-
-def routing() -> TorchRouting:
-    return TorchRouting(torch.Generator())
-
-
-def test_no_mode_is_watching_by_itself_nor_is_the_routing_of_a_worker_thread():
-    assert not is_watched()
-    with routing():
-        assert not is_watched()
-    assert not is_watched()
-
-
-@pytest.mark.parametrize("mode", [Function, Dispatch])
-def test_a_users_mode_is_watching_also_inside_and_around_the_routing(mode):
-    with mode():
-        assert is_watched()
-        with routing():
-            assert is_watched()
-    with routing(), mode():
-        assert is_watched()
-
-
-def test_a_mode_of_another_thread_is_not_watching_this_one():
-    seen = []
-    with Function():
-        thread = threading.Thread(target=lambda: seen.append(is_watched()))
-        thread.start()
-        thread.join()
-    assert seen == [False]
 
 
 CROP = v2.Compose([

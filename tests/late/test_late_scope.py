@@ -235,16 +235,3 @@ def test_an_image_is_freed_with_its_sample():
     as_sample(lambda: large().size)
     gc.collect()
     assert not [found for found in gc.get_objects() if isinstance(found, Image.Image) and is_late(found)]
-
-
-def test_openers_that_others_registered_are_asked(monkeypatch):
-    class Own(JpegImagePlugin.JpegImageFile):
-        format = "JPEG"
-
-    monkeypatch.setitem(Image.OPEN, "JPEG", (Own, Image.OPEN.get("JPEG", (None, None))[1]))
-    late = LateSamples()
-    with late:
-        image = opened(FILE)
-        assert type(image) is Own
-        late.materialize(image)
-    assert type(image) is Own

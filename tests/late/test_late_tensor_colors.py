@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-import pickle
+import functools
 import sys
 import types
 from collections.abc import Iterator
-from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import Any
 
+import comparing
 import numpy as np
 import pytest
 import torch
-from comparing import as_sample
+from comparing import as_sample, described
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from replacing import REGISTRY, put_back
-from test_late_containers import seen
+from replacing import put_back
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import _functional_tensor
@@ -102,18 +99,7 @@ def picture(height: int = 24, width: int = 37, seed: int = 0) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
-def outcome(run: Any) -> Any:
-    try:
-        return seen(run())
-    except Exception as error:
-        return seen(error)
-
-
-def assert_equal(run: Any) -> Any:
-    """Assert that a function does the same within a sample as outside of one; return what it makes."""
-    found = outcome(lambda: as_sample(run))
-    assert found == outcome(run)
-    return found
+assert_equal = functools.partial(comparing.assert_equal, lines=False)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -127,25 +113,10 @@ def assert_equal(run: Any) -> Any:
 def test_functions_that_were_replaced_are_scripted_and_give_the_same(transform: nn.Module) -> None:
     def run(function: Any) -> Any:
         torch.manual_seed(3)
-        return seen(function(picture()))
+        return described(function(picture()))
 
     scripted = torch.jit.script(transform)
     assert as_sample(lambda: run(scripted)) == run(transform)
-
-
-@each_function
-def test_functions_that_were_replaced_are_read_as_torchvisions(name: str) -> None:
-    registered = {name: REGISTRY[FUNCTIONS[name]][Tensor] for name in tensor_colors.KNOWN}
-    stand_in = registered.get(name) or getattr(_functional_tensor, name.removesuffix(", version 1"))
-    original = original_of(name)
-    assert stand_in is not original
-    for read in (
-        *(inspect.signature, inspect.getfullargspec, inspect.getsource, inspect.getdoc, inspect.getmodule),
-        *(get_type_hints, attrgetter("__globals__"), attrgetter("__module__"), attrgetter("__qualname__")),
-    ):
-        assert read(stand_in) == read(original)
-    if name.endswith("version 1"):
-        assert pickle.loads(pickle.dumps(stand_in)) is stand_in
 
 
 @pytest.mark.parametrize("kind", [tv_tensors.Image, Tensor])
@@ -210,37 +181,7 @@ def test_what_the_library_does_not_take_is_left_to_torchvision(name: str, change
     assert_equal(lambda: call(name, image, some=value))
     assert name not in changed
     assert_equal(lambda: call(name, image))  # one of them has a default
-
-
-@each_function
-def test_in_modes_and_transforms_of_functions_torchvisions_own_run(name: str, changed: list[str]) -> None:
-    class Seeing(TorchFunctionMode):
-        def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-            calls.append(getattr(func, "__name__", ""))
-            return func(*args, **(kwargs or {}))
-
-    calls: list[str] = []
-    value, image = value_of(name), picture()
-
-    def run() -> Any:
-        with Seeing():
-            return call(name, image, value)
-
-    assert_equal(run)
-    assert calls[: len(calls) // 2] == calls[len(calls) // 2 :]
     assert_equal(lambda: torch.func.vmap(lambda one: call(name, one, value))(torch.stack([image, image])))
-
-    def in_double_precision() -> Any:
-        torch.set_default_dtype(torch.float64)
-        try:
-            return call(name, image, value)
-        finally:
-            torch.set_default_dtype(torch.float32)
-
-    assert_equal(in_double_precision)
-    assert not changed
-    assert_equal(lambda: torch.inference_mode()(call)(name, image, value))
-    assert changed == [name]
 
 
 @each_function

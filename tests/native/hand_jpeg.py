@@ -6,7 +6,8 @@ import io
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from jpeg_files import by_pillow, cut_of, each_level
+from jpeg_files import each_level
+from kit.cuts import by_pillow, cut_of
 from PIL import Image
 
 from fastload.native import jpeg

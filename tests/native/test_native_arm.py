@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 from damaged_files import mutants
 from emulator import Buffer, Emulated, Here, Machine
-from jpeg_files import SAMPLINGS, picture, real_files, saved, some_cut
+from jpeg_files import SAMPLINGS, picture, real_files, saved
+from kit.cuts import some_cut
 
 from fastload.native import rows
 from fastload.native.arrays import StepKind
@@ -96,19 +97,18 @@ def cuts_of(height: int, width: int, seed: int, num: int = 10) -> list[Cut]:
     return [whole(height, width), *(some_cut(rng, height, width) for _ in range(num))]
 
 
-@pytest.mark.parametrize("kind", ["-", "p", "m", "n"])
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+KINDS = [
+    *((sampling, kind) for sampling in SAMPLINGS for kind in ("-", "p", "m", "n")),
+    *(((1, 1), kind) for kind in ("g", "r", "gp", "rp")),
+]
+
+
+@pytest.mark.parametrize(("sampling", "kind"), KINDS, ids=str)
 def test_files_of_each_sampling_and_kind_of_scan(arm, maker, sampling, kind):
     made = (203, 149, 60), (33, 8, 79), (1, 2, 98), (90, 70, 1), (90, 70, 100)
     for seed, (width, height, quality) in enumerate(made):
         data = maker.make(width, height, quality=quality, kind=kind, sampling=sampling, restart=seed * 3)
         assert_equal(arm, all_of_a_file(data, cuts_of(height, width, seed)))
-
-
-@pytest.mark.parametrize("kind", ["g", "r", "gp", "rp"])
-def test_grey_files_and_files_without_a_transform_of_colours(arm, maker, kind):
-    data = maker.make(203, 149, kind=kind)
-    assert_equal(arm, all_of_a_file(data, cuts_of(149, 203, 0)))
 
 
 def test_damaged_files_have_the_same_status_or_the_same_pixels(arm):

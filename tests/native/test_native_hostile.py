@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +15,9 @@ from pathlib import Path
 import numpy as np
 import png_files
 import pytest
-from damaged_files import mutants
 from fuzz import PIECES, build, build_pieces, build_threads, made_files, start
 from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
-from jpeg_files import by_pillow, cut_of, picture, saved
+from kit.cuts import cut_of
 from sanitizers import run, sanitized
 from scan_encoder import Scan, drawn, file_of
 
@@ -77,7 +75,7 @@ def test_many_threads_decode_at_a_time_without_a_race_and_to_the_same_pixels(tmp
 @pytest.mark.skipif(sanitized() or sys.platform != "linux", reason="this is that run, or there is none")
 @pytest.mark.timeout(600)
 def test_nothing_beside_arrays_and_tensors_is_touched_under_the_sanitizers(tmp_path):
-    names = ("test_arrays", "test_philox_native", "test_native_png", "test_native_png_whole")
+    names = ("test_arrays", "test_philox_native", "test_native_png")
     done = run(tmp_path, [Path(__file__).with_name(f"{name}.py") for name in names])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " passed" in done.stdout
@@ -113,28 +111,3 @@ def test_a_header_that_claims_a_large_image_costs_no_memory():
             found = [jpeg.record_of_jpeg(data), pixels_of_image(data, cut_of((0, 0, 500, min(width, 5000))))]
             found.append(pixels_of_image(several, cut_of((0, 0, 500, min(width, 5000)))))
         assert found == [Status.DAMAGED] * 3
-
-
-def test_threads_decode_good_and_damaged_files_side_by_side():
-    rng = np.random.default_rng(1)
-    good = saved(picture(rng, 120, 130), subsampling=2)
-    cut = cut_of((10, 10, 90, 100), (50, 60))
-    expected = by_pillow(good, cut)
-    source = mutants(rng, [good])
-    damaged = [next(source) for _ in range(100)]
-    wrong = []
-
-    def work(begin: int) -> None:
-        for data in damaged[begin::4]:
-            header = jpeg.read_size(data)
-            if header.width >= 60 and header.height >= 50:
-                pixels_of_image(data, cut_of((0, 0, 50, 60)))
-            if not np.array_equal(pixels_of_image(good, cut), expected):
-                wrong.append(begin)
-
-    threads = [threading.Thread(target=work, args=(begin,)) for begin in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong

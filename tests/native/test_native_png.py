@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import warnings
 import zlib
-from functools import partial
 
 import numpy as np
 import pytest
-from jpeg_files import assert_in_layout, assert_rows_by_table, by_pillow, cut_of, picture, some_cut
+import torch
+from jpeg_files import picture
+from kit.cuts import assert_in_layout, by_pillow, cut_of, some_cut
 from PIL import Image, PngImagePlugin
 from png_files import (
     KINDS,
@@ -81,42 +82,14 @@ def test_all_kinds_of_any_size_and_filters_equal_pillows(bits, color, level):
         assert_equals_pillow(drawn(rng, width, height, bits, color), rng, times=4)
 
 
-@pytest.mark.parametrize("color", [0, 2, 6])
-def test_a_crop_at_each_row_and_column_needs_nothing_above_or_beside_it(color):
-    rng = np.random.default_rng(color)
-    for filters in ([4] * 30, rng.integers(0, 5, 30), [2] * 14 + [1] + [2] * 15):
-        data = drawn(rng, 23, 30, 8, color, filters=filters)
-        whole = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-        for top in range(25):
-            for left in range(18):
-                found = pixels_of(data, cut_of((top, left, 5, 5)))
-                np.testing.assert_array_equal(found, whole[top : top + 5, left : left + 5])
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "LA", "RGBA"])
-def test_files_that_pillow_writes_are_decoded_here(mode):
-    rng = np.random.default_rng(len(mode))
-    for options in ({}, {"optimize": True}, {"compress_level": 1}, {"compress_level": 0}, {"bits": 4}):
-        image = Image.fromarray(picture(rng, 83, 121))
-        image = image.quantize(16) if mode == "P" else image.convert(mode)
-        file = io.BytesIO()
-        image.save(file, "PNG", dpi=(72, 72), **options)
-        assert_equals_pillow(file.getvalue(), rng, times=5)
-
-
 @pytest.mark.parametrize("layout", rows.LAYOUTS)
 def test_each_layout_has_the_same_pixels(level, layout):
     rng = np.random.default_rng(11)
     for bits, color in KINDS:
         if layout != "L" or color in (0, 4):
-            data, cut = drawn(rng, 33, 21, bits, color), some_cut(rng, 21, 33)
-            assert_in_layout(pixels_of(data, cut, layout), layout, data, cut)
-
-
-@pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True), (True, True)])
-def test_grey_levels_that_are_cut_and_flipped_alone_are_those_of_the_file(flips):
-    data, cut = drawn(np.random.default_rng(12), 33, 40, 8, 0), cut_of((2, 3, 35, 20), flips=flips)
-    assert_in_layout(pixels_of(data, cut, "L"), "L", data, cut)
+            data = drawn(rng, 33, 21, bits, color)
+            for cut in (*(some_cut(rng, 21, 33) for _ in range(3)), cut_of((2, 3, 17, 20), flips=(True, True))):
+                assert_in_layout(pixels_of(data, cut, layout), layout, data, cut)
 
 
 @pytest.mark.parametrize("color", [2, 3, 6])
@@ -127,10 +100,13 @@ def test_a_file_in_colour_does_not_become_grey(color):
 
 def test_a_row_is_what_a_table_says_of_the_pixels():
     rng = np.random.default_rng(13)
+    table = torch.arange(256) * torch.tensor([1.0, 2.0, 3.0])[:, None]
     for bits, color in KINDS:
-        data = drawn(rng, 40, 50, bits, color)
-        inflated = png.inflate(data, png.read_size(data))
-        assert_rows_by_table(partial(rows.row_of_image, inflated), data, some_cut(rng, 50, 40))
+        data, cut = drawn(rng, 40, 50, bits, color), some_cut(rng, 50, 40)
+        expected = by_pillow(data, cut).transpose(2, 0, 1) * np.array([1, 2, 3], dtype=np.float32).reshape(3, 1, 1)
+        found = rows.row_of_image(png.inflate(data, png.read_size(data)), cut, table)
+        assert found.is_contiguous()
+        np.testing.assert_array_equal(found.numpy(), expected)
 
 
 # -- image data -------------------------------------------------------------------------------------------------------
@@ -300,22 +276,6 @@ def test_a_first_chunk_that_says_what_is_unknown_or_too_large_is_left_to_pillow(
     assert size == (*named, False, 0, 0, 0, 0, status)
 
 
-@pytest.mark.parametrize("color", [2, 3])
-def test_a_chunk_that_is_missing_doubled_or_moved_is_left_or_does_no_harm(color):
-    parts = [chunk(*one) for one in chunks_of(some_file(color, HARMLESS["text"], HARMLESS["time"]))]
-    for at in range(len(parts)):
-        others = parts[:at] + parts[at + 1 :]
-        for place in range(len(parts)):
-            assert_as_pillow_or_left(SIGNATURE + b"".join([*others[:place], parts[at], *others[place:]]))
-            assert_as_pillow_or_left(SIGNATURE + b"".join([*parts[:place], parts[at], *parts[place:]]))
-        status = all_of(SIGNATURE + b"".join(others))
-        is_needless = parts[at][4:8] in (b"tEXt", b"tIME")
-        assert isinstance(status, Status) != is_needless
-    empty = chunk(b"IDAT")
-    for place in range(1, len(parts)):
-        assert_as_pillow_or_left(SIGNATURE + b"".join([*parts[:place], empty, *parts[place:]]))
-
-
 def test_checksums_of_chunks_are_left_to_pillow():
     """It compares them when it opens a file, but for those from the image data on, which it compares never."""
     good = some_file(before=HARMLESS["text"] + HARMLESS["time"])
@@ -326,6 +286,38 @@ def test_checksums_of_chunks_are_left_to_pillow():
         data = good[: at - 1] + bytes([good[at - 1] ^ 1]) + good[at:]
         np.testing.assert_array_equal(all_of(data), all_of(good))
         assert assert_as_pillow_or_left(data) is (Status.DONE if is_data else Status.NOT_PNG)
+
+
+def whole(data: bytes, layout: str) -> np.ndarray | Status:
+    return png.whole_image(data, png.read_size(data), layout, (0.299, 0.587), lambda shape: np.empty(shape, np.uint8))
+
+
+@pytest.mark.parametrize("layout", png.WHOLE_LAYOUTS)
+def test_whole_files_of_each_kind_become_each_layout_as_by_pillow_or_are_left(layout, level):
+    rng = np.random.default_rng(len(layout))
+    for bits, color in KINDS:
+        data = drawn(rng, 41, 29, bits, color)
+        found = whole(data, layout)
+        if bits == 16 or (len(layout) == 4 and color not in (4, 6)):
+            assert found is Status.COLORS
+            continue
+        rgba = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
+        expected = rgba[..., [*((2, 1, 0) if layout.startswith("BGR") else (0, 1, 2)), 3]][..., : len(layout)]
+        if layout == "L":  # as png_set_rgb_to_gray makes it
+            expected = (rgba[..., :3].astype(np.int64) @ np.array([9797, 19234, 3737]) >> 15)[..., None]
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_sum_of_a_chunk_of_any_length_is_compared(level):
+    rng = np.random.default_rng(0)
+    for length in (*range(1, 300), 1000, 5000, 65537):
+        pixels = rng.integers(0, 256, length, dtype=np.uint8)
+        stream = zlib.compress(b"\0" + pixels.tobytes(), 0)
+        good = file_of(header(length, 1, 8, 0), in_pieces(stream))
+        np.testing.assert_array_equal(whole(good, "L"), pixels.reshape(1, -1, 1))
+        place = good.index(b"IDAT") + 4 + len(stream) + int(rng.integers(4))
+        wrong = good[:place] + bytes([good[place] ^ 1 << int(rng.integers(8))]) + good[place + 1 :]
+        assert whole(wrong, "L") is Status.DAMAGED
 
 
 def test_what_lies_behind_the_end_does_no_harm():

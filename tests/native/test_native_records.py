@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damaged_files import mutants
-from jpeg_files import SAMPLINGS, each_level, picture, saved, some_cut
+from jpeg_files import SAMPLINGS, each_level, picture, saved
+from kit.cuts import some_cut
 from PIL import Image
 
 from fastload import PackError, native
