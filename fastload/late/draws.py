@@ -163,8 +163,9 @@ def _draw_alike(seed: int, one: Callable[[], Any], other: Callable[[], Any]) -> 
 
 
 def _parameters(override: Override, self: Any, flat_inputs: Any) -> Any:
-    is_usual = type(self) is getattr(sys.modules[V2], "RandomIoUCrop", None) and _is_plain(torch.empty(1))
-    return _drawn(vars(self), flat_inputs) if is_usual and not is_watched() and override.agrees() else None
+    if type(self) is not getattr(sys.modules[V2], "RandomIoUCrop", None) or is_watched():  # it would see a tensor made
+        return None
+    return _drawn(vars(self), flat_inputs) if _is_plain(torch.empty(1)) and override.agrees() else None
 
 
 def _drawn(arguments: dict[str, Any], flat_inputs: Any) -> dict[str, Any] | None:

@@ -334,6 +334,12 @@ def test_damaged_files_give_what_pillow_gives(kind, monkeypatch):
         assert_equal(lambda data=data: colors_of(data) if "alpha" in kind else used(data))
 
 
+@pytest.mark.parametrize("limit", [24 * 17 * 2, 24 * 17 - 1, 24 * 17 // 2 - 1, None])
+def test_large_images_warn_or_are_refused_when_they_are_opened(limit, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    assert_equal(lambda: used(jpeg(24, 17)))
+
+
 def _descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
