@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset
+from kit.datasets import Stream
 
 import fastload
 from fastload import cli
@@ -15,12 +15,8 @@ from fastload.options import OPTIONS, REFUSALS, Options, checked
 from fastload.spec import spec_of
 
 DATA = torch.arange(6)
+STREAM = Stream(lambda: range(3))
 TORCHS = inspect.signature(fastload.DataLoader.__base__.__init__).parameters
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(3))
 
 
 class Source:
@@ -74,12 +70,12 @@ REFUSED = [
     ("keep_on_host", {"keep_on_host": ["lengths"]}, "needs a device"),
     ("channels_last", {"channels_last": True}, "needs a device"),
     ("fixed_buffers", {"fixed_buffers": True}, "needs a device"),
-    ("resident", {"resident": "host", "dataset": Stream()}, "got an IterableDataset (Stream)"),
+    ("resident", {"resident": "host", "dataset": STREAM}, "got an IterableDataset (Stream)"),
     ("resident", {"resident": "host", "batch_size": None}, "got batch_size=None"),
     ("resident", {"resident": "host", "collate_fn": list}, "got collate_fn=<class 'list'>"),
     ("resident", {"resident": "device"}, "use resident='host'"),
     ("fuse", {"fuse": True, "seeding": "torch"}, "seeding='torch' from torch's streams"),
-    ("on_error", {"on_error": "skip", "dataset": Stream()}, "got an IterableDataset (Stream)"),
+    ("on_error", {"on_error": "skip", "dataset": STREAM}, "got an IterableDataset (Stream)"),
     ("on_error", {"on_error": "skip", "dataset": Source()}, "Source.fastload_source gives batches"),
     ("on_error", {"on_error": "replace", "batch_size": None}, "got batch_size=None"),
     ("on_error", {"on_error": "skip", "resident": "host"}, "resident='host' reads the samples once"),
@@ -89,7 +85,7 @@ REFUSED = [
     ("cache", {"cache": "2MiB", "dataset": Source()}, "Source.fastload_source gives batches"),
     ("cache_size", {"cache_size": "2MiB", "cache": "4MiB"}, "got cache='4MiB'"),
     ("worker_threads", {"worker_threads": 2, "seeding": "torch"}, "seeding='torch'"),
-    ("worker_threads", {"worker_threads": 2, "dataset": Stream()}, "an IterableDataset"),
+    ("worker_threads", {"worker_threads": 2, "dataset": STREAM}, "an IterableDataset"),
     ("worker_threads", {"worker_threads": 2, "worker_method": "thread"}, "add to num_workers"),
 ]
 

@@ -202,16 +202,3 @@ def test_neighbouring_rows_of_a_step_are_a_stride_apart(shards):
         for row in range(1, len(found)):
             if row % share:
                 assert found[row] - found[row - 1] == shard.stride
-
-
-@pytest.mark.parametrize(
-    ("tail", "first", "second"),
-    [
-        ("drop", [0, 1, 4, 5], [2, 3, 6, 7]),
-        ("short", [0, 1, 4, 5, 8], [2, 3, 6, 7, 9]),
-        ("pad", [0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]),
-    ],
-)
-def test_ten_positions_in_steps_of_four_on_two_ranks(tail, first, second):
-    assert rows(Shard(length=10, num_ranks=2, global_batch_size=4, tail=tail)) == first
-    assert rows(Shard(length=10, num_ranks=2, global_batch_size=4, tail=tail, rank=1)) == second

@@ -84,6 +84,8 @@ def test_only_what_leads_to_an_object_is_copied(make, get):
     made = copy_with_replacements(found, {id(wanted): other})
     assert get(made[0]) is other
     assert type(made[0]) is type(holder[0])
+    for name in ("__name__", "__qualname__", "__module__"):
+        assert getattr(made[0], name, None) == getattr(holder[0], name, None)
     assert made[1] is shared
     assert get(holder[0]) is wanted
 

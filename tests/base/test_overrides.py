@@ -135,14 +135,6 @@ def test_a_method_that_a_class_inherits_is_its_own_until_it_is_undone(library):
     assert library.Inherits().run(1) == 2
 
 
-def test_an_entry_of_a_mapping_is_replaced(library):
-    override = Override("made_library", "made_library:functions", "doubled", "a test", ours, is_same)
-    override.install()
-    assert library.functions["doubled"] is not library.doubled
-    override.undo()
-    assert library.functions["doubled"] is library.doubled
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "words"),
     [

@@ -210,14 +210,6 @@ def test_other_processes_map_the_same_memory(method: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_workers_of_a_loader_give_what_the_list_gives(method: str) -> None:
-    values = [f"path {place}" for place in range(40)]
-    loader = fastload.DataLoader(fastload.share(values), 8, num_workers=2, multiprocessing_context=method)
-    assert [path for batch in loader for path in batch] == values
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory files")
 def test_nothing_is_left_of_a_process_that_is_killed() -> None:
     code = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -72,38 +70,3 @@ def test_that_nothing_is_fused_is_told_once_at_the_line_that_iterates(arguments)
             line = this_line() - 2
     told = [one for one in caught if "fuse=True" in str(one.message)]
     assert [(one.filename, one.lineno) for one in told] == [(__file__, line)]
-
-
-ACCELERATED = """
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader
-
-class Mine(DataLoader):
-    def __iter__(self):
-        yield from super().__iter__()
-
-prepared = Accelerator(cpu=True).prepare(Mine(torch.arange(4)))
-def train():
-    for batch in prepared:
-        pass
-train()
-train()
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(240)  # two processes import torch, one of them Accelerate too
-def test_under_fastload_run_and_accelerate_it_is_the_scripts_line_too(tmp_path: Path):
-    pytest.importorskip("accelerate")
-    (tmp_path / "train.py").write_text(textwrap.dedent(ACCELERATED))
-    done = subprocess.run(
-        [sys.executable, "-m", "fastload.cli", "run", "--fuse", "train.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    told = [line for line in done.stderr.splitlines() if "fuse=True" in line]
-    assert len(told) == 1
-    assert "/train.py:12: UserWarning" in told[0]

@@ -379,21 +379,17 @@ def test_far_places_cost_nothing_and_hold_what_was_written(file):
     assert allocated(file) <= 64 << 10
 
 
-def test_pieces_are_written_one_after_the_other(file):
+@pytest.mark.parametrize("little", [False, True], ids=["at once", "a system that writes little at a time"])
+def test_pieces_are_written_one_after_the_other(little, file, monkeypatch):
+    if little:
+        pwritev = os.pwritev
+        monkeypatch.setattr(os, "pwritev", lambda fd, group, offset: pwritev(fd, [group[0][:3]], offset))
     pieces = [b"", b"ab", memoryview(b"cde"), np.arange(4, dtype=np.uint8), b"", *([b"x"] * 3000), b""]
     file.write(pieces, 4096)
     expected = b"abcde\0\1\2\3" + b"x" * 3000
     assert file.read(len(expected), 4096) == expected
     file.write([], 0)
     file.write([b""], 0)
-
-
-def test_a_system_that_writes_little_at_a_time_is_no_problem(file, monkeypatch):
-    pwritev = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda fd, group, offset: pwritev(fd, [group[0][:3]], offset))
-    file.write([b"abcdefg", b"", b"hi", b"jklm"], 100)
-    monkeypatch.undo()
-    assert file.read(13, 100) == b"abcdefghijklm"
 
 
 def test_taken_bytes_are_gone_from_the_file_and_their_neighbours_are_not(file):

@@ -67,7 +67,6 @@ NOT_RUN: dict[str, list[str]] = {
         "uv run torchrun --nproc-per-node=2 examples/train.py --data-dir DIR",
         "uv run torchrun --nproc-per-node=8 examples/train.py --data-dir DIR --recipe imagenet-resnet50 --fuse "
         "--workers 8 --precision bf16 --channels-last --compile --out runs/1",
-        "uv run python examples/train.py --dataset cifar10 --data-dir DIR --download --resident auto",
         "torchrun --nproc-per-node=8 train.py",
         "torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=1 "
         "examples/train.py",
@@ -80,11 +79,11 @@ NOT_RUN: dict[str, list[str]] = {
         "srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 --cpus-per-task=64 bash -c 'torchrun "
         "--nnodes=$SLURM_NNODES --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID "
         "--rdzv-endpoint=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500 examples/train.py'",
+        "RAY_ADDRESS=auto torchrun --nproc-per-node=8 examples/train.py --worker-method ray --workers 16 --out runs/1",
         "ray start --head --port=6379",
         "ray start --address=HEAD:6379",
     ],
     "tests/examples runs it on a cluster that it starts": [
-        "RAY_ADDRESS=auto torchrun --nproc-per-node=8 examples/train.py --worker-method ray --workers 16 --out runs/1",
         "RAY_ADDRESS=auto python examples/ray_train.py --ranks 8 --workers 16 --max-failures 3 "
         "--out s3://bucket/runs/1",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 uv run python examples/ray_train.py --ranks 2 --out runs/1",
@@ -92,6 +91,9 @@ NOT_RUN: dict[str, list[str]] = {
     "tests/test_cli.py runs such": [
         "fastload run -m package.train",
         "fastload run -- torchrun --nproc-per-node=2 train.py",
+    ],
+    "downloads a dataset": [
+        "uv run python examples/train.py --dataset cifar10 --data-dir DIR --download --resident auto",
     ],
     "there is no free-threaded Python": [
         "PYTHON_GIL=0 python3.14t train.py",

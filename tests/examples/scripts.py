@@ -1,7 +1,4 @@
-"""Run the scripts of examples/ as a user does, or as torchrun does but without its start-up time.
-
-In: a script and its arguments. Out: what it printed. Every run has a time limit.
-"""
+"""Runs the scripts of examples/ as a user does, or without the time to start. Every run has a time limit."""
 
 from __future__ import annotations
 
@@ -10,12 +7,10 @@ import functools
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import leaving
 import pytest
 import torch
 from ranks import run_ranks
@@ -46,39 +41,17 @@ def run(*arguments: str | Path, limit_s: float = 200.0) -> str:
     return out
 
 
-def run_as_torchrun(script: Path, *arguments: str, folder: Path, num_ranks: int = 2, threads: int = 1) -> list[str]:
-    """Run a script in ranks with torchrun's environment variables, and return what each printed.
-
-    The ranks are forked from a process that has imported torch: this takes milliseconds, torchrun takes five seconds.
-    """
-    with socket.socket() as reserved:
-        # Bound but not listening: no other process gets this port, and rank 0 can still listen on it.
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind(("127.0.0.1", 0))
-        environment = {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(reserved.getsockname()[1]),
-            "WORLD_SIZE": str(num_ranks),
-            "LOCAL_WORLD_SIZE": str(num_ranks),
-        }
-        body = functools.partial(_as_script, REPOSITORY / script, arguments, environment, folder, threads)
-        return run_ranks(body, folder, num_ranks, store=None, start="forkserver")
+def printed_by(script: Path, folder: Path) -> str:
+    """Return what a script prints in a process forked from one that has imported torch, which takes seconds."""
+    (printed,) = run_ranks(functools.partial(_printed, script, folder), folder, 1, store=None, start="forkserver")
+    return str(printed)
 
 
-def _as_script(
-    script: Path, arguments: tuple[str, ...], environment: dict[str, str], folder: Path, threads: int, rank: int
-) -> str:
-    os.environ.update(environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+def _printed(script: Path, folder: Path, _: int) -> str:
     os.chdir(REPOSITORY)
-    torch.set_num_threads(threads)
-    sys.argv = [str(script), *arguments]
+    torch.set_num_threads(1)
+    sys.argv = [str(script)]
     sys.path.insert(0, str(script.parent))
-    written = folder / f"output-of-rank-{rank}"
-    leaving.end_process = sys.exit  # instead of os._exit: this rank must return its output
-    with written.open("w") as output, contextlib.redirect_stdout(output):
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        except SystemExit as exited:
-            if exited.code:
-                raise
-    return written.read_text()
+    with (folder / "printed").open("w") as output, contextlib.redirect_stdout(output):
+        runpy.run_path(str(script), run_name="__main__")
+    return (folder / "printed").read_text()

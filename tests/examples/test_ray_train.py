@@ -1,4 +1,4 @@
-"""Training whose loader's workers are Ray's: under Ray Train, and in ranks as torchrun starts them."""
+"""Training under Ray Train, whose loader's workers are Ray's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training import checkpoint
 from trainings import EXAMPLES, samples
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(600)]
@@ -43,26 +41,23 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         made.shutdown()
 
 
-def start(folder: Path, script: str, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+def start(folder: Path, script: str, *words: str) -> subprocess.Popen[bytes]:
     """Start a script of examples/; what it prints is added to a file."""
     with (folder / "printed").open("ab") as printed:
         return subprocess.Popen(
             [sys.executable, str(EXAMPLES / script), *words],
-            env={**os.environ, **environment},
             stdout=printed,
             stderr=printed,
         )
 
 
-def finish(folder: Path, *processes: subprocess.Popen[bytes]) -> None:
-    """Wait for scripts, which must exit with 0."""
+def finish(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait for a script, which must exit with 0."""
     try:
-        codes = [process.wait(_LIMIT_S) for process in processes]
-        assert codes == [0] * len(processes), (folder / "printed").read_text()
+        assert process.wait(_LIMIT_S) == 0, (folder / "printed").read_text()
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
 
 
 def logged(pipe: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
@@ -87,14 +82,11 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def uninterrupted(folder: Path, *words: str, ranks: int = 1) -> dict[int, list[list[str]]]:
+def uninterrupted(folder: Path) -> dict[int, list[list[str]]]:
     """Return the samples of each step of a run with local workers."""
     # Not forked from this process, where Ray's threads may hold locks.
-    words = (*RUN, *words, "--debug-samples", str(folder / "local"), "--init-method", f"file://{folder}/local-meeting")
-    own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    sizes = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-    finish(folder, *[start(folder, "train.py", *words, **sizes, **environment) for environment in own])
-    return samples(folder, ranks, "local")
+    finish(folder, start(folder, "train.py", *RUN, "--debug-samples", str(folder / "local")))
+    return samples(folder, 1, "local")
 
 
 @pytest.mark.thorough
@@ -122,23 +114,3 @@ def test_a_run_under_ray_train_that_was_killed_resumes_on_fewer_ranks_and_machin
     assert set().union(*parts) == set(expected) == set(range(STEPS))
     for part in parts:
         assert all(times == expected[step] for step, times in part.items())
-
-
-@pytest.mark.thorough
-def test_ranks_that_share_a_cluster_for_their_data_train_as_with_local_workers(cluster: Any, tmp_path: Path) -> None:
-    words = ("--limit-batches", "4", "--deterministic")
-    expected = uninterrupted(tmp_path, *words, "--out", str(tmp_path / "run"), ranks=2)
-    shutil.move(tmp_path / "run", tmp_path / "local-run")
-    words = (*RUN, *words, "--out", str(tmp_path / "run"), "--debug-samples", str(tmp_path / "ray"))
-    ranks = [
-        start(
-            tmp_path, "train.py", *words, "--worker-method", "ray", "--init-method", f"file://{tmp_path}/meeting",
-            RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    finish(tmp_path, *ranks)
-    assert samples(tmp_path, 2, "ray") == expected
-    states = [checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("local-run", "run")]
-    assert states[0] is not None
-    assert states[0] == states[1], "the weights differ"

@@ -13,6 +13,8 @@ import pytest
 from scripts import REPOSITORY, run
 from trainings import Training, make_images
 
+from fastload.cli import main as fastload_command
+
 SCRIPT = "examples/train.py"
 EPOCH = re.compile(r"^epoch +(\d+)   loss +[\d.]+   test +[\d.]+% +[\d,]+ images/s   data wait +[\d.]+%$", re.MULTILINE)
 
@@ -85,3 +87,16 @@ def test_an_empty_data_dir_is_reported_by_rank_0_only(tmp_path: Path) -> None:
     assert training.errors().count("train.py: error: --data-dir must contain images") == 1
     assert f"Couldn't find any class folder in {empty}; correct it" in training.errors()
     assert f'{SCRIPT}", line' not in training.errors()  # no traceback of the example
+
+
+@pytest.mark.slow
+def test_packed_images_are_trained_on_and_the_last_test_counts_their_views_too(tmp_path: Path) -> None:
+    make_images(tmp_path / "images", 10)
+    assert fastload_command(["pack", str(tmp_path / "images"), str(tmp_path / "packed")]) in (0, None)
+    words = ("--dataset", "packed", "--data-dir", str(tmp_path / "packed"), "--batch-size", "8", "--epochs", "1")
+    with Training(tmp_path, *words, "--workers", "1", "--fuse", "--test-views", "flips-and-shifts") as training:
+        training.finish()
+    assert training.lines[0] == "24 images to train on, 6 to test (every fifth), 3 classes"
+    epoch = training.logged("epoch")[0]
+    assert epoch["test_accuracy_of_views"] == epoch["test_correct_of_views"] / 6
+    assert any(" with test-time augmentation " in line for line in training.lines)

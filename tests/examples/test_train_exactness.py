@@ -1,30 +1,28 @@
-"""The loop against a plain one; what is tested and how it is counted on any number of ranks; and the log."""
+"""The loop against a plain one; its options for speed; what is tested and counted on any number of ranks; the log."""
 
 from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cifar10
+import imagenet
 import pytest
 import torch
 from torch import nn
-from training import checkpoint
 from training.data import batch_transform, load_digits, train_loader
 from training.distributed import World
+from training.metrics import flops_per_image
 from training.models import build_network
 from training.options import parse_arguments
 from training.recipe import RECIPES
-from trainings import EXAMPLES, Training
+from trainings import EXAMPLES, Training, make_images, samples, state_in
 
 RUN = ("--epochs", "1", "--limit-batches", "6", "--batch-size", "42", "--workers", "0", "--ema-decay", "0.8")
 ROW = re.compile(r"^\| `(\w+)` \|([^|]+)\|([^|]*)\|$", re.MULTILINE)
-
-
-def state_in(folder: Path) -> dict[str, Any]:
-    path = folder / "checkpoint.pt"
-    return checkpoint.parse(path.read_bytes(), path)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -132,3 +130,44 @@ def test_json_lines_have_what_the_readme_says(trained: tuple[Path, list[dict[str
     assert all(0 < wait < 1 for wait in epoch["data_wait_of_ranks"])
     assert epoch["images_per_s"] * epoch["seconds"] == pytest.approx(6 * 42)
     assert [one["step"] for one in logged] == [0, 1, 2, 3, 4, 5, 6, 6, 6, 6]
+
+
+@pytest.mark.slow
+def test_options_for_speed_give_the_same_samples(tmp_path: Path) -> None:
+    make_images(tmp_path / "images" / "train", 16)
+    make_images(tmp_path / "images" / "test", 4)
+    common = ("--data-dir", str(tmp_path / "images"), "--batch-size", "12", "--image-size", "16", "--epochs", "1")
+    ways = {
+        "plain": ("--workers", "0"),
+        "workers": ("--workers", "2"),
+        "threads": ("--workers", "1", "--worker-method", "thread"),
+        "resident": ("--workers", "1", "--resident", "host"),
+        "ranks": ("--workers", "0"),
+    }
+    found = {}
+    for name, words in ways.items():
+        more = ("--augment", "pad-crop", "--flip", "alternating", "--debug-samples", str(tmp_path / name))
+        ranks = 2 if name == "ranks" else 1
+        with Training(tmp_path, *common, *more, *words, ranks=ranks) as training:
+            training.finish()
+        assert training.logged("epoch")[0]["test_images"] == 12
+        found[name] = samples(tmp_path, ranks, name)
+    assert len(found["plain"]) == 4
+    for name, steps in found.items():
+        assert steps == found["plain"], name
+
+
+def test_every_recipe_has_a_source_a_network_and_transforms() -> None:
+    for recipe in [*RECIPES.values(), *cifar10.RECIPES.values(), *imagenet.RECIPES.values()]:
+        assert len(recipe.source) > 30
+        channels = 1 if recipe.image_size == 8 else 3
+        with torch.device("meta"):
+            network = build_network(recipe.model, channels, 10, recipe.norm)
+        assert flops_per_image(network, channels, recipe.image_size) > 1e6
+        images = torch.zeros(4, channels, recipe.image_size, recipe.image_size, dtype=torch.uint8)
+        generator = torch.Generator().manual_seed(0)
+        recipe = replace(recipe, flip="random")  # alternating flips need a loader's epoch
+        transform = batch_transform(recipe, recipe.image_size, 10, train=True)
+        out = transform(images, torch.arange(4), generator=generator)
+        assert out[0].shape == images.shape
+        assert out[0].dtype == torch.float32

@@ -14,7 +14,7 @@ import pytest
 import torch.distributed as dist
 from training import data
 from training.distributed import Signals
-from training.errors import Exit, RunError, UsageError, exit_for
+from training.errors import RunError, UsageError
 from training.startup import meet
 from trainings import Training, make_images, train_module
 
@@ -189,21 +189,21 @@ def test_a_bug_in_one_rank_prints_its_traceback_and_leaves_no_other_rank_waiting
         assert "train.py: error: rank 0 lost another rank" in training.errors()
 
 
-def test_errors_of_data_and_libraries_are_one_line_and_bugs_keep_their_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_diverging_network_is_an_error_and_is_not_saved(tmp_path: Path) -> None:
+    words = ("--norm", "none", "--lr", "1e18", "--warmup", "0", "--epochs", "1", "--workers", "0")
+    with Training(tmp_path, *words, "--out", str(tmp_path / "run"), ranks=2) as training:
+        assert training.end() == [1, 1]
+    assert "lower --lr, or add --clip-norm 1; this step was not saved" in training.errors()
+    assert training.errors().count("error:") == 1
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
+
+
+def test_ranks_with_different_weights_are_an_error_and_nothing_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Exit("two samples could not be loaded. The first:\n  index 3", 1).show()  # a loader's error has several lines
-    assert capsys.readouterr().err == "train.py: error: two samples could not be loaded. The first: index 3\n"
-    monkeypatch.delenv("RANK", raising=False)
-    assert exit_for(ZeroDivisionError("x"), None) is None
-    of_tensor = IndexError("x")
-    of_tensor.add_note("at index 3 of the dataset")  # there is no file that could be damaged
-    assert exit_for(of_tensor, None) is None
-    of_worker = OSError("Caught OSError in worker 0.\nTraceback (most recent call last):\n  File x\nOSError: cut off\n")
-    of_worker.add_note("at index 3 of the dataset: a.jpg")
-    (tmp_path / "checkpoint.pt").touch()
-    assert exit_for(of_worker, tmp_path) == Exit(
-        "an image cannot be loaded, at index 3 of the dataset: a.jpg (OSError: cut off); repair or remove it, or use "
-        f"--on-error replace; the last checkpoint is in {str(tmp_path)!r}: the same command resumes from it",
-        1,
-    )
+    # As if DistributedDataParallel were missing.
+    monkeypatch.setattr(train_module(), "DistributedDataParallel", lambda network, **_: network)
+    with Training(tmp_path, *QUICK, "--out", str(tmp_path / "run"), ranks=2) as training:
+        assert training.end() == [1, 1]
+    assert training.errors().count("train.py: error: the weights differ between the ranks") == 1
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()

@@ -18,8 +18,7 @@ from kit.comparison import difference
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
-from training import checkpoint
-from trainings import EXAMPLES, LIMIT_S, Training, samples, train_module
+from trainings import EXAMPLES, LIMIT_S, Training, samples, state_in, train_module
 
 # 22 steps an epoch, with everything that has a state: momentum, averages, batch statistics.
 EPOCHS, STEPS = 2, 22
@@ -29,11 +28,6 @@ RUN = (
 )
 
 pytestmark = pytest.mark.slow
-
-
-def state_in(folder: Path) -> dict[str, Any]:
-    path = folder / "checkpoint.pt"
-    return checkpoint.parse(path.read_bytes(), path)
 
 
 def run(folder: Path, name: str, ranks: int, *more: str) -> Training:
@@ -243,6 +237,13 @@ def test_an_unusable_checkpoint_is_an_error_and_is_not_changed(tmp_path: Path) -
         assert training.errors().count("train.py: error: ") == 1
         assert "is not a checkpoint, or truncated" in training.errors()
     assert path.read_bytes() == good[:-100]
+    path.write_bytes(good)
+    weights = next(iter(state_in(tmp_path)["model"].values())).numpy().tobytes()
+    place = good.index(weights)
+    path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+    with Training(tmp_path, *words) as training:
+        assert training.end() == [1]
+        assert re.search(r"is damaged: the checksum of '.+' is wrong", training.errors())
     path.write_bytes(good)
     with Training(tmp_path, *words, "--lr", "0.2", "--seed", "1") as training:
         assert training.end() == [1]

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from scripts import REPOSITORY, run_as_torchrun
-from trainings import samples
+from scripts import REPOSITORY
+from trainings import Training, samples
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,8 @@ def run_agents(folder: Path, num_nodes: int, ranks_per_node: int) -> list[str]:
 def test_two_agents_train_one_network_with_the_samples_of_four_ranks_on_one_machine(tmp_path: Path) -> None:
     outputs = run_agents(tmp_path, 2, 2)
     assert sum("done in" in output for output in outputs) == 1  # rank 0 alone speaks
-    run_as_torchrun(SCRIPT, *TRAINING, str(tmp_path / "together"), folder=tmp_path, num_ranks=4)
+    with Training(tmp_path, *TRAINING, str(tmp_path / "together"), ranks=4) as training:
+        training.finish()
     apart = samples(tmp_path, 4, "apart")
     assert apart == samples(tmp_path, 4, "together")
     assert sorted(apart) == list(range(6))

@@ -173,6 +173,14 @@ def _rank(
     sys.exit(code)
 
 
+def state_in(folder: Path) -> dict[str, Any]:
+    """Return what the checkpoint in a folder has."""
+    from training import checkpoint
+
+    path = folder / "checkpoint.pt"
+    return checkpoint.parse(path.read_bytes(), path)
+
+
 def samples(folder: Path, ranks: int, name: str = "samples") -> dict[int, list[list[str]]]:
     """Return the samples of all ranks, in the order of the ranks, for each step: a list for each time it was made."""
     of_ranks: list[list[tuple[int, list[str]]]] = []

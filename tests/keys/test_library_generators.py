@@ -178,19 +178,6 @@ def test_transforms_are_found_wherever_they_are_held(make, workers):
     assert batches(make(), **WORKERS[workers]) == batches(make())
 
 
-@pytest.mark.parametrize("make", FUNCTIONS)
-def test_each_thread_has_copies_of_functions_that_hold_transforms_and_the_originals_stay(make):
-    function = make()
-    held, cells = dict(vars(function)), [cell.cell_contents for cell in function.__closure__ or ()]
-    copied = copies_for_thread(Augmented(function))[0].transform
-    assert copied is not function
-    assert vars(function) == held
-    assert [cell.cell_contents for cell in function.__closure__ or ()] == cells
-    for name in ("__name__", "__qualname__", "__module__"):
-        assert getattr(copied, name) == getattr(function, name)
-    assert vars(copied).keys() == held.keys()
-
-
 def test_transforms_in_collate_fn_are_found():
     collate = functools.partial(collate_by, pipeline())
     expected = [batch.tolist() for batch in fastload.DataLoader(range(8), batch_size=4, seed=3, collate_fn=collate)]
@@ -204,34 +191,15 @@ def collate_by(transform: Any, indices: list[int]) -> torch.Tensor:
     return torch.stack([torch.from_numpy(transform(image=image(index))["image"]) for index in indices])
 
 
-def test_in_this_process_transforms_have_their_own_generators_back():
+@pytest.mark.parametrize("workers", ["inline", "threads"])
+def test_transforms_of_this_process_have_their_own_generators_between_batches(workers):
     dataset = Augmented(pipeline(seed=7))
     state = dataset.transform.random_generator.bit_generator.state
     held = dataset.transform.random_generator, dataset.transform.py_random
-    iterator = iter(fastload.DataLoader(dataset, batch_size=4, seed=3))
+    iterator = iter(fastload.DataLoader(dataset, batch_size=4, seed=3, **WORKERS[workers]))
     next(iterator)
     assert (dataset.transform.random_generator, dataset.transform.py_random) == held
     assert dataset.transform.random_generator.bit_generator.state == state
-
-
-def test_threads_leave_the_transforms_of_this_process_alone():
-    dataset = Augmented(pipeline(seed=7))
-    state = dataset.transform.random_generator.bit_generator.state
-    batches(dataset, **WORKERS["threads"])
-    assert dataset.transform.random_generator.bit_generator.state == state
-
-
-def test_each_thread_has_a_copy_of_the_transforms_and_shares_the_rest():
-    images = [1, 2, 3]
-    dataset = Augmented(pipeline())
-    dataset.images = images
-    wrapped = Subset(dataset, images)
-    (copied,) = copies_for_thread(wrapped)
-    assert copied is not wrapped
-    assert copied.dataset is not dataset
-    assert copied.dataset.transform is not dataset.transform
-    assert copied.dataset.images is copied.indices is images
-    assert wrapped.dataset is dataset
 
 
 def test_a_dataset_without_transforms_is_not_copied():

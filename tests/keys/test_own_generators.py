@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from kit.datasets import Sized
+from kit.outcomes import outcomes
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, get_worker_info
 
 import fastload
@@ -216,19 +217,6 @@ def test_a_generator_is_found_and_named_wherever_it_is_held(make, path):
     assert path in words
 
 
-@pytest.mark.parametrize(
-    ("wrap", "path"),
-    [
-        (lambda inner: Subset(inner, range(12)), "dataset.dataset.draw.rng"),
-        (lambda inner: ConcatDataset([inner, inner]), "dataset.datasets[0].draw.rng"),
-    ],
-)
-def test_a_generator_is_named_within_datasets_of_datasets(wrap, path):
-    dataset = wrap(Drawing(Held(random.Random(1))))
-    (words,) = warned_by(fastload.DataLoader(dataset, batch_size=2, num_workers=2, seed=1))
-    assert path in words
-
-
 class Augmented(Sized):
     def __init__(self) -> None:
         super().__init__(12)
@@ -241,18 +229,6 @@ class Augmented(Sized):
 def seed_own(worker_id: int) -> None:
     info: Any = get_worker_info()
     info.dataset.rng = np.random.RandomState(info.seed % 2**32)
-
-
-def test_a_generator_that_worker_init_fn_makes_is_named():
-    loader = fastload.DataLoader(Augmented(), batch_size=2, num_workers=2, worker_init_fn=seed_own, seed=1)
-    (words,) = warned_by(loader)
-    assert "dataset.rng (numpy.random.RandomState)" in words
-
-
-def test_a_generator_of_collate_fn_is_named():
-    collate = functools.partial(collate_with, random.Random(1))
-    (words,) = warned_by(fastload.DataLoader(range(8), batch_size=2, seed=1, collate_fn=collate))
-    assert "collate_fn.args[0] (random.Random)" in words
 
 
 def collate_with(rng: random.Random, samples: list[int]) -> list[float]:
@@ -270,33 +246,47 @@ class Lazy(Sized):
         return float(self.rng.normal())
 
 
-def test_a_generator_that_the_first_sample_makes_is_named():
-    (words,) = warned_by(fastload.DataLoader(Lazy(16), batch_size=4, num_workers=2, seed=1))
-    assert "dataset.rng (numpy.random.Generator)" in words
+def held() -> Drawing:
+    return Drawing(Held(random.Random(1)))
+
+
+def rarely() -> Drawing:
+    rng = random.Random(1)
+    return Drawing(lambda index: rng.random() if index in (5, 9) else 0.0)
+
+
+LOADERS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
+    "a subset": (lambda: {"dataset": Subset(held(), range(12)), "num_workers": 2}, "dataset.dataset.draw.rng (random"),
+    "a concatenation": (
+        lambda: {"dataset": ConcatDataset([held()] * 2), "num_workers": 2},
+        "dataset.datasets[0].draw.rng (random",
+    ),
+    "worker_init_fn": (
+        lambda: {"dataset": Augmented(), "num_workers": 2, "worker_init_fn": seed_own},
+        "dataset.rng (numpy.random.RandomState)",
+    ),
+    "collate_fn": (
+        lambda: {"dataset": range(8), "collate_fn": functools.partial(collate_with, random.Random(1))},
+        "collate_fn.args[0] (random.Random)",
+    ),
+    "the first sample": (lambda: {"dataset": Lazy(16), "num_workers": 2}, "dataset.rng (numpy.random.Generator)"),
+    "rarely": (lambda: {"dataset": rarely()}, "dataset.draw.rng (random"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "path"), LOADERS.values(), ids=LOADERS)
+def test_a_generator_is_named_whatever_part_of_a_loader_has_or_makes_it(arguments, path):
+    (words,) = warned_by(fastload.DataLoader(batch_size=2, seed=1, **arguments()))
+    assert path in words
 
 
 def test_where_warnings_are_errors_no_batch_is_lost():
-    loader = fastload.DataLoader(
-        Drawing(Held(random.Random(1))), batch_size=2, num_workers=2, multiprocessing_context="fork", seed=1
-    )
-    iterator, errors, batches = iter(loader), [], 0
+    loader = fastload.DataLoader(held(), batch_size=2, num_workers=2, multiprocessing_context="fork", seed=1)
+    iterator = iter(loader)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        while True:
-            try:
-                next(iterator)
-                batches += 1
-            except UserWarning as error:
-                errors.append(error)
-            except StopIteration:
-                break
-    assert (batches, len(errors)) == (6, 1)
-
-
-def test_a_generator_that_is_rarely_used_is_named_when_it_is():
-    rng = random.Random(1)
-    loader = fastload.DataLoader(Drawing(lambda index: rng.random() if index in (5, 9) else 0.0), batch_size=1, seed=1)
-    assert len(warned_by(loader)) == 1
+        found = outcomes(iterator, type, catch=UserWarning)
+    assert sorted(isinstance(one, UserWarning) for one in found) == [False] * 6 + [True]
 
 
 # -- silent ------------------------------------------------------------------------------------------------------------

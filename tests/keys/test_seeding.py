@@ -14,8 +14,8 @@ import torch
 from fakes import Squares
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.datasets import Made
-from torch.utils.data import ChainDataset, ConcatDataset, DataLoader, Dataset, StackDataset, Subset, TensorDataset
+from kit.datasets import Made, Sized
+from torch.utils.data import ChainDataset, ConcatDataset, DataLoader, StackDataset, Subset, TensorDataset
 
 import fastload
 from fastload.keys.preserving import SavedStates, preserved_global_generators
@@ -262,20 +262,18 @@ def test_a_sample_may_give_numpy_another_bit_generator(ids):
             np.random.set_bit_generator(own)
 
 
-class Nested(Dataset[Any]):
+class Nested(Sized):
     """Each sample iterates a loader of its own before it draws."""
 
     def __init__(self, length: int, inner: bool) -> None:
-        self.length, self.inner = length, inner
+        super().__init__(length)
+        self.inner = inner
 
     def __getitem__(self, index: int) -> Any:
         first = random.random()
         if self.inner:
             list(fastload.DataLoader(Made(2, drawing), batch_size=2, seed=5))
         return first, random.gauss(), float(np.random.rand())  # torch's own iterators draw from torch's generator
-
-    def __len__(self) -> int:
-        return self.length
 
 
 def test_a_sample_may_iterate_a_loader_itself():

@@ -17,52 +17,29 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, Ten
 
 import fastload
 from fastload.base import overrides
+from fastload.options import OPTIONS
 from fastload.run import adapters
 from fastload.run.adapters import own_arguments
 
 OWN: dict[str, Any] = {
+    **{name: option.default for name, option in OPTIONS.items()},
     "seed": 11,
     "chunk_size": 3,
     "worker_method": "thread",
     "seeding": "sample",
-    "ray_options": None,
     "overlap_epochs": False,
     "device": "cpu",
     "prefetch_to_device": 3,
     "keep_on_host": (1,),
     "channels_last": True,
-    "fixed_buffers": False,
-    "resident": None,
     "fuse": False,
     "on_error": "skip",
     "max_errors": 7,
-    "batch_transform": None,
-    "cache": None,
-    "cache_size": None,
-    "worker_threads": 1,
 }
 
 
 def stream() -> Iterator[torch.Tensor]:
     return iter(torch.arange(10))
-
-
-def test_a_training_loop_iterates_our_class(dataset: TensorDataset) -> None:
-    running = accelerator()
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = fastload.DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2)
-    model, optimizer, prepared = running.prepare(model, optimizer, loader)
-    for _ in range(2):
-        for features, labels in prepared:
-            running.backward(torch.nn.functional.cross_entropy(model(features), labels))
-            optimizer.step()
-            optimizer.zero_grad()
-    assert type(prepared.base_dataloader) is fastload.DataLoader
-    assert prepared.base_dataloader.statistics().batches == 12
-    assert prepared.statistics().batches == 12
-    assert isinstance(prepared, torch.utils.data.DataLoader)
-    assert loader.statistics().batches == 0
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -73,16 +50,6 @@ def test_our_own_arguments_survive(dataset: TensorDataset, num_workers: int) -> 
     assert own_arguments(prepared.base_dataloader) == OWN
     assert prepared.base_dataloader.prefetch_factor == loader.prefetch_factor
     assert torch.cat([labels for _, labels in prepared]).tolist() == [0, 1] * 12
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("seedable", [False, True])
-def test_the_order_is_that_of_the_loader_itself(shuffle: bool, seedable: bool) -> None:
-    numbered = TensorDataset(torch.arange(24))
-    alone = [batch.tolist() for (batch,) in fastload.DataLoader(numbered, 5, shuffle=shuffle, seed=3)]
-    loader = fastload.DataLoader(numbered, 5, shuffle=shuffle, seed=3)
-    prepared = accelerator(use_seedable_sampler=seedable).prepare(loader)
-    assert [batch.tolist() for (batch,) in prepared] == alone
 
 
 def test_skipping_batches_keeps_our_class_and_arguments(dataset: TensorDataset) -> None:

@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from kit.comparison import difference
 
 import fastload
 
@@ -46,15 +47,6 @@ def epochs(collate_fn, **settings):
         loader.close()
 
 
-def same(one, other) -> bool:
-    pairs = list(zip(one, other, strict=True))
-    return all(left.keys() == right.keys() for left, right in pairs) and all(
-        left[name].shape == right[name].shape and torch.equal(left[name], right[name])
-        for left, right in pairs
-        for name in left
-    )
-
-
 WAYS = {
     "one process": {"num_workers": 1},
     "three processes": {"num_workers": 3, "persistent_workers": True},
@@ -81,9 +73,9 @@ COLLATE = {
 def test_masks_are_the_same_however_batches_are_made(way, made):
     first, second = epochs(COLLATE[made]())
     its_first, its_second = epochs(COLLATE[made](), **WAYS[way])
-    assert same(its_first, first)
-    assert same(its_second, second)
-    assert not same(first, second)
+    assert difference(its_first, first) is None
+    assert difference(its_second, second) is None
+    assert difference(first, second) is not None
 
 
 def test_a_call_with_return_tensors_of_its_own_has_masks_of_its_batch_too():
@@ -96,22 +88,23 @@ def test_a_call_with_return_tensors_of_its_own_has_masks_of_its_batch_too():
 
 def test_masks_are_those_of_the_collators_seed_and_the_loaders():
     first, _ = epochs(collator(7))
-    assert same(epochs(collator(7))[0], first)
-    assert not same(epochs(collator(8))[0], first)
-    assert not same(epochs(collator(7), seed=4)[0], first)
+    assert difference(epochs(collator(7))[0], first) is None
+    assert difference(epochs(collator(8))[0], first) is not None
+    assert difference(epochs(collator(7), seed=4)[0], first) is not None
 
 
 def test_a_collator_inside_of_another_function_is_found_and_left_as_it_was():
     own = collator()
     first, _ = epochs(collator())
-    assert same(epochs(functools.partial(collate, own=own))[0], first)
+    assert difference(epochs(functools.partial(collate, own=own))[0], first) is None
     assert own.generator is None
     assert own._generator_pid is None
 
 
 def test_torchs_seeding_leaves_the_collators_generators_to_them():
     theirs = list(torch.utils.data.DataLoader(tokens(), batch_size=4, collate_fn=collator()))
-    assert same(list(fastload.DataLoader(tokens(), batch_size=4, collate_fn=collator(), seeding="torch")), theirs)
+    ours = list(fastload.DataLoader(tokens(), batch_size=4, collate_fn=collator(), seeding="torch"))
+    assert difference(ours, theirs) is None
 
 
 SHARED = collator()

@@ -161,6 +161,8 @@ def test_lightnings_trainer(tmp_path: Path, num_workers: int, persistent: bool, 
         validation = loader_class(Made(10, noisy), batch_size=4, **kept)
         module = Module()
         lightning_trainer(tmp_path, max_epochs=2, **limits).fit(module, loader, validation)
+        if loader_class is fastload.DataLoader:
+            assert loader.statistics().batches > 0 < validation.statistics().batches
         return module.found
 
     assert_equal_trainings(train)
@@ -173,6 +175,7 @@ STEPS: list[dict[str, Any]] = [{"num_train_epochs": 2}, {"max_steps": 9}]
 @pytest.mark.parametrize("steps", STEPS, ids=["two epochs", "max_steps"])
 def test_transformers_trainer(tmp_path: Path, num_workers: int, persistent: bool, steps: dict[str, Any]) -> None:
     transformers = pytest.importorskip("transformers")
+    used = []
 
     def train(_: Any) -> Losses:
         options = steps | {"dataloader_num_workers": num_workers, "dataloader_persistent_workers": persistent}
@@ -185,10 +188,12 @@ def test_transformers_trainer(tmp_path: Path, num_workers: int, persistent: bool
             eval_dataset=Made(10, noisy),
         )
         trainer.train()
+        used.append(type(trainer.callback_handler.train_dataloader.base_dataloader))
         logs = trainer.state.log_history
         return [log[name] for log in logs for name in ("loss", "eval_loss", "grad_norm") if name in log]
 
     assert_equal_trainings(train, install=True)
+    assert used == [torch.utils.data.DataLoader, fastload.DataLoader]
 
 
 @each_way

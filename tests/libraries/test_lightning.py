@@ -43,19 +43,6 @@ def trainer(folder: Path, **options: Any) -> lightning.Trainer:
     return lightning_trainer(folder, max_epochs=2, **options)
 
 
-@pytest.mark.parametrize("persistent_workers", [False, True])
-def test_fit_iterates_the_loader_it_is_given(dataset: TensorDataset, tmp_path: Path, persistent_workers: bool) -> None:
-    train = fastload.DataLoader(dataset, 4, shuffle=True, num_workers=2, persistent_workers=persistent_workers)
-    validate = fastload.DataLoader(dataset, 8)
-    training = trainer(tmp_path, num_sanity_val_steps=0)
-    training.fit(Classifier(), train, validate)
-    assert training.global_step == 12
-    assert train.statistics().batches == 12
-    assert train.statistics().num_workers == 2
-    assert validate.statistics().batches == 6
-    train.close()
-
-
 def test_fit_iterates_a_loader_made_in_its_hook_where_constructors_are_wrapped(dataset, tmp_path):
     training = trainer(tmp_path)
     training.fit(Classifier(dataset))

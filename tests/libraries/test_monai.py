@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from fastload.base.objects import find
-from fastload.keys.library_transforms import copies_for_thread
-
 WORKERS = {
     "one process": {"num_workers": 1},
     "processes": {"num_workers": 3, "chunk_size": 1},
@@ -40,16 +37,6 @@ def test_samples_are_the_same_whoever_loads_them_and_differ_between_epochs(name,
     assert [str(one.message) for one in recwarn if "does not seed" in str(one.message)] == []
 
 
-def test_with_keys_and_no_seed_it_does_not_matter_either_who_loads(data):
-    import monai
-
-    runs = []
-    for workers in ({"num_workers": 2, "seeding": "sample"}, {"num_workers": 3, "chunk_size": 1}):
-        monai.utils.set_determinism(1)
-        runs.append(data.values(data.loader_of(monai.data.Dataset(data.IMAGES, data.pipeline()), **workers)))
-    assert runs[0] == runs[1]
-
-
 def test_in_this_process_transforms_have_their_own_generators_back(data):
     own = data.Own()
     _, _, _, several, _, _, shift = own.stages
@@ -58,21 +45,3 @@ def test_in_this_process_transforms_have_their_own_generators_back(data):
     assert several.R is state
     assert state.get_state()[1].tolist() == words
     assert "R" not in vars(shift)
-
-
-def test_threads_leave_the_datasets_own_transforms_alone_and_share_its_data(data):
-    import monai
-
-    def transforms(dataset: Any) -> set[int]:
-        return {id(one.thing) for one in find(dataset, lambda one: isinstance(one, data.of.Randomizable), inside=True)}
-
-    cached = monai.data.CacheDataset(data.pairs(), data.dicts(), progress=False)
-    arrays = monai.data.ArrayDataset(data.IMAGES, data.pipeline())
-    for dataset in (cached, arrays, data.Own(), data.RandomDataset()):
-        (copied,) = copies_for_thread(dataset)
-        assert len(transforms(copied)) == len(transforms(dataset)) > 0
-        assert not transforms(copied) & transforms(dataset)
-        if dataset is cached:
-            assert copied._cache is cached._cache
-        if dataset is arrays:
-            assert copied.dataset.data is arrays.dataset.data

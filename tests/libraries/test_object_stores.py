@@ -1,4 +1,4 @@
-"""The page on object stores: samples read with fsspec from memory, files and HTTP, several at a time.
+"""The page on object stores: samples read with fsspec over HTTP, several at a time.
 
 The HTTP server is this module's own. It may answer only once as many requests wait as a test asks for.
 """
@@ -10,7 +10,6 @@ import io
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -24,7 +23,6 @@ from torchvision.transforms import v2
 import fastload
 
 NUM_FILES = 24
-BUCKET = "photos"
 
 
 class Bucket(torch.utils.data.Dataset[Any]):
@@ -102,47 +100,13 @@ def files() -> dict[str, bytes]:
     return found
 
 
-@contextlib.contextmanager
-def in_memory(files: dict[str, bytes], folder: Path) -> Iterator[Bucket]:
-    store = fsspec.filesystem("memory")
-    for name, data in files.items():
-        store.pipe_file(f"/{BUCKET}/{name}", data)
-    yield Bucket("memory", [f"/{BUCKET}/{name}" for name in files])
-    store.rm(f"/{BUCKET}", recursive=True)
-
-
-@contextlib.contextmanager
-def in_a_folder(files: dict[str, bytes], folder: Path) -> Iterator[Bucket]:
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    yield Bucket("file", [str(folder / name) for name in files])
-
-
-@contextlib.contextmanager
-def by_http(files: dict[str, bytes], folder: Path) -> Iterator[Bucket]:
-    with serving(files) as server:
-        yield Bucket("http", server.urls())
-
-
-STORES = [in_memory, in_a_folder, by_http]
-
-
 def loaded(dataset: Any, **arguments: Any) -> list[Any]:
     return [repr(batch) for batch in fastload.DataLoader(dataset, 4, shuffle=True, seed=3, **arguments)]
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_images_of_a_store_are_the_same_however_many_are_read_at_a_time(store, files, tmp_path):
-    with store(files, tmp_path) as dataset:
-        expected = loaded(dataset)
-        assert loaded(dataset, num_workers=2) == expected
-        assert loaded(dataset, num_workers=2, worker_threads=8) == expected
-        assert loaded(dataset, worker_threads=8) == expected
-        if store is not in_memory:  # which is each process's own
-            started = {"num_workers": 1, "worker_threads": 4, "multiprocessing_context": "forkserver"}
-            assert loaded(dataset, **started) == expected
-
-
-def test_as_many_requests_wait_at_once_as_there_are_threads(files):
+def test_images_are_the_same_where_as_many_requests_wait_at_once_as_there_are_threads(files):
+    with serving(files) as server:
+        expected = loaded(Bucket("http", server.urls()))
     with serving(files, parties=12) as server:
-        assert len(loaded(Bucket("http", server.urls()), num_workers=2, worker_threads=6)) == NUM_FILES // 4
+        assert loaded(Bucket("http", server.urls()), num_workers=2, worker_threads=6) == expected
+    assert len(expected) == NUM_FILES // 4

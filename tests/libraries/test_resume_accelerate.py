@@ -63,24 +63,6 @@ def test_a_prepared_loader_goes_on_from_its_state(make: Any, step: int, num_work
 
 
 @KNOWN
-def test_a_prepared_loader_and_one_that_is_not_take_each_others_states(make: Any) -> None:
-    expected = uninterrupted(make)
-    running = accelerator()
-    alone = make()
-    alone.load_state_dict(stopped(running.prepare(make()), 1, 3))
-    assert rows(alone) == expected[1][3:]
-    loader = make()
-    loader.set_epoch(1)
-    iterator = iter(loader)
-    for _ in range(2):
-        next(iterator)
-    prepared = running.prepare(make())
-    prepared.load_state_dict(loader.state_dict())
-    assert rows(prepared) == expected[1][2:]
-    assert rows(prepared) == expected[2]
-
-
-@KNOWN
 def test_objects_registered_for_checkpoints_are_saved_and_loaded(make: Any, tmp_path: Path) -> None:
     expected = uninterrupted(make)
     running = accelerator()
@@ -97,18 +79,12 @@ def test_objects_registered_for_checkpoints_are_saved_and_loaded(make: Any, tmp_
     assert rows(resumed) == expected[2]
 
 
-def test_a_registered_loader_that_the_checkpoint_does_not_fit_begins_its_epoch_anew(tmp_path: Path) -> None:
+def test_a_state_that_does_not_fit_is_a_warning_and_the_epoch_begins_anew() -> None:
     running = accelerator()
-    prepared = running.prepare(keyed())
-    running.register_for_checkpointing(prepared)
-    stopped(prepared, 1, 4)
-    running.save_state(str(tmp_path / "checkpoint"))
-    AcceleratorState._reset_state(reset_partial_state=True)
-    resuming = accelerator()
-    resumed = resuming.prepare(fastload.DataLoader(Noisy(), 8, shuffle=True, seed=5))
-    resuming.register_for_checkpointing(resumed)
+    state = stopped(running.prepare(keyed()), 1, 4)
+    resumed = running.prepare(fastload.DataLoader(Noisy(), 8, shuffle=True, seed=5))
     with pytest.warns(UserWarning, match=r"begins anew: .*batch size was 4 .* is 8 now.* do not register"):
-        resuming.load_state(str(tmp_path / "checkpoint"))
+        resumed.load_state_dict(state)
     expected = [list(itertools.chain(*batches)) for batches in uninterrupted(keyed)]
     assert [list(itertools.chain(*rows(resumed))) for _ in range(2)] == expected[1:]
 
@@ -138,40 +114,6 @@ def test_skipped_batches_leave_the_others_what_they_are(make: Any, skipped: int)
     assert rows(prepared) == expected[2]
 
 
-@KNOWN
-def test_skipping_twice_skips_both_and_the_state_is_that_of_the_whole_loader(make: Any) -> None:
-    running = accelerator()
-    twice = running.skip_first_batches(running.skip_first_batches(running.prepare(make()), 2), 1)
-    resumed = running.prepare(make())
-    resumed.load_state_dict(stopped(twice, 0, 2))
-    expected = uninterrupted(make)
-    assert rows(resumed) == expected[0][5:]
-    assert rows(resumed) == expected[1]
-
-
-@pytest.mark.parametrize("step", [1, 3, EPOCH])
-def test_a_sampler_that_is_not_ours_is_fast_forwarded(step: int) -> None:
-    def make() -> Any:
-        generator = torch.Generator().manual_seed(3)
-        return fastload.DataLoader(Noisy(), 4, shuffle=True, generator=generator, seeding="sample")
-
-    running = accelerator(use_seedable_sampler=False)
-    prepared = running.prepare(make())
-    first = rows(prepared)
-    seen, state = [], None
-    for batch in prepared:
-        seen.append(batch.tolist())
-        if len(seen) == step:
-            state = prepared.state_dict()
-    following = rows(prepared)
-    assert first != seen
-    resumed = running.prepare(make())
-    resumed.load_state_dict(state)
-    if step < EPOCH:
-        assert rows(resumed) == seen[step:]
-        assert [[row[0] for row in batch] for batch in rows(resumed)] == [[row[0] for row in b] for b in following]
-
-
 @pytest.mark.parametrize(("dispatch", "num_workers"), [(False, 1), (True, 0), (True, 1)])
 def test_a_stream_goes_on_from_its_state(dispatch: bool, num_workers: int) -> None:
     def make() -> Any:
@@ -188,19 +130,6 @@ def test_a_stream_goes_on_from_its_state(dispatch: bool, num_workers: int) -> No
     resumed = running.prepare(make())
     resumed.load_state_dict(state)
     assert rows(resumed) == expected[3:]
-
-
-def test_epochs_that_are_broken_off_or_set_follow_accelerate() -> None:
-    """Accelerate counts only epochs that come to their end."""
-    expected = uninterrupted(keyed)
-    prepared = accelerator().prepare(keyed())
-    assert rows(prepared) == expected[0]
-    for _ in prepared:
-        break
-    assert rows(prepared) == expected[1]
-    prepared.set_epoch(0)
-    assert rows(prepared) == expected[0]
-    assert rows(prepared) == expected[1]
 
 
 # --- Two processes ---------------------------------------------------------------------------------------------------
@@ -266,32 +195,6 @@ def test_two_ranks_with_our_sampler_share_out_once_skip_and_go_on_from_checkpoin
     alone = accelerator().prepare(of_ours(num_replicas=1, rank=0, batch_size=4))
     alone.load_state_dict(state)
     assert [row for batch in rows(alone) for row in batch] == expected[1][12:]
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_loader_that_accelerate_shares_out_goes_on_too(shuffle: bool, tmp_path: Path) -> None:
-    """By its BatchSamplerShard, whose order is drawn again."""
-
-    def body(running: accelerate.Accelerator) -> Any:
-        def make() -> Any:
-            return running.prepare(fastload.DataLoader(Noisy(), 2, shuffle=shuffle, seed=5))
-
-        prepared = make()
-        assert type(prepared.base_dataloader) is fastload.DataLoader
-        whole = [rows(prepared) for _ in range(3)]
-        resumed = make()
-        resumed.load_state_dict(stopped(make(), 1, 3))
-        skipping = make()
-        skipping.set_epoch(1)
-        rest = [rows(resumed) for _ in range(2)]
-        return whole, rest, rows(running.skip_first_batches(skipping, 3))
-
-    given = in_two(body, tmp_path, even_batches=False)
-    for whole, rest, skipped in given:
-        assert rest == [whole[1][3:], whole[2]]
-        assert skipped == whole[1][3:]
-    seen = [row[0] for whole, _, _ in given for batch in whole[1] for row in batch]
-    assert sorted(seen) == list(range(LENGTH))
 
 
 def test_global_batches_are_refused_with_the_remedy(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
@@ -28,12 +27,8 @@ STEPS = 7
 EPOCHS = 3
 
 
-class Recording:
+class Recorder(lightning.LightningModule):
     """Notes the batches of each epoch that it is trained with."""
-
-    current_epoch: int
-    trainer: Any
-    parameters: Any
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,10 +48,6 @@ class Recording:
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=1e-6)
-
-
-class Recorder(Recording, lightning.LightningModule):
-    """In Lightning's present package."""
 
 
 KNOWN = pytest.mark.parametrize("make", [keyed, shared_out, global_batches])
@@ -164,7 +155,7 @@ def test_the_checkpoint_of_an_epochs_end_goes_on_with_the_next_epoch(tmp_path: P
 # --- Loaders without a seed -----------------------------------------------------------------------------------------
 
 
-class Scripted(Recording):
+class Script(Recorder):
     """A training that is stopped after some steps; its checkpoint says how many samples were seen."""
 
     def __init__(self, loader_class: Any, stop: int | None) -> None:
@@ -188,10 +179,6 @@ class Scripted(Recording):
         if len(self.seen) == self.stop:
             self.trainer.save_checkpoint(Path(self.trainer.default_root_dir, "stopped.ckpt"))
             self.trainer.should_stop = True
-
-
-class Script(Scripted, lightning.LightningModule):
-    """In Lightning's present package."""
 
 
 class Rest(Script):
@@ -237,18 +224,6 @@ def test_without_a_seed_a_script_resumes_as_with_torchs_class(script: Any, tmp_p
     assert resumed(script, torchs, torchs, tmp_path) == expected
 
 
-def test_the_other_package_of_lightning_resumes_such_a_script_as_with_torchs_class(tmp_path, monkeypatch):
-    other = importlib.import_module("pytorch_lightning")
-    fastload.DataLoader([0])
-    monkeypatch.setattr(lightning, "Trainer", other.Trainer)
-
-    class Other(Scripted, other.LightningModule):
-        pass
-
-    torchs, ours = torch.utils.data.DataLoader, fastload.DataLoader
-    assert resumed(Other, ours, ours, tmp_path) == resumed(Other, torchs, torchs, tmp_path)
-
-
 def seeded(*data: Any, **options: Any) -> Callable[..., Any]:
     return lambda *_, **__: fastload.DataLoader(*data or (range(LENGTH), 4), **{"seed": 1} | options)
 
@@ -257,10 +232,7 @@ def seeded(*data: Any, **options: Any) -> Callable[..., Any]:
     ("saved_by", "loader_class", "difference"),
     [
         (seeded(range(LENGTH - 4), 4), seeded(), "the number of samples was 22 when it was saved and is 26 now"),
-        (seeded(range(LENGTH), 2), seeded(), "the batch size was 2 when it was saved and is 4 now"),
-        (seeded(shuffle=True), seeded(), "the order was 'keyed' when it was saved and is 'sequential' now"),
         (torch.utils.data.DataLoader, seeded(), "a loader that has no state (torch's, or one without a seed)"),
-        (fastload.DataLoader, seeded(), "a loader that has no state (torch's, or one without a seed)"),
         (seeded(Count(), 4, num_workers=1), seeded(Count(), 4), "num_workers was 1 when it was saved and is 0 now"),
     ],
 )
@@ -289,32 +261,6 @@ def test_a_loader_can_be_kept_from_being_restored(tmp_path: Path) -> None:
         seen, warned = resumed(Script, seeded(), loader_class, tmp_path)
         assert seen[0] == (0, [0, 1, 2, 3])
         assert not any("anew" in text for text in warned)
-
-
-def test_without_a_seed_no_epoch_is_lost_after_a_checkpoint_of_the_last_step(tmp_path: Path) -> None:
-    """The loader's state is at its end there, and Lightning goes on with the next epoch."""
-    trainer(tmp_path, checkpoints(tmp_path, STEPS)).fit(Recorder(), fastload.DataLoader(Noisy(), 4, shuffle=True))
-    seen = rest(tmp_path, [fastload.DataLoader(Noisy(), 4, shuffle=True)], f"step={STEPS}")
-    assert [epoch for epoch, _ in seen] == [1] * STEPS + [2] * STEPS
-    for number in (1, 2):
-        rows = [row[0] for epoch, (batch,) in seen for row in batch if epoch == number]
-        assert sorted(rows) == list(range(LENGTH))
-
-
-def test_an_epoch_that_the_user_sets_is_the_users(tmp_path: Path) -> None:
-    class Backwards(Recorder):
-        def on_train_epoch_start(self) -> None:
-            if self.current_epoch:
-                self.trainer.train_dataloader.set_epoch(10 - self.current_epoch)
-
-    loader = keyed()
-    wanted = [[batch.tolist()] for batch in loader]
-    for epoch in (9, 8):
-        loader.set_epoch(epoch)
-        wanted += [[batch.tolist()] for batch in loader]
-    module = Backwards()
-    trainer(tmp_path).fit(module, keyed())
-    assert module.batches() == wanted
 
 
 # --- Two processes ---------------------------------------------------------------------------------------------------
@@ -352,8 +298,7 @@ def ddp(folder: Path, *callbacks: Any) -> lightning.Trainer:
 
 
 def trained_in_all_ways(folder: Path) -> dict[str, Any]:
-    ways = {name: with_our_sampler(folder / name, name) for name in ("DistributedSampler", "DistributedBatchSampler")}
-    return {**ways, "none": without_our_sampler(folder / "none")}
+    return {name: with_our_sampler(folder / name, name) for name in ("DistributedSampler", "DistributedBatchSampler")}
 
 
 def with_our_sampler(folder: Path, name: str) -> Any:
@@ -391,24 +336,6 @@ def test_two_processes_keep_our_samplers_and_go_on(name: str, two_ranks: list[di
     seen = [row[0] for first, _ in ranks for epoch, (batch,) in first if epoch == 1 for row in batch]
     assert set(seen) == set(range(LENGTH))
     assert len(seen) == (STEPS * 4 if name == "DistributedBatchSampler" else LENGTH)
-
-
-def without_our_sampler(folder: Path) -> Any:
-    first = Recorder()
-    training = ddp(folder, checkpoints(folder, 1))
-    training.fit(first, fastload.DataLoader(Noisy(), 2, seed=5, num_workers=1))
-    assert type(training.train_dataloader) is fastload.DataLoader
-    second = Recorder()
-    ddp(folder).fit(second, fastload.DataLoader(Noisy(), 2, seed=5), ckpt_path=folder / "step=9.ckpt")
-    assert second.seen == first.seen[9:]
-    return [row[0] for epoch, (batch,) in first.seen if epoch == 1 for row in batch]
-
-
-@pytest.mark.slow
-def test_two_processes_share_out_what_has_no_sampler_of_ours(two_ranks: list[dict[str, Any]]) -> None:
-    """By torch's DistributedSampler around the dataset, as for torch's loader."""
-    first, second = (rank["none"] for rank in two_ranks)
-    assert sorted(first + second) == list(range(LENGTH))
 
 
 if __name__ == "__main__":

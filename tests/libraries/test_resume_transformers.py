@@ -58,15 +58,3 @@ def test_a_resumed_training_has_the_samples_and_the_augmentation_of_the_whole_on
         trainer = OurTrainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Rows())
         trainer.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
         assert second.seen == first.seen[step:], step
-
-
-def test_a_resumed_training_with_torchs_sampler_loses_and_repeats_no_sample(tmp_path: Path) -> None:
-    fastload.install()
-    first = Recorder()
-    transformers.Trainer(first, arguments(tmp_path), train_dataset=Rows()).train()
-    order = [[row[0] for row in batch] for batch in first.seen]
-    second = Recorder()
-    trainer = transformers.Trainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Rows())
-    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
-    assert [[row[0] for row in batch] for batch in second.seen] == order[9:]
-    assert trainer.callback_handler.train_dataloader.statistics().batches >= STEPS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,38 +131,6 @@ def test_accelerates_loader_has_the_defaults_of_the_one_that_it_was_made_from(mo
     made = fastload.DataLoader(DATA)
     argument_defaults().change({"seed": 6})
     assert prepare(made, put_on_device=False).base_dataloader.seed == 5
-
-
-SCRIPT = """
-import multiprocessing, sys, torch
-from torch.utils.data import DataLoader
-
-def say(name):
-    loader = DataLoader(torch.arange(6))
-    print(name, loader.fuse, loader.seed, loader.worker_method, flush=True)
-
-if __name__ == "__main__":
-    say("script")
-    child = multiprocessing.get_context("spawn").Process(target=say, args=("child",))
-    child.start()
-    child.join()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)  # three processes import torch, one after the other
-def test_a_script_and_the_processes_that_it_starts_have_the_options_of_the_command_line(tmp_path: Path):
-    (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
-    words = "run --fuse --seed 1 --worker-method thread train.py"
-    environment = {**os.environ, "FASTLOAD_LOADER": "seed=2,seeding=sample"}
-    done = subprocess.run(
-        [sys.executable, "-m", "fastload.cli", *words.split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-    )
-    assert done.stdout.splitlines() == ["script True 1 thread", "child True 1 thread"], done.stderr
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import inspect
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -246,26 +245,6 @@ def test_a_subclass_that_cannot_be_subclassed_again_says_so() -> None:
         loader = Registered([1, 2])
     assert type(loader) is Registered
     assert len(list(loader)) == 2
-
-
-def test_threads_that_construct_at_once_all_get_our_engine() -> None:
-    install()
-    start = threading.Barrier(8)
-    made: list[Any] = []
-
-    def construct() -> None:
-        start.wait()
-        made.append(EvensLoader())
-
-    threads = [threading.Thread(target=construct) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 8
-    for loader in made:
-        assert batches_of(loader) == [[0, 2], [4, 6]]
-        assert loader.statistics().batches == 2
 
 
 @pytest.mark.slow

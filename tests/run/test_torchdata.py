@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit.resuming import assert_resumes
 from resumed_loaders import LENGTH, Count
 
 import fastload
@@ -43,6 +44,10 @@ class Counting(StatefulDataLoader):
         return super().__iter__()
 
 
+def values(loader: Any) -> list[Any]:
+    return [[part.tolist() for part in batch] for batch in loader]
+
+
 def indices(batches: Any) -> list[list[int]]:
     return [batch[0].tolist() if isinstance(batch, list) else batch.tolist() for batch in batches]
 
@@ -58,20 +63,11 @@ def test_batches_are_torchdatas_and_a_state_continues_where_it_was_taken(loader_
     assert isinstance(loader, loader_class)
     assert loader.snapshot_every_n_steps == 2
     assert loader_class(Drawing()).snapshot_every_n_steps == 1
-    whole = list(loader)
-    assert indices(whole) == expected
     loader.load_state_dict({})  # none, for torchdata
-    iterator = iter(loader)
-    first = [next(iterator) for _ in range(2)]
-    again = loader_class(**arguments)
-    again.load_state_dict(loader.state_dict())
-    rest = list(again)
-    # The second epoch of the same loader, which draws other numbers than the first.
-    assert indices(first + rest) == expected
-    assert torch.cat([batch[1] for batch in first + rest]).unique().numel() == 23
-    assert indices(again) == expected
+    assert indices(loader) == expected
     if loader_class is Counting:
-        assert (loader.num_begun, again.num_begun) == (2, 2)
+        assert loader.num_begun == 1
+    assert_resumes(lambda: loader_class(**arguments), ((0, 2), (1, 2)), view=values)
 
 
 def test_a_stream_with_a_state_continues_in_its_workers():

@@ -6,7 +6,6 @@ import datetime
 import functools
 import multiprocessing
 import os
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,15 +46,15 @@ EACH_STORE = pytest.mark.parametrize(
 )
 
 
-def refusal(loader: fastload.DataLoader[Any]) -> tuple[str, float, int]:
-    """Return what a rank is told instead of an epoch, after how long, and the processes and threads that it keeps."""
+def refusal(loader: fastload.DataLoader[Any]) -> tuple[str, float]:
+    """Return what a rank is told instead of an epoch, and after how long; it keeps no process."""
     begun = time.monotonic()
     try:
         iter(loader)
     except fastload.RankMismatch as error:
         took = time.monotonic() - begun
         assert multiprocessing.active_children() == []
-        return str(error), took, threading.active_count()
+        return str(error), took
     raise AssertionError("the epoch has begun")
 
 
@@ -69,18 +68,6 @@ def test_ranks_that_agree_are_given_their_epochs(make: Any, store: Any, num_work
     for epoch in range(4):
         assert sorted(given[0][epoch] + given[1][epoch]) == list(range(LENGTH))
     assert len({tuple(epoch) for epoch in given[0]}) == 4
-
-
-@EACH_STORE
-def test_another_seed_on_a_rank_is_told_on_both(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
-    answers = run_ranks(
-        lambda rank: refusal(make(Noisy(LENGTH), num_workers=num_workers, seed=3 + rank)), tmp_path, store=store
-    )
-    for rank, (message, took, threads) in enumerate(answers):
-        assert f"seed is {3 + rank} on rank {rank} and {4 - rank} on rank {1 - rank}" in message
-        assert "length" not in message
-        assert took < 10.0
-        assert threads == answers[1 - rank][2]
 
 
 @functools.cache
@@ -106,7 +93,19 @@ def at_another_epoch(make: Any, rank: int) -> Any:
     return loader
 
 
+def with_another_seed(make: Any, rank: int) -> Any:
+    return make(Noisy(LENGTH), seed=3 + rank)
+
+
+def seeded_as_torchs(make: Any, rank: int) -> Any:
+    loader = with_another_seed(make, rank)
+    given = {"batch_sampler": loader.batch_sampler} if make is global_batches else {"sampler": loader.sampler}
+    return fastload.DataLoader(Noisy(LENGTH), **given, seeding="torch")
+
+
 DIFFERENT: dict[str, tuple[Any, tuple[Any, Any]]] = {
+    "seed": (with_another_seed, (3, 4)),
+    "seed of a sampler": (seeded_as_torchs, (3, 4)),
     "length": (lambda make, rank: make(Noisy(LENGTH + 8 * rank), num_workers=1), (LENGTH, LENGTH + 8)),
     "order": (lambda make, rank: make(Noisy(LENGTH), order=["keyed", "block"][rank]), ("'keyed'", "'block 1024'")),
     "position": (resumed, (0, 8)),
@@ -120,8 +119,10 @@ def test_whatever_is_another_on_a_rank_is_told_on_both(make: Any, what: str, tmp
     of_rank, values = DIFFERENT[what]
     state_after_a_step(make)  # while there is no group
     answers = run_ranks(lambda rank: refusal(of_rank(make, rank)), tmp_path)
-    for rank, (message, took, _) in enumerate(answers):
-        assert f"{what} is {values[rank]} on rank {rank} and {values[1 - rank]} on rank {1 - rank}" in message
+    for rank, (message, took) in enumerate(answers):
+        name = what.removesuffix(" of a sampler")
+        assert f"{name} is {values[rank]} on rank {rank} and {values[1 - rank]} on rank {1 - rank}" in message
+        assert name == "length" or "length" not in message
         assert took < 10.0
 
 
@@ -141,7 +142,7 @@ def test_a_rank_that_never_begins_is_named_after_the_time_limit(make, store, num
     def body(rank: int) -> Any:
         return refusal(make(Noisy(LENGTH), num_workers=num_workers)) if rank == 0 else None
 
-    (message, took, _), nothing = run_ranks(body, tmp_path, store=store, limit_s=1.0)
+    (message, took), nothing = run_ranks(body, tmp_path, store=store, limit_s=1.0)
     assert nothing is None
     assert "rank 0 has begun epoch 0" in message
     assert "rank 1 has not within 1 s" in message
@@ -250,17 +251,6 @@ def test_ranks_whose_samples_are_seeded_as_torchs_agree(make: Any, generator: bo
 
     first, second = run_ranks(body, tmp_path)
     assert sorted(first + second) == sorted([*range(LENGTH), *range(LENGTH)])
-
-
-@BOTH
-def test_another_seed_of_the_sampler_is_told_where_samples_are_seeded_as_torchs(make: Any, tmp_path: Path) -> None:
-    def body(rank: int) -> str:
-        loader = make(Noisy(LENGTH), seed=rank)
-        given = {"batch_sampler": loader.batch_sampler} if make is global_batches else {"sampler": loader.sampler}
-        return refusal(fastload.DataLoader(Noisy(LENGTH), **given, seeding="torch"))[0]
-
-    for rank, message in enumerate(run_ranks(body, tmp_path)):
-        assert f"seed is {rank} on rank {rank} and {1 - rank} on rank" in message
 
 
 def test_ranks_agree_around_a_sampler_derived_from_ours(tmp_path: Path) -> None:
