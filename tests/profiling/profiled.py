@@ -18,7 +18,7 @@ import fastload
 from fastload.profiling.analyze import analysis_of
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis
-from fastload.profiling.trace import Rank, Trace
+from fastload.profiling.trace import Rank, Trace, TracedStep
 
 DATASET = """
 import os, signal, sys, time
@@ -117,3 +117,26 @@ def record_in_fork(folder: Path, script: str, **options: Any) -> None:
             sys.stderr.flush()
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "see what it printed"
+
+
+def indices_of(step: TracedStep) -> list[int]:
+    return sorted(sample.index for task in step.batch.tasks for sample in task.samples if sample.index is not None)
+
+
+def check_batches(steps: list[TracedStep], batches: list[list[int]], num_workers: int) -> None:
+    """Check that steps have these batches, with their tasks and samples, each of which took 2 ms."""
+    assert [indices_of(step) for step in steps] == batches
+    for step, batch in zip(steps, batches, strict=True):
+        assert sum(task.num_samples for task in step.batch.tasks) == len(batch)
+        for task in step.batch.tasks:
+            assert task.worker in (range(num_workers) if num_workers else [-1])
+            assert task.ns >= sum(sample.ns for sample in task.samples) >= 2_000_000 * len(task.samples)
+            assert task.cpu_ns is not None
+            assert task.cpu_ns < task.ns
+            assert task.collate is not None
+            assert task.ended <= step.wait.ended
+            if num_workers:
+                assert task.dispatched is not None
+                assert task.arrived is not None
+                assert task.dispatched <= task.begun
+                assert task.ended <= task.arrived <= step.wait.ended

@@ -42,25 +42,6 @@ def indices(rank: Rank) -> list[list[int | None]]:
 BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
-@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-@pytest.mark.parametrize("context", [None, "fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_what_is_loaded_within_is_recorded(tmp_path: Path, engine: Any, context: str | None) -> None:
-    workers = {"num_workers": 1, "multiprocessing_context": context} if context else {}
-    loader = engine(Numbers(), batch_size=4, **workers)
-    outside = range(0 if context == "spawn" else 1)  # a process that is spawned takes seconds
-    for _ in outside:
-        list(loader)
-    with fastload.profile(loader, folder=tmp_path / "new") as recorded:
-        list(loader)
-    for _ in outside:
-        list(loader)
-    trace = recorded.trace()
-    assert trace.missing == {}
-    (rank,) = trace.ranks
-    assert [sorted(batch) for batch in indices(rank)] == BATCHES
-    assert recorded.folder == tmp_path / "new"
-
-
 def test_only_the_loader_that_was_named_is_recorded_or_all_of_them() -> None:
     one, two = DataLoader(Numbers(), batch_size=4), DataLoader(Numbers(), batch_size=6)
     for wanted, number in [(one, 3), (two, 2), (None, 5)]:

@@ -25,16 +25,6 @@ from fastload.profiling.ring import Record, RecordKind
 
 # -- places -----------------------------------------------------------------------------------------------------------
 
-SIGNALS = {
-    (torch_module._BaseDataLoaderIter, "_next_index"): "time in the sampler",
-    (torch_module._MultiProcessingDataLoaderIter, "_try_put_index"): "when batches are sent to workers",
-    (torch_module._MultiProcessingDataLoaderIter, "_try_get_data"): "when batches arrive",
-    (torch_module._MultiProcessingDataLoaderIter, "_reset"): "epochs of persistent workers",
-    (torch_module._DatasetKind, "create_fetcher"): "samples and collation",
-    (worker, "_worker_loop"): "what workers do",
-    (pin_memory, "_pin_memory_loop"): "pinning",
-}
-
 
 def renamed(function: Any, old: str, new: str) -> Any:
     """Return a function whose code is the same, but for one of the names in it."""
@@ -86,16 +76,6 @@ def test_a_place_that_is_gone_is_told_and_its_signal_is_unknown_not_zero(
     trace = recorded.trace()
     assert trace.missing == {"samples and collation": "there is no _DatasetKind.create_fetcher"}
     assert [step.batch.tasks for step in trace.ranks[0].steps] == [[], []]
-
-
-@pytest.mark.slow
-def test_in_this_torch_every_place_is_found(tmp_path: Path) -> None:
-    before = {place: inspect.getattr_static(*place) for place in SIGNALS}
-    with fastload.profile(folder=tmp_path) as recorded:
-        for place, function in before.items():
-            assert inspect.getattr_static(*place) is not function, SIGNALS[place]
-        list(DataLoader(Numbers()))
-    assert recorded.trace().missing == {}
 
 
 def test_an_error_while_a_module_is_hooked_is_told_and_does_not_reach_the_import(tmp_path: Path) -> None:

@@ -144,19 +144,22 @@ def test_whatever_a_script_catches_it_ends_with_its_recording_and_what_it_printe
     assert not (tmp_path / "killed").exists()
 
 
-# -- cached batches ----------------------------------------------------------------------------------------------------
-
-
-SCRIPT = """
+COUNTING = """
 seen = 0
 try:
     while True:
-        for batch in DataLoader(Slow(), batch_size=2):
+        for batch in DataLoader(Slow(), batch_size=4):
             seen += 1
-            time.sleep(0.002)
 finally:
     print(seen, "steps")
 """
+
+
+@pytest.mark.slow
+def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
+    done = profile(tmp_path, write(tmp_path, COUNTING), options=("--steps", 8, "--warmup", 2))
+    assert (done.status, done.output) == (0, "10 steps\n"), done.errors
+    assert len(done.rank.steps) == 10
 
 
 @pytest.mark.thorough
