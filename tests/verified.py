@@ -124,10 +124,6 @@ bad = Pictures(chain(OwnGenerator()))
 not_a_dataset = 17
 
 
-def broken_factory() -> Any:
-    raise KeyError("no such data")
-
-
 class Unpicklable(Pictures):
     """Workers that are forked can use it; others cannot."""
 

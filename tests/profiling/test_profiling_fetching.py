@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit.datasets import Stream
 from kit.outcomes import outcomes
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
@@ -143,31 +144,27 @@ def test_indices_of_whatever_kind_reach_a_dataset_that_gives_many_at_once(tmp_pa
     assert len(trace.ranks[0].steps) == len(kinds)
 
 
-class Stream(IterableDataset[Any]):
+def failing_stream() -> Stream:
+    """Return a stream whose iterator can go on after an error."""
+    return Stream(lambda: map(Failing().__getitem__, range(NUMBER * SIZE - 1)))
+
+
+class Strict(IterableDataset[Any]):
+    """Which answers what it has not as a mapping would."""
+
     def __iter__(self) -> Iterator[int]:
         return iter(range(NUMBER * SIZE - 1))
-
-
-class FailingStream(Stream):
-    """Whose iterator can go on after an error."""
-
-    def __iter__(self) -> Iterator[int]:
-        return map(Failing().__getitem__, range(NUMBER * SIZE - 1))
-
-
-class Strict(Stream):
-    """Which answers what it has not as a mapping would."""
 
     def __getattr__(self, name: str) -> Any:
         return {}[name]
 
 
-@pytest.mark.parametrize("dataset", [FailingStream, Strict])
+@pytest.mark.parametrize("dataset", [failing_stream, Strict])
 def test_a_stream_gives_what_its_iterator_gives_to_its_end(tmp_path: Path, dataset: Any) -> None:
     both(tmp_path / "new", lambda: given_by(DataLoader(dataset(), SIZE)))
 
 
-@pytest.mark.parametrize("dataset", [Numbers, Stream, lambda: Subset(Numbers(), range(NUMBER * SIZE))])
+@pytest.mark.parametrize("dataset", [Numbers, Strict, subset])
 def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[], Any]) -> None:
     gone = []
 
@@ -196,15 +193,17 @@ class Short(Numbers):
         return index
 
 
-class ShortStream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[int]:
-        for index in range(NUMBER * SIZE):
-            time.sleep(0.001)
-            yield index
+def short_stream() -> Stream:
+    return Stream(lambda: map(slept, range(NUMBER * SIZE)))
+
+
+def slept(index: int) -> int:
+    time.sleep(0.001)
+    return index
 
 
 @pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("dataset", [Short, ShortStream])
+@pytest.mark.parametrize("dataset", [Short, short_stream])
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
 def test_each_short_sample_is_told_in_its_place_with_its_times(
     tmp_path: Path, engine: Any, dataset: Any, level: int
@@ -235,7 +234,7 @@ class Within(Numbers):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner = iter(DataLoader(ShortStream(), 1))
+        self.inner = iter(DataLoader(short_stream(), 1))
 
     def __getitem__(self, index: int) -> int:
         return int(next(self.inner))

@@ -48,22 +48,6 @@ def test_every_batch_of_a_script_is_told_however_its_loaders_load(tmp_path: Path
     assert explained.verdict.sentence[:20] in done.errors
 
 
-@pytest.mark.thorough
-def test_workers_whose_environment_was_cleared_are_missing_and_not_idle(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        """
-        if __name__ == "__main__":
-            del os.environ["FASTLOAD_PROFILE"]
-            print(len(list(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="spawn"))))
-        """,
-    )
-    done = profile(tmp_path, "train.py")
-    assert (done.status, done.output) == (0, "6\n"), done.errors
-    assert "wrote nothing" in done.trace.missing["what workers do"]
-    assert [step.batch.tasks for step in done.trace.ranks[0].steps] == [[]] * 6
-
-
 def test_a_module_is_recorded_with_its_arguments_and_its_input_and_modules_are_its_own(tmp_path: Path) -> None:
     names = ("resource", "records", "ring", "observe", "trace")
     for name in names:
@@ -152,20 +136,49 @@ def test_a_worker_that_is_killed_leaves_its_records_and_torchs_error(tmp_path: P
     assert [indices_of(step) for step in done.rank.steps] == BATCHES[:2]
 
 
-@pytest.mark.thorough
-def test_what_a_script_begins_in_its_midst_is_recorded_apart_from_it(tmp_path: Path) -> None:
-    script = """
+ODD: dict[str, tuple[str, str, list[list[list[int]]]]] = {
+    "clears the environment of its workers": (
+        """
+        if __name__ == "__main__":
+            del os.environ["FASTLOAD_PROFILE"]
+            print(len(list(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="spawn"))))
+        """,
+        "6\n",
+        [6 * [[]]],
+    ),
+    "executes itself in a child": (
+        """
         for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
             if number == 2 and len(sys.argv) == 1:
                 child = os.fork()
                 if not child:
                     os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
                 assert os.waitpid(child, 0)[1] == 0
+        """,
+        "",
+        2 * [BATCHES],
+    ),
+    "closes all files": (
         """
+        for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
+            if number == 1:
+                os.closerange(3, 256)
+        print(number)
+        """,
+        "5\n",
+        [BATCHES],
+    ),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", ODD)
+def test_a_script_does_what_it_does_without_a_recording_also_if_that_is_odd(tmp_path: Path, case: str) -> None:
+    script, output, told = ODD[case]
     done = profile(tmp_path, write(tmp_path, script))
-    assert done.status == 0, done.errors
-    found = [[indices_of(step) for step in rank.steps] for rank in done.trace.ranks]
-    assert found == 2 * [BATCHES]
+    assert (done.status, done.output) == (0, output), done.errors
+    assert [[indices_of(step) for step in rank.steps] for rank in done.trace.ranks] == told
+    assert ("what workers do" in done.trace.missing) == (told == [6 * [[]]]), "they are not idle"
 
 
 RANKS = """
@@ -271,20 +284,3 @@ def test_where_nothing_was_recorded_the_status_is_2_unless_the_script_has_its_ow
     assert "no DataLoader was iterated over" in done.errors
     assert "damaged" not in done.errors
     assert not done.folder.exists()
-
-
-@pytest.mark.thorough
-def test_a_script_that_closes_all_files_goes_on(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        """
-        import os
-        for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
-            if number == 1:
-                os.closerange(3, 256)
-        print(number)
-        """,
-    )
-    done = profile(tmp_path, path)
-    assert (done.status, done.output) == (0, "5\n"), done.errors
-    assert len(done.trace.ranks[0].steps) == 6

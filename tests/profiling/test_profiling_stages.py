@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from profiled import Numbers
+from profiled import Numbers, indices_of
 
 import fastload
 from fastload.base import compat_features
@@ -18,7 +18,7 @@ from fastload.device.pinning import PinnedAhead
 def numbers_of(recorded: Any) -> list[list[int]]:
     """Return for each step the indices of the batch that its wait names."""
     (rank,) = recorded.trace().ranks
-    return [sorted(sample.index for task in step.batch.tasks for sample in task.samples) for step in rank.steps]
+    return [indices_of(step) for step in rank.steps]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

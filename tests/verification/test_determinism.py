@@ -110,7 +110,9 @@ def epochs_of(dataset: Dataset[Any], seed: int = 11, **arguments: Any) -> list[l
 @pytest.mark.parametrize("name", DATASETS)
 def test_batches_are_the_same_for_any_workers_chunks_and_ranks_and_after_a_resume(name):
     loader = DataLoader(DATASETS[name](), 8, shuffle=True, seed=11)
-    assert_deterministic(loader, batches=3, methods=["fork", "thread"])
+    report = assert_deterministic(loader, batches=3, methods=["fork", "thread"])
+    assert {check.verdict for check in report.checks} == {"equal"}
+    assert {check.name for check in report.checks} == {"again", "workers", "next epoch", "world size", "resume"}
 
 
 SLOW = [method for method in METHODS if method.startswith(("spawn", "forkserver"))]

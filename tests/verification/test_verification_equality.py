@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import verified
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
+from kit.datasets import Stream
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, WeightedRandomSampler
 
 import fastload
 from fastload.verification import equality as module
@@ -35,10 +37,8 @@ def drawing() -> verified.Pictures:
     return verified.Pictures(verified.chain(verified.PythonNoise()))
 
 
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        for index in range(30):
-            yield index, torch.rand(2), random.random()
+def drawn_rows() -> Iterator[Any]:
+    return ((index, torch.rand(2), random.random()) for index in range(30))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ class Stream(IterableDataset[Any]):
         lambda: DataLoader(drawing(), batch_size=None),
         lambda: DataLoader(drawing(), 8, shuffle=True),  # which ends before
         lambda: DataLoader(drawing(), 6, collate_fn=verified.collate_by_length),
-        lambda: DataLoader(Stream(), 4, num_workers=2),
+        lambda: DataLoader(Stream(drawn_rows), 4, num_workers=2),
         lambda: fastload.DataLoader(drawing(), 6, shuffle=True, num_workers=2),
         drawing,
     ],
