@@ -178,7 +178,7 @@ def test_the_page_has_the_stages_the_settings_and_each_rank() -> None:
     assert text.index("delays the others") < text.index("<details>")
 
 
-# -- whatever is in them --------------------------------------------------------------------------------------------------------------
+# -- whatever is in them -----------------------------------------------------------------------------------------------
 
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["stage:\udcff", "\x1b[2J", "</script>", "main-thread", "\u202e", ""])

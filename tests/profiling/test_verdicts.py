@@ -1,28 +1,23 @@
-"""Verdicts: by their rules from made-up steps, and of real scripts of which the answer is known."""
+"""Verdicts, evidence and fixes of made-up steps, ranks and traces."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiled import record_in_fork
 from test_blame import rank_of as one_rank
 from test_blame import ranks, step_of, task_of
 
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
 from fastload.profiling.dominant import Dominant
-from fastload.profiling.reader import read_trace
-from fastload.profiling.schema import Analysis, Cause, Interval, RankAnalysis, Verdict
+from fastload.profiling.schema import Cause, Interval, Verdict
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from fastload.profiling.verdict import Facts, Judgement, ratio_interval
 from fastload.profiling.workers import stages_of
@@ -356,111 +351,3 @@ def test_of_several_loaders_the_one_that_was_waited_for_is_named_and_changed():
     (found,) = analyze(trace_of(rank, warmup=5)).ranks
     assert found.loader["dataset"] == "a.Val"
     assert "100 % of the stall is waiting for the loader of Val" in found.verdict.evidence
-
-
-# -- real scripts -----------------------------------------------------------------------------------------------------
-
-KIT = """
-import sys, time
-import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
-
-
-def spin(ms):
-    until = time.thread_time() + ms / 1e3
-    while time.thread_time() < until:
-        pass
-
-
-class Made(Dataset):
-    def __init__(self, number, get):
-        self.number, self.get = number, get
-        self.samples = [(f"{index}.jpg", 0) for index in range(number)]
-
-    def __len__(self):
-        return self.number
-
-    def __getitem__(self, index):
-        return self.get(index)
-
-
-def train(loader, ms, passes=1):
-    for _ in range(passes):
-        for batch in loader:
-            time.sleep(ms / 1e3)
-"""
-
-SCRIPTS: dict[str, tuple[str, str]] = {
-    "slow reads": ("read", "def get(i): time.sleep(0.005); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
-    "busy samples": ("cpu", "def get(i): spin(4); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
-    "slow sampler": (
-        "sampler",
-        "class Slow(Sampler):\n    def __init__(self): pass\n    def __len__(self): return 192\n"
-        "    def __iter__(self):\n        for i in range(192): time.sleep(0.004); yield i\n"
-        "def get(i): return i\ntrain(DataLoader(Made(192, get), 4, sampler=Slow(), WORKERS), 2)",
-    ),
-}
-WITH_WORKERS: dict[str, tuple[str, str]] = {
-    "big pickles": (
-        "transport",
-        "big = [str(i) for i in range(100_000)]\ndef get(i): return big\ndef keep(batch): return batch\n"
-        "train(DataLoader(Made(90, get), 2, WORKERS, collate_fn=keep), 2)",
-    ),
-    "one slow sample in fifty": (
-        "head-of-line",
-        "def get(i): time.sleep(0.2 if i % 50 == 7 else 0.001); return i\n"
-        "train(DataLoader(Made(360, get), 6, WORKERS), 4)",
-    ),
-    "one slow worker": (
-        "head-of-line",
-        "def get(i): time.sleep(0.02 if get_worker_info().id else 0.001); return i\n"
-        "train(DataLoader(Made(192, get), 4, WORKERS), 4)",
-    ),
-    "a busy loop": ("compute", "def get(i): return i\ntrain(DataLoader(Made(40, get), 1, WORKERS), 80)"),
-    "many short passes": (
-        "startup",
-        "def get(i): return i\ndef wake(worker): time.sleep(0.1)\n"
-        "train(DataLoader(Made(24, get), 4, WORKERS, worker_init_fn=wake), 4, 8)",
-    ),
-}
-OURS: dict[str, tuple[str, str]] = {
-    "fastload, threads that compute in Python": (
-        "gil",
-        "import fastload\ndef get(i): spin(4); return i\n"
-        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
-    ),
-}
-CASES = [
-    *((name, cause, body, workers) for name, (cause, body) in SCRIPTS.items() for workers in (0, 2)),
-    *((name, cause, body, 2) for name, (cause, body) in (WITH_WORKERS | OURS).items()),
-    ("more workers than cores", "oversubscribed", SCRIPTS["busy samples"][1], 4 * len(os.sched_getaffinity(0))),
-]
-
-
-def recorded(folder: Path, body: str, workers: int) -> Analysis:
-    """Record a script of which ``WORKERS`` stands for the number of workers; return what the recording comes to."""
-    body = textwrap.indent(body.replace("WORKERS", f"num_workers={workers}"), "    ")
-    record_in_fork(folder, f"{KIT}\n\nif __name__ == '__main__':\n{body}\n", warmup=5)
-    return analyze(read_trace(str(folder)))
-
-
-def told(rank: RankAnalysis) -> str:
-    """Return what to look at if a verdict is wrong."""
-    return "\n".join([rank.verdict.sentence, *rank.verdict.evidence, str(rank.blame_ms), str(rank.workers)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "cause", "body", "workers"), CASES, ids=[f"{case[0]}, {case[3]}" for case in CASES])
-def test_the_verdict_on_a_script_of_which_the_answer_is_known(name, cause, body, workers, tmp_path):
-    (rank,) = recorded(tmp_path, body, workers).ranks
-    assert rank.verdict.cause == cause, told(rank)
-    lost = sum(rank.blame_ms.values())
-    assert rank.blame_ms.get("other", 0.0) <= 0.05 * lost
-    assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, rel=1e-6)
-    assert rank.workers.number == workers
-    files = [sample.file or sample.index for sample in rank.slow_samples]
-    assert len(files) == len(set(files)), "a sample of several epochs is listed once"
-    if name == "one slow sample in fifty":
-        slowest = rank.slow_samples[:5]
-        assert {sample.index for sample in slowest} <= {i for i in range(360) if i % 50 == 7}
-        assert [sample.file for sample in slowest] == [f"{sample.index}.jpg" for sample in slowest]

@@ -380,10 +380,6 @@ def add(amount: int, value: int) -> int:
     return value + amount
 
 
-def places(dataset: Any) -> list[str]:
-    return [f"{stage.label} @ {stage.place}" for stage in find_stages(dataset)]
-
-
 def test_transforms_of_many_kinds_are_found_in_datasets_and_in_those_inside():
     dataset = _Own(
         transform=v1.Compose([v1.CenterCrop(2), v1.RandomHorizontalFlip()]),
