@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -234,8 +235,8 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
+@pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 def test_the_loaders_of_hugging_faces_trainer_with_accelerate_are_recorded(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed")
     environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = profile(tmp_path, write(tmp_path, TRAINER), env=os.environ | environment)
     assert done.status == 0, done.errors

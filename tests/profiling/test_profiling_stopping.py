@@ -36,14 +36,6 @@ def asks(stopping: StepLimit) -> str:
     return "goes on"
 
 
-def in_a_thread(stopping: StepLimit) -> list[str]:
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(asks(stopping)))
-    thread.start()
-    thread.join()
-    return found
-
-
 def test_a_script_that_comes_back_again_and_again_is_ended_without_being_asked() -> None:
     stopping = StepLimit(2)
     found = []
@@ -71,7 +63,11 @@ def test_the_user_is_told_how_far_it_is_and_once_that_the_script_is_ended(
 def test_a_script_that_loads_in_a_thread_is_ended_with_its_process() -> None:
     stopping = StepLimit(1)
     stopping.count()
-    assert in_a_thread(stopping) == ["Ended"]
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(asks(stopping)))
+    thread.start()
+    thread.join()
+    assert found == ["Ended"]
 
 
 def test_a_child_that_is_forked_has_all_its_steps_before_it() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from kit.ways import WAYS
 from profiled import Numbers, check_batches
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 import fastload
 
@@ -73,3 +74,46 @@ def check_recording(folder: Path, engine: str, arguments: dict[str, Any]) -> Non
         assert all(step.batch.drawn is not None for step in rank.steps if number)
     if engine == "fastload":
         loader.close()
+
+
+# -- states of torchdata's loader ----------------------------------------------------------------------------------------
+
+
+class Stateful(IterableDataset[Any]):
+    """Is its own iterator, and has a state."""
+
+    def __init__(self) -> None:
+        self.place = 0
+
+    def __iter__(self) -> Stateful:
+        return self
+
+    def __next__(self) -> int:
+        if self.place == 12:
+            raise StopIteration
+        self.place += 1
+        return self.place
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.place = state["place"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_state_that_is_taken_while_it_is_recorded_is_the_same(tmp_path: Path, num_workers: int) -> None:
+    def state_after_one() -> Any:
+        loader = class_of("torchdata")(Stateful(), batch_size=4, num_workers=num_workers)
+        iterator = iter(loader)
+        next(iterator)
+        return loader.state_dict(), [batch.tolist() for batch in iterator]
+
+    torch.manual_seed(0)
+    expected = state_after_one()
+    with fastload.profile(folder=tmp_path) as recorded:
+        torch.manual_seed(0)
+        found = state_after_one()
+    assert str(found) == str(expected)
+    assert set(recorded.trace().missing) <= {"samples of iterable datasets with a state"}
+    assert len(recorded.trace().ranks[0].steps) == 3
