@@ -19,7 +19,7 @@ from fastload.profiling.analyze import analysis_of
 from fastload.profiling.reader import read_trace
 from fastload.profiling.ring import Record
 from fastload.profiling.schema import Analysis
-from fastload.profiling.trace import Rank, Trace, TracedStep
+from fastload.profiling.trace import Rank, TaskSpan, Trace, TracedStep
 
 DATASET = """
 import os, signal, sys, time
@@ -141,6 +141,14 @@ def indices_of(step: TracedStep) -> list[int]:
     return sorted(sample.index for task in step.batch.tasks for sample in task.samples if sample.index is not None)
 
 
+def check_samples(task: TaskSpan) -> None:
+    """Check that each sample of a task took 2 ms, one after the other."""
+    assert {sample.weight for sample in task.samples} == {1}
+    assert all(sample.ns >= 2_000_000 for sample in task.samples)
+    times = [task.begun, *(time for sample in task.samples for time in (sample.begun, sample.ended)), task.ended]
+    assert times == sorted(times)
+
+
 def check_batches(steps: list[TracedStep], batches: list[list[int]], num_workers: int) -> None:
     """Check that steps have these batches, with their tasks and samples, each of which took 2 ms."""
     assert [indices_of(step) for step in steps] == batches
@@ -148,7 +156,7 @@ def check_batches(steps: list[TracedStep], batches: list[list[int]], num_workers
         assert sum(task.num_samples for task in step.batch.tasks) == len(batch)
         for task in step.batch.tasks:
             assert task.worker in (range(num_workers) if num_workers else [-1])
-            assert task.ns >= sum(sample.ns for sample in task.samples) >= 2_000_000 * len(task.samples)
+            check_samples(task)
             assert task.cpu_ns is not None
             assert task.cpu_ns < task.ns
             assert task.collate is not None

@@ -183,16 +183,6 @@ def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[
         gc.enable()
 
 
-class Short(Numbers):
-    """Samples that are long enough for all of them to be recorded."""
-
-    def __getitem__(self, index: int) -> int:
-        time.sleep(0.001)
-        if index % 74 == 73:
-            raise KeyError(index)
-        return index
-
-
 def short_stream() -> Stream:
     return Stream(lambda: map(slept, range(NUMBER * SIZE)))
 
@@ -200,33 +190,6 @@ def short_stream() -> Stream:
 def slept(index: int) -> int:
     time.sleep(0.001)
     return index
-
-
-@pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("dataset", [Short, short_stream])
-@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-def test_each_short_sample_is_told_in_its_place_with_its_times(
-    tmp_path: Path, engine: Any, dataset: Any, level: int
-) -> None:
-    has_indices, whole = dataset is Short, []
-    with fastload.profile(folder=tmp_path / "new", level=level) as recorded:
-        iterator = iter(engine(dataset(), SIZE))
-        for number in range(NUMBER):
-            if has_indices and any(index % 74 == 73 for index in range(number * SIZE, number * SIZE + SIZE)):
-                with pytest.raises(KeyError):
-                    next(iterator)
-            else:
-                whole.append(next(iterator).tolist())
-                assert whole[-1] == list(range(number * SIZE, number * SIZE + SIZE))
-    (rank,) = recorded.trace().ranks
-    assert len(rank.steps) == len(whole) == NUMBER - 5 * has_indices
-    for step, indices in zip(rank.steps, whole, strict=True):
-        (task,) = step.batch.tasks
-        assert [sample.index for sample in task.samples] == (indices if has_indices else [None] * SIZE)
-        assert [sample.weight for sample in task.samples] == [1] * SIZE
-        times = [time for sample in task.samples for time in (sample.begun, sample.ended)]
-        assert [task.begun, *times, task.ended] == sorted([task.begun, *times, task.ended])
-        assert all(sample.ns >= 1_000_000 for sample in task.samples)
 
 
 class Within(Numbers):

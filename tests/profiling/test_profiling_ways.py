@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from kit.datasets import Stream
 from kit.ways import WAYS
-from profiled import Numbers, check_batches
+from profiled import Numbers, check_batches, check_samples
 from torch.utils.data import DataLoader, IterableDataset
 
 import fastload
@@ -76,7 +77,17 @@ def check_recording(folder: Path, engine: str, arguments: dict[str, Any]) -> Non
         loader.close()
 
 
-# -- states of torchdata's loader ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_samples_of_a_stream_are_told_in_their_places(tmp_path: Path, engine: Any, level: int) -> None:
+    stream = Stream(lambda: map(Numbers(0.002).__getitem__, range(12)))
+    with fastload.profile(folder=tmp_path, level=level) as recorded:
+        assert [batch.flatten().tolist() for batch in engine(stream, 4)] == BATCHES
+    (rank,) = recorded.trace().ranks
+    for step in rank.steps:
+        (task,) = step.batch.tasks
+        assert [sample.index for sample in task.samples] == [None] * 4
+        check_samples(task)
 
 
 class Stateful(IterableDataset[Any]):
