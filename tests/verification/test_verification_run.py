@@ -16,11 +16,10 @@ import torch
 import verified
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.datasets import Made
+from kit.datasets import Made, Sized
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
-    Dataset,
     IterableDataset,
     Sampler,
     Subset,
@@ -365,28 +364,17 @@ def test_the_report_is_json_that_says_what_the_table_says():
 # -- stages ------------------------------------------------------------------------------------------------------------
 
 
-class _Own(Dataset[Any]):
-    def __init__(self, **attributes: Any) -> None:
-        vars(self).update(attributes)
-
-    def __getitem__(self, index: int) -> Any:
-        return index
-
-    def __len__(self) -> int:
-        return 3
-
-
 def add(amount: int, value: int) -> int:
     return value + amount
 
 
 def test_transforms_of_many_kinds_are_found_in_datasets_and_in_those_inside():
-    dataset = _Own(
+    dataset = Sized(3)
+    vars(dataset).update(
         transform=v1.Compose([v1.CenterCrop(2), v1.RandomHorizontalFlip()]),
         target_transform=functools.partial(add, 1),
         my_augmentation=verified.Counting(),
         tail=torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()),
-        length=3,
         reader=print,
     )
     expected = [
