@@ -42,6 +42,7 @@ def test_batches_of_which_nothing_is_left_are_passed_over(tmp_path: Path) -> Non
     checked(tmp_path, fastload.DataLoader(dataset, batch_size=4, num_workers=2, **options), WHOLE)
 
 
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
 def test_pinning_ahead_is_told_with_its_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pinned = pin_by_copies(monkeypatch)
     loader = fastload.DataLoader(Numbers(length=24, bad=(9,)), batch_size=4, num_workers=2, pin_memory=True)
