@@ -125,8 +125,7 @@ def check_pass(folder: Path, engine: Any, make: Callable[[], Any], change: Calla
     found, trace = both(folder, run)
     (rank,) = trace.ranks
     assert len(found) == NUMBER
-    whole = [number for number, one in enumerate(found) if not one.startswith("KeyError")]
-    assert [step.batch.number for step in rank.steps] == whole
+    assert len(rank.steps) == sum(not one.startswith("KeyError") for one in found)
     for step in rank.steps:
         (task,) = step.batch.tasks
         assert sum(sample.weight for sample in task.samples) in (0, SIZE)
