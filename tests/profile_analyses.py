@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -185,10 +184,6 @@ def eight_ranks() -> Analysis:
     return analysis("head-of-line", ranks=ranks, culprit=5)
 
 
-def large() -> Analysis:
-    return analysis("cpu", ranks=[rank("cpu", num_steps=500, num_workers=64)])
-
-
 def hostile() -> Analysis:
     one = rank("cpu", files=(HOSTILE, None))
     one.blame_ms = {f"stage:{HOSTILE}": one.step_ms.value * one.stall.value}
@@ -207,28 +202,10 @@ def hostile() -> Analysis:
     )
 
 
-def no_stall() -> Analysis:
-    one = rank("compute", stall=0.0)
-    one.blame_ms = {}
-    return analysis("compute", ranks=[one])
-
-
-def unheard() -> Analysis:
-    """A run on a system that tells little."""
-    one = rank("cpu")
-    one.workers = dataclasses.replace(one.workers, run_queue=None, blocked=None, slowest=None, stages_ms={})
-    one.slow_samples = []
-    missing = {"run-queue time": "there is no /proc/self/task/*/schedstat here; such time counts as blocked"}
-    return analysis("cpu", ranks=[one], missing=missing, overhead=None)
-
-
 @functools.cache
 def all_kinds() -> dict[str, Analysis]:
-    """Return analyses of all kinds, which several files of tests read."""
+    """Return analyses of all kinds."""
     kinds = {f"verdict {cause}": analysis(cause) for cause in BLAMES}
-    kinds |= {"bare": bare(), "eight ranks": eight_ranks(), "large": large()}
-    kinds |= {"one step": analysis(None, ranks=[rank(None, num_steps=1)], fixes=[])}
-    kinds |= {"no stall": no_stall(), "unheard": unheard()}
-    kinds["hostile"] = hostile()
+    kinds |= {"bare": bare(), "eight ranks": eight_ranks(), "hostile": hostile()}
     kinds["unknown costs"] = analysis("cpu", fixes=[], costs=None)
     return kinds

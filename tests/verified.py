@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import Dataset, get_worker_info
 from torchvision.transforms import v2
 
 _WORDS = {"apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel", "iris", "juniper"}
@@ -115,17 +115,9 @@ def chain(*stages: Any) -> Any:
     return v2.Compose([v2.RandomHorizontalFlip(), *stages, v2.RandomCrop(8)])
 
 
-def good_loader() -> Any:
-    return DataLoader(Pictures(chain(PythonNoise())), batch_size=6, shuffle=True)
-
-
 good = Pictures(chain(PythonNoise()))
 bad = Pictures(chain(OwnGenerator()))
 not_a_dataset = 17
-
-
-def broken_factory() -> Any:
-    raise KeyError("no such data")
 
 
 class Unpicklable(Pictures):

@@ -58,23 +58,31 @@ def installed() -> None:
     fastload.install()
 
 
+class Derived(HFCallback):
+    """A class of a user's."""
+
+    def on_train_begin(self, *given: Any, **named: Any) -> None:
+        super().on_train_begin(*given, **named)
+
+
 @pytest.mark.usefixtures("installed")
-def test_reporters_get_the_numbers_with_the_loss(tmp_path, capsys):
+@pytest.mark.parametrize("kinds", [(HFCallback,), (Derived, HFCallback)], ids=["one", "two"])
+def test_reporters_get_the_numbers_with_the_loss_and_each_callback_tells_them_once(tmp_path, capsys, kinds):
     reporter = Reporter()
-    training = trainer(tmp_path, reporter, HFCallback(), dataloader_num_workers=2)
+    training = trainer(tmp_path, reporter, *(kind() for kind in kinds), dataloader_num_workers=2)
     training.train()
-    assert type(training.callback_handler.callbacks[0]) is HFCallback
+    assert {type(one) for one in training.callback_handler.callbacks[: len(kinds)]} == {*kinds}
     losses = [logs for logs in reporter.logged if "loss" in logs]
     assert len(losses) == 4
     for logs in losses:
         assert 0.0 < logs["data/share"] <= 1.0
         assert all(type(value) is float for name, value in logs.items() if name[:5] == "data/")
-    assert [one["data/share"] for one in training.state.log_history if "loss" in one] == [
-        logs["data/share"] for logs in losses
-    ]
+    if len(kinds) == 1:
+        logged = [one["data/share"] for one in training.state.log_history if "loss" in one]
+        assert logged == [logs["data/share"] for logs in losses]
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
-    assert len(told) == 1
-    assert "of the step was lost to data" in told[0]
+    assert len(told) == len(kinds)
+    assert all("of the step was lost to data" in line for line in told)
 
 
 @pytest.mark.usefixtures("installed")
@@ -107,23 +115,6 @@ def test_an_unknown_place_of_the_callback_is_told_and_the_training_goes_on(capsy
     first, last = capsys.readouterr().err.splitlines()
     assert "cannot find the Trainer's list of callbacks" in first
     assert "of the step was lost to data" in last
-
-
-class Derived(HFCallback):
-    """A class of a user's."""
-
-    def on_train_begin(self, *given: Any, **named: Any) -> None:
-        super().on_train_begin(*given, **named)
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_derived_class_goes_first_too_and_two_callbacks_do_not_disturb_each_other(tmp_path, capsys):
-    training = trainer(tmp_path, Reporter(), Derived(), HFCallback())
-    training.train()
-    assert {type(one) for one in training.callback_handler.callbacks[:2]} == {HFCallback, Derived}
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
-    assert len(told) == 2
-    assert all("of the step was lost to data" in line for line in told)
 
 
 # -- device= and batch_transform= -------------------------------------------------------------------------------------

@@ -9,12 +9,11 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from kit.datasets import Made, Stream
 from PIL import Image
-from torch.utils.data import Dataset, IterableDataset
 from torchvision import datasets, transforms
 
 import fastload
@@ -174,6 +173,9 @@ def test_a_dataset_that_a_function_returns_is_explained_in_plain_lines(
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
         (["--", "torchrun", "train.py"], "programs are not supported: name the script that it starts"),
         (["missing.py"], "no such script: missing.py"),
+        (["missing.py:name"], "no such file: missing.py"),
+        (["missing:name"], "no such module: missing; name a file as path/to/file.py:name"),
+        (["ending.py:name"], "ending.py cannot be imported: SystemExit: 3"),
         (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["train.py:missing"], "train.py has no missing; it has"),
         (["train.py:make", "--more"], "train.py:make takes no arguments, got --more"),
@@ -185,6 +187,7 @@ def test_a_dataset_that_a_function_returns_is_explained_in_plain_lines(
 def test_what_cannot_be_explained_ends_with_status_2_and_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ):
+    Path("ending.py").write_text("raise SystemExit(3)")
     before = torch.utils.data.DataLoader.__init__
     assert cli.main(["explain", *words]) == 2
     assert torch.utils.data.DataLoader.__init__ is before
@@ -203,25 +206,22 @@ def words_shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(shown(loader, capsys).split())  # lines are cut where the terminal ends
 
 
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(3))
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ({"seeding": "torch"}, "nothing: seeding='torch' draws from torch's streams"),
         ({"batch_size": None}, "nothing: batch_size=None leaves batching to the dataset"),
         ({"fuse": True}, "fusion "),
-        ("a stream", "nothing: an IterableDataset has no indices"),
-        ("its loader", "nothing: an IterableDataset has no indices"),
     ],
 )
 def test_a_loader_that_cannot_be_fused_is_told_why(arguments, reason, capsys):
-    targets = {"a stream": Stream, "its loader": lambda: fastload.DataLoader(Stream())}
-    made = targets[arguments]() if isinstance(arguments, str) else fastload.DataLoader([1, 2, 3], **arguments)
-    assert reason in words_shown(made, capsys)
+    assert reason in words_shown(fastload.DataLoader([1, 2, 3], **arguments), capsys)
+
+
+@pytest.mark.parametrize("made", [lambda stream: stream, fastload.DataLoader])
+def test_a_stream_has_no_indices_to_fuse(made, capsys):
+    stream = Stream(lambda: range(3))
+    assert "nothing: an IterableDataset has no indices" in words_shown(made(stream), capsys)
 
 
 def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, capsys, monkeypatch):
@@ -238,22 +238,12 @@ def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, 
 # -- no samples --------------------------------------------------------------------------------------------------------
 
 
-class Counting(Dataset[Any]):
-    made = 0
-
-    def __getitem__(self, index: int) -> Any:
-        self.made += 1
-        return torch.tensor(index)
-
-    def __len__(self) -> int:
-        return 500
-
-
 def test_no_sample_is_loaded_and_what_measures_settings_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    loader = fastload.DataLoader(data := Counting(), batch_size=16, shuffle=True)
+    made: list[int] = []
+    loader = fastload.DataLoader(Made(500, made.append), batch_size=16, shuffle=True)
     before = torch.get_rng_state()
     tables.print_tables(loader)
     assert capsys.readouterr().out.endswith("fastload tune measures which settings make it faster.\n")
-    assert data.made == 0
+    assert made == []
     assert torch.equal(torch.get_rng_state(), before)
     assert loader.statistics().batches == 0

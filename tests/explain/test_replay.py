@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches
-from torch.utils.data import DistributedSampler, IterableDataset, Subset
+from kit.datasets import Stream
+from torch.utils.data import DistributedSampler, Subset
 
 import fastload
 from fastload import ConfigError, DataLoader, DistributedBatchSampler, replay
@@ -95,16 +95,11 @@ def test_the_global_generators_stay_as_they_are():
     assert states() == before
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter([1])
-
-
 @pytest.mark.parametrize(
     ("loader", "arguments", "message"),
     [
         (DataLoader(Drawing()), {"index": 1}, "give the DataLoader seed=..., got seed=None"),
-        (DataLoader(Stream(), seed=1), {"index": 1}, "replay needs a map-style dataset"),
+        (DataLoader(Stream(lambda: [1]), seed=1), {"index": 1}, "replay needs a map-style dataset"),
         (DataLoader(Drawing(), seed=1), {}, "index=None occurs 0 times"),
         (DataLoader(Drawing(), seed=1), {"index": 1, "epoch": -1}, "epoch must be an integer from 0"),
         (DataLoader(Drawing(), seed=1), {"position": -1}, "position must be an integer of at least 0"),

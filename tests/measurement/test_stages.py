@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from kit.datasets import Made, Stream
 
 import fastload
 from fastload.late import opener
@@ -28,24 +28,17 @@ def compute(seconds: float) -> None:
         pass
 
 
-class Sleeps(Dataset[Any]):
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.004)
-        return torch.tensor(index)
+def slept(index: int) -> torch.Tensor:
+    time.sleep(0.004)
+    return torch.tensor(index)
 
 
-class Computes(Sleeps):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        compute(0.004)
-        return torch.tensor(index)
+def computed(index: int) -> torch.Tensor:
+    compute(0.004)
+    return torch.tensor(index)
 
 
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter(map(Sleeps().__getitem__, range(20)))
+SLEEPS, COMPUTES = Made(40, slept), Made(40, computed)
 
 
 def costly(samples: list[Any]) -> Any:
@@ -85,20 +78,20 @@ KINDS = [
 
 @pytest.mark.parametrize("arguments", KINDS)
 def test_samples_that_wait_are_read_and_those_that_compute_are_not(arguments):
-    assert shares(Sleeps(), **arguments)["read"] > 0.7
-    found = shares(Computes(), **arguments)
+    assert shares(SLEEPS, **arguments)["read"] > 0.7
+    found = shares(COMPUTES, **arguments)
     if arguments.get("worker_threads") is None:  # four threads of one process wait for each other
         assert found["transform"] > 0.6
 
 
 @pytest.mark.parametrize("arguments", KINDS[:2])
 def test_what_a_collate_fn_computes_is_collation(arguments):
-    found = shares(Computes(), collate_fn=costly, **arguments)
+    found = shares(COMPUTES, collate_fn=costly, **arguments)
     assert found["collate"] > found["transform"]
 
 
 def test_a_stream_is_measured_too():
-    assert shares(Stream())["read"] > 0.7
+    assert shares(Stream(lambda: map(slept, range(20))))["read"] > 0.7
 
 
 @pytest.mark.parametrize("fuse", ["auto", True])

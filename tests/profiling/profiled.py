@@ -17,8 +17,9 @@ from torch.utils.data import Dataset
 import fastload
 from fastload.profiling.analyze import analysis_of
 from fastload.profiling.reader import read_trace
+from fastload.profiling.ring import Record
 from fastload.profiling.schema import Analysis
-from fastload.profiling.trace import Rank, Trace
+from fastload.profiling.trace import Rank, TaskSpan, Trace, TracedStep
 
 DATASET = """
 import os, signal, sys, time
@@ -58,6 +59,23 @@ class Numbers(Dataset[Any]):
         if index in self.bad:
             raise ValueError(f"sample {index}")
         return torch.tensor([index])
+
+
+class Notes:
+    """Stands for a recorder, and for its ring."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.signals: list[str] = []
+
+    def ring(self) -> Notes:
+        return self
+
+    def write(self, kind: int, name: int, small: int, begun: int, ended: int, *numbers: int) -> None:
+        self.records.append(Record(kind, name, small, begun, ended, *numbers, *[0] * (5 - len(numbers))))
+
+    def missing(self, signal: str, why: str) -> None:
+        self.signals.append(signal)
 
 
 class Profiled(NamedTuple):
@@ -117,3 +135,34 @@ def record_in_fork(folder: Path, script: str, **options: Any) -> None:
             sys.stderr.flush()
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "see what it printed"
+
+
+def indices_of(step: TracedStep) -> list[int]:
+    return sorted(sample.index for task in step.batch.tasks for sample in task.samples if sample.index is not None)
+
+
+def check_samples(task: TaskSpan) -> None:
+    """Check that each sample of a task took 2 ms, one after the other."""
+    assert {sample.weight for sample in task.samples} == {1}
+    assert all(sample.ns >= 2_000_000 for sample in task.samples)
+    times = [task.begun, *(time for sample in task.samples for time in (sample.begun, sample.ended)), task.ended]
+    assert times == sorted(times)
+
+
+def check_batches(steps: list[TracedStep], batches: list[list[int]], num_workers: int) -> None:
+    """Check that steps have these batches, with their tasks and samples, each of which took 2 ms."""
+    assert [indices_of(step) for step in steps] == batches
+    for step, batch in zip(steps, batches, strict=True):
+        assert sum(task.num_samples for task in step.batch.tasks) == len(batch)
+        for task in step.batch.tasks:
+            assert task.worker in (range(num_workers) if num_workers else [-1])
+            check_samples(task)
+            assert task.cpu_ns is not None
+            assert task.cpu_ns < task.ns
+            assert task.collate is not None
+            assert task.ended <= step.wait.ended
+            if num_workers:
+                assert task.dispatched is not None
+                assert task.arrived is not None
+                assert task.dispatched <= task.begun
+                assert task.ended <= task.arrived <= step.wait.ended

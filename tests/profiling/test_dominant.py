@@ -11,9 +11,10 @@ import albumentations
 import numpy as np
 import pytest
 import torch
+from kit.datasets import Made
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -63,22 +64,14 @@ class Sorts(nn.Module):
         return image
 
 
-class Images(Dataset[Any]):
-    """Calls a transform with the same image."""
-
-    def __init__(self, transform: Callable[[Any], Any], image: Any = None) -> None:
-        self.transform = transform
-        self.image = torch.rand(3, 8, 8) if image is None else image
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> Any:
-        return self.transform(self.image)
+IMAGE = torch.rand(3, 8, 8)
 
 
-def measured(dataset: Any, engine: Any = DataLoader, num_workers: int = 0) -> dict[str, float]:
-    loader = engine(dataset, batch_size=4, num_workers=num_workers)
+def measured(
+    transform: Callable[[Any], Any], image: Any = IMAGE, engine: Any = DataLoader, num_workers: int = 0
+) -> dict[str, float]:
+    """Return the stages of a dataset that calls a transform with the same image."""
+    loader = engine(Made(40, lambda index: transform(image)), batch_size=4, num_workers=num_workers)
     with fastload.profile(level=2) as recorded:
         list(loader)
     tasks = [task for step in recorded.trace().ranks[0].steps[1:] for task in step.batch.tasks]
@@ -97,7 +90,7 @@ CONTAINERS = {
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("compose", [v1.Compose, v2.Compose])
 def test_within_containers_the_inner_transform_is_named(container: str, compose: Any):
-    stages = measured(Images(compose([CONTAINERS[container], nn.Identity()])))
+    stages = measured(compose([CONTAINERS[container], nn.Identity()]))
     assert stages["Sorts"] > 0
     assert stages.keys() <= {"Sorts", "Identity", "collate", "sample"}
 
@@ -108,7 +101,7 @@ def test_containers_with_hooks_or_of_a_class_of_their_own_are_named_as_a_whole()
 
     hooked = nn.Sequential(Sorts())
     hooked.register_forward_hook(lambda *_: None)
-    stages = measured(Images(v1.Compose([Mine([Sorts()], p=1.0), hooked])))
+    stages = measured(v1.Compose([Mine([Sorts()], p=1.0), hooked]))
     assert {"Mine", "Sequential"} <= stages.keys()
     assert "Sorts" not in stages
 
@@ -121,7 +114,7 @@ def test_containers_make_the_same_with_and_without_being_recorded():
             v2.RandomOrder([v1.RandomHorizontalFlip(0.5), v2.RandomErasing(0.5)]),
         ]
     )
-    loader = fastload.DataLoader(Images(pipeline), batch_size=4, seed=1)
+    loader = fastload.DataLoader(Made(40, lambda index: pipeline(IMAGE)), batch_size=4, seed=1)
     plain = list(loader)
     loader.set_epoch(0)
     with fastload.profile(loader, level=2):
@@ -134,7 +127,7 @@ def test_transforms_of_albumentations_are_named_wherever_they_are_called():
     blur = albumentations.GaussianBlur((23, 23), p=1.0)
     pipeline = albumentations.Compose([albumentations.OneOf([blur], p=1.0)])
     image = np.zeros((200, 200, 3), np.uint8)
-    stages = measured(Images(lambda image: pipeline(image=image)["image"], image))
+    stages = measured(lambda image: pipeline(image=image)["image"], image)
     assert stages["albumentations.GaussianBlur"] > 0
     with pytest.raises(KeyError, match="named arguments"):
         blur(image)
@@ -154,6 +147,6 @@ def test_transforms_of_albumentations_are_named_wherever_they_are_called():
 def test_decoding_within_a_transform_is_a_stage_of_its_own(tmp_path: Path, engine: Any, decoder: str):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(tmp_path / "a.jpg")
     crop = v1.Compose([v1.RandomCrop(48), v1.GaussianBlur(3), v1.ToTensor()])
-    stages = measured(Images(lambda path: crop(Image.open(path)), tmp_path / "a.jpg"), engine, num_workers=1)
+    stages = measured(lambda path: crop(Image.open(path)), tmp_path / "a.jpg", engine, num_workers=1)
     assert stages[decoder] > 0
     assert stages["GaussianBlur"] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from test_blame import ranks, task_of
 from fastload.base.console import as_text, show
 from fastload.profiling.analyze import analyze
 from fastload.profiling.compare import compare, difference
-from fastload.profiling.formatting import STATES, state_of
+from fastload.profiling.formatting import STATES, printable, state_of
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
 from fastload.profiling.schema import VERSION, Analysis, Interval, RankAnalysis, SlowSample
@@ -95,28 +96,31 @@ def test_a_faster_run_is_told_with_its_change_of_verdict():
     assert said(analysis("read"), faster)[0] == "1.70x as fast; read-bound → compute-bound"
 
 
-def test_a_fix_is_shown_with_its_bound_and_what_measures_it() -> None:
+LIST = "dataset.samples, a list of 5,000,000, takes about 700 MiB"
+
+
+def with_a_list() -> Analysis:
+    """Return an analysis of a loader whose workers copy a list."""
     one = analysis("read")
-    text = " ".join(as_text(summary(one), width=100).split())
-    assert "at most 1.5x; fastload tune measures it" in text
-    assert "at most 1.1x; record again to measure it" in text
-    assert "step then takes at least 121 ms (its batch 1694 ms / 14 workers)" in text
-    assert "step takes at least 175 ms, the largest of: the loop 107 ms; its batch 1400 ms / 8 workers" in text
+    one.ranks[0].loader = {**one.ranks[0].loader, "copied": [LIST]}
+    return one
 
 
-def test_where_no_fix_is_known_the_reason_is_said() -> None:
-    assert "nothing to change: the loader keeps up" in as_text(summary(analysis("compute")), width=100)
-    assert "how the batches were made is not known" in as_text(summary(KINDS["unknown costs"]), width=100)
-    assert "without a verdict" in as_text(summary(analysis(None)), width=100)
-    assert "no known change against this cause" in as_text(summary(analysis("pin", fixes=[])), width=100)
-
-
-def test_lists_that_workers_copy_are_named() -> None:
-    one = analysis("read")
-    line = "dataset.samples, a list of 5,000,000, takes about 700 MiB"
-    assert line not in as_text(summary(one), width=100)
-    one.ranks[0].loader = {**one.ranks[0].loader, "copied": [line]}
-    assert line in as_text(summary(one), width=100)
+def test_a_summary_has_fixes_with_their_bounds_or_the_reason_why_there_are_none() -> None:
+    told = {
+        "at most 1.5x; fastload tune measures it": analysis("read"),
+        "at most 1.1x; record again to measure it": analysis("read"),
+        "step then takes at least 121 ms (its batch 1694 ms / 14 workers)": analysis("read"),
+        "step takes at least 175 ms, the largest of: the loop 107 ms; its batch 1400 ms / 8": analysis("read"),
+        "nothing to change: the loader keeps up": analysis("compute"),
+        "how the batches were made is not known": KINDS["unknown costs"],
+        "without a verdict": analysis(None),
+        "no known change against this cause": analysis("pin", fixes=[]),
+        LIST: with_a_list(),
+    }
+    for words, one in told.items():
+        assert words in " ".join(as_text(summary(one), width=100).split())
+    assert LIST not in as_text(summary(analysis("read")), width=100)
 
 
 def test_less_than_five_percent_is_no_difference_though_the_steps_would_tell() -> None:
@@ -154,7 +158,27 @@ def test_what_makes_two_runs_unlike_is_noted_and_lines_keep_to_their_columns() -
     assert "torch changed from 2.13.0 to 2.6.0" in text
 
 
-# -- JSON --------------------------------------------------------------------------------------------------------------
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_text_from_outside_is_text() -> None:
+    text = page(KINDS["hostile"])
+    shown = printable(HOSTILE)
+    assert "<script" in shown
+    assert shown not in text
+    assert text.count("&lt;/script&gt;&lt;script&gt;throw 1&lt;/script&gt;") > 4
+
+
+def test_the_page_has_the_stages_the_settings_and_each_rank() -> None:
+    assert "RandomResizedCrop" in page(KINDS["verdict read"])
+    assert "prefetch_factor: 2" in page(KINDS["verdict read"])
+    text = page(KINDS["eight ranks"])
+    assert text.count("<details>") == 7
+    assert "<summary>rank 0: compute-bound</summary>" in text
+    assert text.index("delays the others") < text.index("<details>")
+
+
+# -- whatever is in them -----------------------------------------------------------------------------------------------
 
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["stage:\udcff", "\x1b[2J", "</script>", "main-thread", "\u202e", ""])
@@ -189,18 +213,18 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     return plain[kind]
 
 
-def rendered(one: Analysis) -> None:
-    """Make every report of it."""
-    as_text(summary(one), width=80)
-    page(one).encode("utf-8")
-    as_text(*compare(one, analysis("read")), width=80)
-
-
 @settings(max_examples=30)
 @given(values_of(Analysis))
-def test_whatever_the_numbers_and_words_are_every_report_is_made(one: Analysis) -> None:
+def test_whatever_the_numbers_and_words_are_every_report_is_made_and_its_page_loads_and_runs_nothing(
+    one: Analysis,
+) -> None:
     assert json.loads(one.to_json()) == dataclasses.asdict(one)
-    rendered(one)
+    as_text(summary(one), width=80)
+    as_text(*compare(one, analysis("read")), width=80)
+    text = page(one)
+    assert "default-src 'none'" in text
+    assert not re.search(r"<script|<img|https?://|javascript:", text)
+    text.encode("utf-8")
 
 
 def test_no_number_in_json_is_infinite() -> None:

@@ -79,13 +79,6 @@ def test_a_disk_that_is_full_from_the_beginning_leaves_no_half_made_ring(
     assert capsys.readouterr().err.count("is no longer recorded: [Errno 28]") == 1
 
 
-def test_a_ring_takes_little_more_room_than_its_records(tmp_path: Path) -> None:
-    path = str(tmp_path / "a.ring")
-    Ring(path, 1 << 18, is_main=True).write(RecordKind.SAMPLE, 0, 0, 1, 2)
-    assert [(one.begun, one.ended) for one in RingFile(path).records] == [(1, 2)]
-    assert os.stat(path).st_size <= 1 << 17
-
-
 # -- clocks ------------------------------------------------------------------------------------------------------------
 
 

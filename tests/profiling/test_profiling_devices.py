@@ -12,11 +12,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from profiled import Notes
 
 from fastload.profiling.hooks.devices import CopyHooks, DeviceClock, used_accelerator
 from fastload.profiling.hooks.patching import Patches
 from fastload.profiling.recorder import Recorder
-from fastload.profiling.ring import Record, RecordKind, RingFile
+from fastload.profiling.ring import RecordKind, RingFile
 
 
 class Device:
@@ -53,23 +54,6 @@ class Event:
         assert self.at is not None
         assert later.at is not None
         return (later.at - self.at) / 1e6
-
-
-class Notes:
-    """Stands for a recorder."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.signals: list[str] = []
-
-    def ring(self) -> Notes:
-        return self
-
-    def write(self, kind: int, name: int, small: int, begun: int, ended: int, *numbers: int) -> None:
-        self.records.append(Record(kind, name, small, begun, ended, *numbers, *[0] * (5 - len(numbers))))
-
-    def missing(self, signal: str, why: str) -> None:
-        self.signals.append(signal)
 
 
 def clock_of(device: Device, make: Callable[[], Any] | None = None) -> tuple[DeviceClock, Notes]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from kit.datasets import Stream
+from kit.outcomes import outcomes
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 import fastload
@@ -33,23 +35,43 @@ class Numbers(Dataset[Any]):
         return index * self.factor
 
 
-class Negative(Numbers):
+class Many(Numbers):
+    def __getitems__(self, indices: Any) -> list[int]:
+        return [self[index] for index in indices]
+
+
+class Failing(Numbers):
     def __getitem__(self, index: int) -> int:
-        return -index
+        if index % 37 == 5:
+            raise KeyError(index)
+        return index
 
 
-def fresh() -> type[Numbers]:
-    """Return a class of its own, which may be changed."""
-    return type("Fresh", (Numbers,), {"__getitem__": Numbers.__getitem__})
+class FailingMany(Failing, Many):
+    pass
 
 
-def both(tmp_path: Path, run: Callable[[], Any]) -> Trace:
-    """Check that something comes out with a recording as without; return the recording."""
+def fresh() -> Numbers:
+    """Return a dataset of a class of its own, which may be changed."""
+    return type("Fresh", (Numbers,), {"__getitem__": Numbers.__getitem__})()
+
+
+def subset() -> Subset[Any]:
+    return Subset(Subset(Numbers(), range(NUMBER * SIZE)), range(NUMBER * SIZE))
+
+
+def both(folder: Path, run: Callable[[], Any]) -> tuple[Any, Trace]:
+    """Check that something comes out with a recording as without; return it and the recording."""
     expected = run()
-    with fastload.profile(folder=tmp_path / "new") as recorded:
+    with fastload.profile(folder=folder) as recorded:
         found = run()
     assert found == expected
-    return recorded.trace()
+    return found, recorded.trace()
+
+
+def given_by(loader: Any) -> list[str]:
+    """Return the batches of a pass, and the errors in their places."""
+    return [repr(one) for one in outcomes(iter(loader), torch.Tensor.tolist)]
 
 
 def patch_class(dataset: Any) -> None:
@@ -60,132 +82,88 @@ def other_factor(dataset: Any) -> None:
     dataset.factor = 5
 
 
-@pytest.mark.parametrize("at", [2, 72])
-@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-@pytest.mark.parametrize("change", [patch_class, other_factor])
-def test_a_dataset_that_changes_in_the_middle_of_a_pass_is_followed(
-    tmp_path: Path, change: Callable[[Any], None], engine: Any, at: int
-) -> None:
-    def run() -> list[list[int]]:
-        dataset, found = fresh()(), []
-        for number, batch in enumerate(engine(dataset, SIZE)):
-            found.append(batch.tolist())
-            if number == at:
-                change(dataset)
-        return found
-
-    trace = both(tmp_path, run)
-    assert [len(step.batch.tasks) for step in trace.ranks[0].steps] == [1] * NUMBER
-
-
 def other_indices(subset: Any) -> None:
-    subset.indices = subset.indices[::-1]
+    subset.dataset.indices = subset.dataset.indices[::-1]
 
 
 def other_dataset(subset: Any) -> None:
-    subset.dataset = Numbers(3)
+    subset.dataset.dataset = Numbers(3)
 
 
-@pytest.mark.parametrize("at", [2, 70])
-@pytest.mark.parametrize("change", [other_indices, other_dataset])
-def test_a_subset_that_is_given_something_else_is_followed(
-    tmp_path: Path, change: Callable[[Any], None], at: int
-) -> None:
-    def run() -> list[list[int]]:
-        inner = Subset(Numbers(), range(NUMBER * SIZE))
-        found = []
-        for number, batch in enumerate(DataLoader(Subset(inner, range(NUMBER * SIZE)), SIZE)):
-            found.append(batch.tolist())
-            if number == at:
-                change(inner)
-        return found
-
-    both(tmp_path, run)
+def unchanged(dataset: Any) -> None:
+    pass
 
 
-class Failing(Numbers):
-    def __getitem__(self, index: int) -> int:
-        if index % 37 == 5:
-            raise KeyError(index)
-        return index
+CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+    "its class is changed": (fresh, patch_class),
+    "an attribute is changed": (fresh, other_factor),
+    "a subset is given other indices": (subset, other_indices),
+    "a subset is given another dataset": (subset, other_dataset),
+    "samples raise": (Failing, unchanged),
+    "samples that are made at once raise": (FailingMany, unchanged),
+}
 
 
-class FailingMany(Failing):
-    def __getitems__(self, indices: Any) -> list[int]:
-        return [self[index] for index in indices]
-
-
-@pytest.mark.parametrize("kind", [Failing, FailingMany])
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-def test_samples_that_raise_raise_in_their_place_and_the_others_come(tmp_path: Path, engine: Any, kind: Any) -> None:
-    def run() -> list[Any]:
-        iterator, found = iter(engine(kind(), SIZE)), []
-        for _ in range(NUMBER):
-            try:
-                found.append(next(iterator).tolist())
-            except KeyError as error:
-                found.append(str(error))
-        return found
+def test_a_pass_gives_the_same_when_it_is_recorded_whatever_becomes_of_its_dataset(tmp_path: Path, engine: Any) -> None:
+    for case, (make, change) in CASES.items():
+        for at in (2, 72):
+            check_pass(tmp_path / f"{case}, at {at}", engine, make, change, at)
 
-    (rank,) = both(tmp_path, run).ranks
-    whole = [step.batch.number for step in rank.steps]
-    assert len(whole) == sum(not any(index % 37 == 5 for index in range(p, p + 4)) for p in range(0, 400, 4))
+
+def check_pass(folder: Path, engine: Any, make: Callable[[], Any], change: Callable[[Any], None], at: int) -> None:
+    def run() -> list[str]:
+        dataset, number = make(), itertools.count(1)
+
+        def view(batch: torch.Tensor) -> Any:
+            if next(number) == at:
+                change(dataset)
+            return batch.tolist()
+
+        return [repr(one) for one in outcomes(iter(engine(dataset, SIZE)), view)]
+
+    found, trace = both(folder, run)
+    (rank,) = trace.ranks
+    assert len(found) == NUMBER
+    assert len(rank.steps) == sum(not one.startswith("KeyError") for one in found)
     for step in rank.steps:
         (task,) = step.batch.tasks
         assert sum(sample.weight for sample in task.samples) in (0, SIZE)
         assert task.cpu_ns is not None
 
 
-class Many(Numbers):
-    def __getitems__(self, indices: Any) -> list[int]:
-        return [self[index] for index in indices]
-
-
 def test_indices_of_whatever_kind_reach_a_dataset_that_gives_many_at_once(tmp_path: Path) -> None:
     kinds: list[Callable[[Any], Any]] = [iter, tuple, torch.tensor, dict.fromkeys, set]
 
-    def run() -> list[int]:
+    def run() -> list[str]:
         batches = [kind(list(range(4 * place, 4 * place + 4))) for place, kind in enumerate(kinds)]
-        return torch.cat(list(DataLoader(Many(), batch_sampler=batches))).tolist()
+        return given_by(DataLoader(Many(), batch_sampler=batches))
 
-    assert len(both(tmp_path, run).ranks[0].steps) == len(kinds)
+    _, trace = both(tmp_path / "new", run)
+    assert len(trace.ranks[0].steps) == len(kinds)
 
 
-class Stream(IterableDataset[Any]):
+def failing_stream() -> Stream:
+    """Return a stream whose iterator can go on after an error."""
+    return Stream(lambda: map(Failing().__getitem__, range(NUMBER * SIZE - 1)))
+
+
+class Strict(IterableDataset[Any]):
+    """Which answers what it has not as a mapping would."""
+
     def __iter__(self) -> Iterator[int]:
         return iter(range(NUMBER * SIZE - 1))
-
-
-class FailingStream(Stream):
-    """Whose iterator can go on after an error."""
-
-    def __iter__(self) -> Iterator[int]:
-        return map(Failing().__getitem__, range(NUMBER * SIZE - 1))
-
-
-class Strict(Stream):
-    """Which answers what it has not as a mapping would."""
 
     def __getattr__(self, name: str) -> Any:
         return {}[name]
 
 
-@pytest.mark.parametrize("dataset", [FailingStream, Strict])
+@pytest.mark.parametrize("dataset", [failing_stream, Strict])
 def test_a_stream_gives_what_its_iterator_gives_to_its_end(tmp_path: Path, dataset: Any) -> None:
-    def run() -> list[Any]:
-        iterator, found = iter(DataLoader(dataset(), SIZE)), []
-        while True:
-            try:
-                found.append(next(iterator).tolist())
-            except KeyError as error:
-                found.append(str(error))
-            except StopIteration:
-                return found
-
-    both(tmp_path, run)
+    both(tmp_path / "new", lambda: given_by(DataLoader(dataset(), SIZE)))
 
 
-@pytest.mark.parametrize("dataset", [Numbers, Stream, lambda: Subset(Numbers(), range(NUMBER * SIZE))])
+@pytest.mark.parametrize("dataset", [Numbers, Strict, subset])
 def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[], Any]) -> None:
     gone = []
 
@@ -198,54 +176,19 @@ def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[
     gc.collect()
     gc.disable()
     try:
-        both(tmp_path, run)
+        both(tmp_path / "new", run)
         assert [one() for one in gone] == [None, None]
     finally:
         gc.enable()
 
 
-class Short(Numbers):
-    """Samples that are long enough for all of them to be recorded."""
-
-    def __getitem__(self, index: int) -> int:
-        time.sleep(0.001)
-        if index % 74 == 73:
-            raise KeyError(index)
-        return index
+def short_stream() -> Stream:
+    return Stream(lambda: map(slept, range(NUMBER * SIZE)))
 
 
-class ShortStream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[int]:
-        for index in range(NUMBER * SIZE):
-            time.sleep(0.001)
-            yield index
-
-
-@pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("dataset", [Short, ShortStream])
-@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-def test_each_short_sample_is_told_in_its_place_with_its_times(
-    tmp_path: Path, engine: Any, dataset: Any, level: int
-) -> None:
-    has_indices, whole = dataset is Short, []
-    with fastload.profile(folder=tmp_path / "new", level=level) as recorded:
-        iterator = iter(engine(dataset(), SIZE))
-        for number in range(NUMBER):
-            if has_indices and any(index % 74 == 73 for index in range(number * SIZE, number * SIZE + SIZE)):
-                with pytest.raises(KeyError):
-                    next(iterator)
-            else:
-                whole.append(next(iterator).tolist())
-                assert whole[-1] == list(range(number * SIZE, number * SIZE + SIZE))
-    (rank,) = recorded.trace().ranks
-    assert len(rank.steps) == len(whole) == NUMBER - 5 * has_indices
-    for step, indices in zip(rank.steps, whole, strict=True):
-        (task,) = step.batch.tasks
-        assert [sample.index for sample in task.samples] == (indices if has_indices else [None] * SIZE)
-        assert [sample.weight for sample in task.samples] == [1] * SIZE
-        times = [time for sample in task.samples for time in (sample.begun, sample.ended)]
-        assert [task.begun, *times, task.ended] == sorted([task.begun, *times, task.ended])
-        assert all(sample.ns >= 1_000_000 for sample in task.samples)
+def slept(index: int) -> int:
+    time.sleep(0.001)
+    return index
 
 
 class Within(Numbers):
@@ -253,7 +196,7 @@ class Within(Numbers):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner = iter(DataLoader(ShortStream(), 1))
+        self.inner = iter(DataLoader(short_stream(), 1))
 
     def __getitem__(self, index: int) -> int:
         return int(next(self.inner))
@@ -268,5 +211,6 @@ def test_of_a_loader_that_goes_on_within_samples_nothing_is_kept(tmp_path: Path)
         within = torch.cat(list(itertools.islice(DataLoader(dataset, SIZE), 10))).tolist()
         return first + within + [int(next(dataset.inner)) for _ in range(9)]
 
-    (rank,) = both(tmp_path, run).ranks
+    _, trace = both(tmp_path / "new", run)
+    (rank,) = trace.ranks
     assert [len(step.batch.tasks[0].samples) for step in rank.steps] == [1] * 81 + [SIZE] * 10 + [1] * 9

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit.outcomes import outcomes
 from profiled import Numbers
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -194,12 +195,8 @@ def test_the_sampler_of_resident_data_is_told_apart(tmp_path: Path) -> None:
 def test_an_error_in_the_place_of_a_resident_batch_keeps_the_others_in_theirs(tmp_path: Path) -> None:
     loader = fastload.DataLoader(images(), batch_sampler=[[0, 1], [2, 1000], [4, 5], [6]], resident="host")
     with fastload.profile(folder=tmp_path) as recorded:
-        iterator, given = iter(loader), []
-        for _ in range(4):
-            try:
-                given.append(next(iterator)[1].tolist())
-            except IndexError:
-                given.append(None)
-    assert given == [[0, 1], None, [4, 5], [6]]
+        given = outcomes(iter(loader), lambda batch: batch[1].tolist())
+    assert isinstance(given.pop(1), IndexError)
+    assert given == [[0, 1], [4, 5], [6]]
     (rank,) = recorded.trace().ranks
     assert [(step.batch.number, step.batch.tasks[0].num_samples) for step in rank.steps] == [(0, 2), (2, 2), (3, 1)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from profiled import Numbers
+from profiled import Numbers, indices_of
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import fastload
@@ -18,6 +18,8 @@ from fastload.profiling import recorder as recorder_module
 from fastload.profiling.blame import blamed_steps
 from fastload.profiling.ring import RingFile
 from fastload.profiling.trace import Rank, Trace
+
+BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 class Nesting(Numbers):
@@ -29,10 +31,6 @@ class Nesting(Numbers):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.cat(list(self.engine(Numbers(0.001, 4), 2))).sum() + index
-
-
-def indices_of(rank: Rank) -> list[list[int | None]]:
-    return [[sample.index for task in step.batch.tasks for sample in task.samples] for step in rank.steps]
 
 
 def check(trace: Trace, num_steps: int) -> Rank:
@@ -58,7 +56,7 @@ def test_a_loader_within_a_dataset_is_a_part_of_its_samples(
         found = torch.cat(list(outer(Nesting(inner), 4, num_workers=num_workers)))
     assert found.flatten().tolist() == [6 + index for index in range(12)]
     rank = check(recorded.trace(), 3)  # a worker that uses a loader is no rank
-    assert [sorted(map(int, found)) for found in indices_of(rank)] == [list(range(p, p + 4)) for p in (0, 4, 8)]
+    assert [indices_of(step) for step in rank.steps] == BATCHES
     assert {step.loader for step in rank.steps} == {0}
     assert all(sample.ns > 4_000_000 for step in rank.steps for task in step.batch.tasks for sample in task.samples)
     assert len(rank.loaders) == 1
@@ -114,9 +112,10 @@ def test_a_loader_in_a_thread_is_heard_as_in_the_main_one(tmp_path: Path, engine
             assert len(list(ahead(loader))) == 3
     trace = recorded.trace()
     rank = check(trace, 9)
-    assert [sorted(map(int, found)) for found in indices_of(rank)] == 3 * [list(range(p, p + 4)) for p in (0, 4, 8)]
+    assert [indices_of(step) for step in rank.steps] == 3 * BATCHES
     assert {task.worker for step in rank.steps for task in step.batch.tasks} == ({-1} if not num_workers else {0})
     assert "waits of other threads" not in trace.missing
+    assert "the loop behind a thread" in trace.missing
 
 
 def test_of_threads_that_load_at_the_same_time_one_is_told_and_the_others_are_missing(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_of_threads_that_load_at_the_same_time_one_is_told_and_the_others_are_mi
         thread.join()
     trace = recorded.trace()
     rank = check(trace, 10)
-    assert indices_of(rank) == [list(range(place, place + 4)) for place in range(0, 40, 4)]
+    assert [indices_of(step) for step in rank.steps] == [list(range(place, place + 4)) for place in range(0, 40, 4)]
     assert "2 threads" in trace.missing["waits of other threads"]
 
 

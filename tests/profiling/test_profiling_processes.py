@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled import DATASET, profile, record_in_fork, write
+from profiled import check_batches, indices_of, profile, write
 
 from fastload.profiling import command
-from fastload.profiling.reader import read_trace
-from fastload.profiling.trace import Trace, TracedStep
 
 pytestmark = pytest.mark.slow
 
+LOADERS: list[dict[str, Any]] = [
+    {"num_workers": 0},
+    {"num_workers": 2},
+    {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "forkserver"},
+    {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "spawn"},
+]
 LOOP = """
 if __name__ == "__main__":
-    {importing}
     for arguments in {arguments}:
         loader = DataLoader(Slow(), batch_size=4, **arguments)
         for epoch in range(2):
@@ -26,103 +33,20 @@ if __name__ == "__main__":
         del loader
     print("trained")
 """
-OURS = "from fastload import DataLoader"
+BATCHES = [list(range(place, place + 4)) for place in range(0, 24, 4)]
 
 
-def indices_of(step: TracedStep) -> list[int]:
-    return sorted(sample.index for task in step.batch.tasks for sample in task.samples if sample.index is not None)
-
-
-@pytest.mark.parametrize(
-    ("importing", "loaders"),
-    [
-        (
-            "pass",
-            [
-                {"num_workers": 0},
-                {"num_workers": 2},
-                {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "forkserver"},
-            ],
-        ),
-        ("pass", [{"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "spawn"}]),
-        (OURS, [{"num_workers": 1, "multiprocessing_context": "spawn"}]),
-    ],
-    ids=["torch", "torch, spawn", "ours, spawn"],
-)
-def test_every_batch_is_told_with_its_tasks_and_samples(
-    tmp_path: Path, importing: str, loaders: list[dict[str, Any]]
-) -> None:
-    write(tmp_path, LOOP.format(importing=importing, arguments=loaders))
+def test_every_batch_of_a_script_is_told_however_its_loaders_load(tmp_path: Path) -> None:
+    write(tmp_path, LOOP.format(arguments=LOADERS))
     done = profile(tmp_path, "train.py")
     assert (done.status, done.output) == (0, "trained\n"), done.errors
-    _check_trace(done.trace, loaders)
-
-
-@pytest.mark.parametrize(
-    "loaders",
-    [
-        [
-            {"num_workers": 0},
-            {"num_workers": 2},
-            {"num_workers": 2, "persistent_workers": True},
-            {"num_workers": 2, "persistent_workers": True, "seed": 3},
-            {"num_workers": 2, "chunk_size": "batch"},
-        ],
-        [{"num_workers": 2, "worker_method": "thread"}],
-    ],
-    ids=["processes", "threads"],
-)
-def test_every_batch_of_ours_is_told_with_its_tasks_and_samples(tmp_path: Path, loaders: list[dict[str, Any]]) -> None:
-    record_in_fork(tmp_path, DATASET + LOOP.format(importing=OURS, arguments=loaders))
-    _check_trace(read_trace(str(tmp_path)), loaders)
-
-
-def _check_trace(trace: Trace, loaders: list[dict[str, Any]]) -> None:
-    assert trace.missing == {}
-    (rank,) = trace.ranks
-    assert len(rank.steps) == 12 * len(loaders)
-    for number, arguments in enumerate(loaders):
-        _check_batches(rank.steps[12 * number : 12 * number + 12], arguments)
-    assert all(step.loop_cpu_ns is not None and step.loop_ns is not None for step in rank.steps[:-1])
-    assert bool(rank.probe_ns) <= any("worker_method" in arguments for arguments in loaders)
-
-
-def _check_batches(steps: list[TracedStep], arguments: dict[str, Any]) -> None:
-    assert [step.first for step in steps] == [place % 6 == 0 for place in range(12)]
-    workers = set()
-    for place, step in enumerate(steps):
-        assert indices_of(step) == list(range(4 * (place % 6), 4 * (place % 6) + 4))
-        assert sum(task.num_samples for task in step.batch.tasks) == 4
-        for task in step.batch.tasks:
-            workers.add(task.worker)
-            assert task.ns >= sum(sample.ns for sample in task.samples) >= 2_000_000 * len(task.samples)
-            assert task.cpu_ns is not None
-            assert task.cpu_ns < task.ns
-            assert task.collate is not None
-            assert task.ended <= step.wait.ended
-            if task.worker >= 0:
-                assert task.dispatched is not None
-                assert task.arrived is not None
-                assert step.batch.drawn is not None
-                assert step.batch.drawn.begun <= task.begun
-                assert task.ended <= task.arrived <= step.wait.ended
-    assert workers <= ({0, 1} if arguments["num_workers"] else {-1})
-
-
-@pytest.mark.thorough
-def test_workers_whose_environment_was_cleared_are_missing_and_not_idle(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        """
-        if __name__ == "__main__":
-            del os.environ["FASTLOAD_PROFILE"]
-            print(len(list(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="spawn"))))
-        """,
-    )
-    done = profile(tmp_path, "train.py")
-    assert (done.status, done.output) == (0, "6\n"), done.errors
-    assert "wrote nothing" in done.trace.missing["what workers do"]
-    assert [step.batch.tasks for step in done.trace.ranks[0].steps] == [[]] * 6
+    assert done.trace.missing == {}
+    steps = done.rank.steps
+    assert len(steps) == 12 * len(LOADERS)
+    for number, arguments in enumerate(LOADERS):
+        check_batches(steps[12 * number : 12 * number + 12], 2 * BATCHES, arguments["num_workers"])
+    (explained,) = done.analysis.ranks
+    assert explained.verdict.sentence[:20] in done.errors
 
 
 def test_a_module_is_recorded_with_its_arguments_and_its_input_and_modules_are_its_own(tmp_path: Path) -> None:
@@ -179,7 +103,7 @@ def test_however_a_script_ends_what_was_recorded_stands(tmp_path: Path, end: str
     done = profile(tmp_path, path)
     assert (done.status, done.output) == (ENDS[end], "0\n1\n2\n3\n")
     (rank,) = done.trace.ranks
-    assert [indices_of(step) for step in rank.steps] == [list(range(place, place + 4)) for place in range(0, 16, 4)]
+    assert [indices_of(step) for step in rank.steps] == BATCHES[:4]
     if "raise" in end:
         assert "KeyError: 'mine'" in done.errors
         traceback = done.errors.partition("Traceback")[2].partition("KeyError")[0]
@@ -210,45 +134,115 @@ def test_a_worker_that_is_killed_leaves_its_records_and_torchs_error(tmp_path: P
     assert done.status == 1
     # torch says the one if it hears of the worker's end first, the other if it finds it.
     assert re.search(r"DataLoader worker \(pid\S* \d+\) (is killed by signal: Killed|exited unexpectedly)", done.errors)
-    assert [indices_of(step) for step in done.trace.ranks[0].steps] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [indices_of(step) for step in done.rank.steps] == BATCHES[:2]
 
 
-@pytest.mark.thorough
-def test_what_a_script_begins_in_its_midst_is_recorded_apart_from_it(tmp_path: Path) -> None:
-    script = """
+ODD: dict[str, tuple[str, str, list[list[list[int]]]]] = {
+    "clears the environment of its workers": (
+        """
+        if __name__ == "__main__":
+            del os.environ["FASTLOAD_PROFILE"]
+            print(len(list(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="spawn"))))
+        """,
+        "6\n",
+        [6 * [[]]],
+    ),
+    "executes itself in a child": (
+        """
         for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
             if number == 2 and len(sys.argv) == 1:
                 child = os.fork()
                 if not child:
                     os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
                 assert os.waitpid(child, 0)[1] == 0
+        """,
+        "",
+        2 * [BATCHES],
+    ),
+    "closes all files": (
         """
-    done = profile(tmp_path, write(tmp_path, script))
-    assert done.status == 0, done.errors
-    found = [[indices_of(step) for step in rank.steps] for rank in done.trace.ranks]
-    assert found == 2 * [[list(range(place, place + 4)) for place in range(0, 24, 4)]]
+        for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
+            if number == 1:
+                os.closerange(3, 256)
+        print(number)
+        """,
+        "5\n",
+        [BATCHES],
+    ),
+}
 
 
 @pytest.mark.thorough
-def test_ranks_that_a_script_starts_itself_have_their_numbers(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        """
-        import torch.distributed, torch.multiprocessing
+@pytest.mark.parametrize("case", ODD)
+def test_a_script_does_what_it_does_without_a_recording_also_if_that_is_odd(tmp_path: Path, case: str) -> None:
+    script, output, told = ODD[case]
+    done = profile(tmp_path, write(tmp_path, script))
+    assert (done.status, done.output) == (0, output), done.errors
+    assert [[indices_of(step) for step in rank.steps] for rank in done.trace.ranks] == told
+    assert ("what workers do" in done.trace.missing) == (told == [6 * [[]]]), "they are not idle"
 
-        def train(rank):
-            torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
-            for batch in DataLoader(Slow(), batch_size=12, num_workers=1):
-                torch.distributed.barrier()
-            torch.distributed.destroy_process_group()
 
-        if __name__ == "__main__":
-            torch.multiprocessing.start_processes(train, nprocs=2, start_method="fork")
-        """,
-    )
-    done = profile(tmp_path, path, tmp_path / "meeting")
+RANKS = """
+import torch.distributed as dist
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    for epoch in range(2):
+        for batch in DataLoader(Slow(), batch_size=3, num_workers=1):
+            dist.barrier()
+    print(f"rank {dist.get_rank()} is done", flush=True)
+    dist.destroy_process_group()
+"""
+TORCHRUN = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("options", "passes"), [(("--full",), [8, 8]), (("--steps", "9", "--warmup", "2"), [8, 3])], ids=["full", "ended"]
+)
+def test_each_rank_of_torchrun_is_recorded_and_ends_after_the_same_step(
+    tmp_path: Path, options: tuple[str, ...], passes: list[int]
+) -> None:
+    done = profile(tmp_path, *TORCHRUN, write(tmp_path, RANKS), options=options)
     assert done.status == 0, done.errors
-    assert [(rank.rank, len(rank.steps)) for rank in done.trace.ranks] == [(0, 2), (1, 2)]
+    # Not by lines: the two write at once.
+    assert sorted(re.findall(r"rank \d is done", done.output)) == ["rank 0 is done", "rank 1 is done"] * (
+        passes[1] == 8
+    )
+    assert [rank.rank for rank in done.trace.ranks] == [0, 1]
+    for rank in done.trace.ranks:
+        assert list(Counter(step.iterator for step in rank.steps).values()) == passes
+
+
+TRAINER = """
+import transformers
+
+class Classifier(torch.nn.Linear):
+    def forward(self, features, labels):
+        logits = super().forward(features)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+if __name__ == "__main__":
+    arguments = transformers.TrainingArguments(
+        output_dir="trained", use_cpu=True, num_train_epochs=2, per_device_train_batch_size=4,
+        dataloader_num_workers=2, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+    )
+    rows = [{"features": torch.ones(2), "labels": torch.tensor(index % 2)} for index in range(24)]
+    done = transformers.Trainer(Classifier(2, 2), arguments, train_dataset=rows).train()
+    print(f"after {done.global_step} steps")
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+def test_the_loaders_of_hugging_faces_trainer_with_accelerate_are_recorded(tmp_path: Path) -> None:
+    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = profile(tmp_path, write(tmp_path, TRAINER), env=os.environ | environment)
+    assert done.status == 0, done.errors
+    assert done.output.splitlines()[-1] == "after 12 steps"
+    assert list(Counter(step.iterator for step in done.rank.steps).values()) == [6, 6]
+    assert {task.worker for step in done.rank.steps for task in step.batch.tasks} == {0, 1}
 
 
 ENDLESS = """
@@ -291,20 +285,3 @@ def test_where_nothing_was_recorded_the_status_is_2_unless_the_script_has_its_ow
     assert "no DataLoader was iterated over" in done.errors
     assert "damaged" not in done.errors
     assert not done.folder.exists()
-
-
-@pytest.mark.thorough
-def test_a_script_that_closes_all_files_goes_on(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        """
-        import os
-        for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
-            if number == 1:
-                os.closerange(3, 256)
-        print(number)
-        """,
-    )
-    done = profile(tmp_path, path)
-    assert (done.status, done.output) == (0, "5\n"), done.errors
-    assert len(done.trace.ranks[0].steps) == 6

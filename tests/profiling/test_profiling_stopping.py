@@ -36,14 +36,6 @@ def asks(stopping: StepLimit) -> str:
     return "goes on"
 
 
-def in_a_thread(stopping: StepLimit) -> list[str]:
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(asks(stopping)))
-    thread.start()
-    thread.join()
-    return found
-
-
 def test_a_script_that_comes_back_again_and_again_is_ended_without_being_asked() -> None:
     stopping = StepLimit(2)
     found = []
@@ -71,7 +63,11 @@ def test_the_user_is_told_how_far_it_is_and_once_that_the_script_is_ended(
 def test_a_script_that_loads_in_a_thread_is_ended_with_its_process() -> None:
     stopping = StepLimit(1)
     stopping.count()
-    assert in_a_thread(stopping) == ["Ended"]
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(asks(stopping)))
+    thread.start()
+    thread.join()
+    assert found == ["Ended"]
 
 
 def test_a_child_that_is_forked_has_all_its_steps_before_it() -> None:
@@ -144,19 +140,22 @@ def test_whatever_a_script_catches_it_ends_with_its_recording_and_what_it_printe
     assert not (tmp_path / "killed").exists()
 
 
-# -- cached batches ----------------------------------------------------------------------------------------------------
-
-
-SCRIPT = """
+COUNTING = """
 seen = 0
 try:
     while True:
-        for batch in DataLoader(Slow(), batch_size=2):
+        for batch in DataLoader(Slow(), batch_size=4):
             seen += 1
-            time.sleep(0.002)
 finally:
     print(seen, "steps")
 """
+
+
+@pytest.mark.slow
+def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
+    done = profile(tmp_path, write(tmp_path, COUNTING), options=("--steps", 8, "--warmup", 2))
+    assert (done.status, done.output) == (0, "10 steps\n"), done.errors
+    assert len(done.rank.steps) == 10
 
 
 @pytest.mark.thorough

@@ -105,22 +105,6 @@ def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp
     assert [step.startup for step in rank.steps] == [[Span(0, 10)], [], []]
 
 
-def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
-    folder = recording(tmp_path, [(RecordKind.PROBE, 0, 0, 1, 0)], [epoch(0, 0, 10)])
-    inline = [
-        (RecordKind.WORK, 0, 13, 19, 0, 0, 5, 0, 0),
-        (RecordKind.WAIT, 1, 12, 20, 0, 0),
-        (RecordKind.WAIT, 1, 30, 31, 0, 1),
-    ]
-    ring = Ring(str(tmp_path / "7-1-9.ring"), 1000, is_main=False)
-    for kind, small, begun, ended, *numbers in inline:
-        ring.write(kind, 0, small, begun, ended, *numbers)
-    trace = read_trace(folder)
-    (task,) = trace.ranks[0].steps[0].batch.tasks
-    assert (task.worker, task.arrived) == (-1, 19)
-    assert "the loop behind a thread" in trace.missing
-
-
 def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
     class Other(Numbers):
         pass
@@ -160,6 +144,11 @@ def test_the_files_of_the_slowest_samples_are_noted_and_few_others(tmp_path):
     assert {index for index in range(400) if index % 50 == 7} <= set(rank.files)
     assert len(rank.files) < 300
     assert all(path == f"{index}.jpg" for index, path in rank.files.items())
+    slowest = recorded.analysis().ranks[0].slow_samples
+    assert len({sample.file for sample in slowest}) == len(slowest), "a sample of several epochs is listed once"
+    assert {(index, f"{index}.jpg") for index in range(400) if index % 50 == 7} <= {
+        (sample.index, sample.file) for sample in slowest
+    }
 
 
 class Hostile:

@@ -1,28 +1,23 @@
-"""Verdicts: by their rules from made-up steps, and of real scripts of which the answer is known."""
+"""Verdicts, evidence and fixes of made-up steps, ranks and traces."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiled import record_in_fork
 from test_blame import rank_of as one_rank
 from test_blame import ranks, step_of, task_of
 
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
-from fastload.profiling.dominant import dominant
-from fastload.profiling.reader import read_trace
-from fastload.profiling.schema import Analysis, Interval, RankAnalysis, Verdict
+from fastload.profiling.dominant import Dominant
+from fastload.profiling.schema import Cause, Interval, Verdict
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from fastload.profiling.verdict import Facts, Judgement, ratio_interval
 from fastload.profiling.workers import stages_of
@@ -51,97 +46,82 @@ def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
     return Judgement(steps, facts).verdict()
 
 
-def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_ms: float) -> list[BlamedStep]:
+def steps_of(
+    number: int = 60, loop_ms: int = 10, unusual: float = 0.0, of_step: Mapping[str, int] = {}, **parts_ms: float
+) -> list[BlamedStep]:
     """Return steps that all lost the same; underscores in the names of states stand for hyphens."""
     parts = {state.replace("_", "-"): round(ms * MS) for state, ms in parts_ms.items()}
     stall = sum(parts.values())
     made = []
     for place in range(number):
         batch = TracedBatch(number=place, drawn=None, sampler_ns=None)
-        step = TracedStep(place, 0, 0, Span(0, stall), batch, [], False, loop_ms * MS)
+        step = replace(TracedStep(place, 0, 0, Span(0, stall), batch, [], False, loop_ms * MS), **of_step)
         made.append(
             BlamedStep(step, stall + loop_ms * MS, stall, parts, round(unusual * stall), round(unusual * stall))
         )
     return made
 
 
-@pytest.mark.parametrize(
-    ("parts", "facts", "cause"),
-    [
-        ({"read": 8, "sample": 2}, {}, "read"),
-        ({"read": 2, "stage:Decode": 5, "sample": 3}, {}, "cpu"),
-        ({"collate": 8, "transport": 1}, {}, "cpu"),
-        ({"sampler": 8, "transport": 3}, {}, "sampler"),
-        ({"transport": 6, "sample": 3}, {}, "transport"),
-        ({"main-thread": 6, "sample": 3}, {}, "transport"),
-        ({"pin": 6, "sample": 3}, {}, "pin"),
-        ({"startup": 6, "sample": 3}, {}, "startup"),
-        ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 8}, "oversubscribed"),
-        ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 8, "wanted": 0.5}, "cpu"),
-        ({"run_queue": 6, "read": 3, "sample": 0.3}, {"cores": 2, "total_workers": 0}, "read"),
-        ({"run_queue": 6, "read": 3, "sample": 0.3}, {"cores": 2, "total_workers": 8}, "read"),
-        ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 2}, "cpu"),
-        ({"run_queue": 2, "sample": 6}, {"cores": 2, "total_workers": 3}, "cpu"),
-        ({"run_queue": 2, "read": 6}, {"cores": 2, "total_workers": 8}, "read"),
-        ({"gil": 5, "sample": 4}, {"method": "thread", "probe_p50_ns": 5 * MS}, "gil"),
-        ({"read": 8, "sample": 1}, {"method": "thread", "probe_p50_ns": 5 * MS}, "read"),
-        ({"sample": 8}, {"method": "process", "probe_p50_ns": 5 * MS}, "cpu"),
-        ({"sample": 0.2}, {}, "compute"),
-        ({"run_queue": 0.4, "transport": 0.3}, {}, "compute"),
-        ({"run_queue": 0.4, "transport": 0.3, "sample": 0.1}, {}, "cpu"),
-    ],
-)
-def test_the_cause_is_what_most_of_the_stall_speaks_for(parts, facts, cause):
-    assert judge(steps_of(**parts), facts_of(**facts)).cause == cause
+FEW_CORES = {"cores": 2, "total_workers": 8}
+LATE_THREADS = {"method": "thread", "probe_p50_ns": 5 * MS}
+NO_CORE = {"loop_cpu_ns": MS // 10, "loop_runnable_ns": MS}
+BLUR = Dominant(stage="GaussianBlur", share=0.88)
+WAITING, COPIED = {"loop_runnable_ns": MS}, {"copy_ns": 2 * MS}
+JUDGED: list[tuple[list[BlamedStep], dict[str, Any], Cause | None, str]] = [
+    # The cause is what most of the stall speaks for.
+    (steps_of(read=8, sample=2), {}, "read", "Limited by reading"),
+    (steps_of(read=2, sample=3, **{"stage:Decode": 5}), {}, "cpu", "Limited by the CPU"),
+    (steps_of(collate=8, transport=1), {}, "cpu", "Limited by collation"),
+    (steps_of(sampler=8, transport=3), {}, "sampler", ""),
+    (steps_of(transport=6, sample=3), {}, "transport", ""),
+    (steps_of(main_thread=6, sample=3), {}, "transport", ""),
+    (steps_of(pin=6, sample=3), {}, "pin", ""),
+    (steps_of(startup=6, sample=3), {}, "startup", ""),
+    (steps_of(sample=0.2), {}, "compute", "Not limited by its input"),
+    # The order is to blame before what the late batch was at.
+    (steps_of(read=10, unusual=0.5), {}, "head-of-line", "already complete during 50 % of the stall"),
+    (steps_of(read=10, unusual=0.2), {}, "read", ""),
+    # Waiting for a core: of the run's own threads, of a task that was blocked before, or of other programs.
+    (steps_of(run_queue=6, sample=3), FEW_CORES, "oversubscribed", "8 workers on 2 cores"),
+    (steps_of(run_queue=6, sample=3), FEW_CORES | {"dominant": BLUR}, "oversubscribed", "a cheaper GaussianBlur will"),
+    (steps_of(run_queue=6, sample=3), FEW_CORES | {"wanted": 0.5}, "cpu", ""),
+    (steps_of(run_queue=6, read=3, sample=0.3), FEW_CORES | {"total_workers": 0}, "read", ""),
+    (steps_of(run_queue=6, read=3, sample=0.3), FEW_CORES, "read", ""),
+    (steps_of(run_queue=6, sample=3), {"cores": 2, "total_workers": 2}, "cpu", ""),
+    (steps_of(run_queue=2, sample=6), {"cores": 2, "total_workers": 3}, "cpu", ""),
+    (steps_of(run_queue=2, read=6), FEW_CORES, "read", ""),
+    (steps_of(run_queue=0.4, transport=0.3), {}, "compute", ""),
+    (steps_of(run_queue=0.4, transport=0.3, sample=0.1), {}, "cpu", ""),
+    (steps_of(loop_ms=30, transport=3), {}, "transport", ""),
+    (steps_of(loop_ms=30, transport=3, of_step=NO_CORE), {}, "compute", "record again on a quiet machine"),
+    (steps_of(loop_ms=30, transport=3, of_step=NO_CORE), {"total_workers": 20}, "transport", ""),
+    (steps_of(loop_ms=30, transport=3, of_step=NO_CORE | {"loop_cpu_ns": 20 * MS}), {}, "transport", ""),
+    # Waiting for the interpreter.
+    (steps_of(gil=5, sample=4), LATE_THREADS, "gil", "got the interpreter 5.0 ms late"),
+    (steps_of(read=8, sample=1), LATE_THREADS, "read", ""),
+    (steps_of(sample=8), LATE_THREADS | {"method": "process"}, "cpu", ""),
+    # A device that is fed may wait for copies, or for its main thread.
+    (steps_of(of_step=COPIED), {"clock": "device"}, "copy", "; the loader itself keeps up"),
+    (steps_of(of_step=WAITING), {"clock": "device"}, "launch-starved", ""),
+    (steps_of(of_step=WAITING), {"clock": "host"}, "compute", ""),
+    (steps_of(), {"clock": "device"}, "compute", ""),
+    # Where the data are thin, there is no verdict.
+    (steps_of(29, read=10), {}, None, "29 steady steps"),
+    (steps_of(60, read=10), {"overhead": 0.03}, None, "3.0 %"),
+    (steps_of(59, loop_ms=10) + steps_of(1, read=200), {}, None, "the stall is between"),
+]
 
 
-def test_the_order_is_to_blame_before_what_the_late_batch_was_at_and_severity_follows_the_share():
-    assert judge(steps_of(read=10, unusual=0.5), facts_of()).cause == "head-of-line"
-    assert judge(steps_of(read=10, unusual=0.2), facts_of()).cause == "read"
+def test_a_verdict_follows_from_what_steps_lost_and_from_the_facts_of_a_run():
+    for steps, facts, cause, words in JUDGED:
+        found = judge(steps, facts_of(**facts))
+        assert (found.cause, facts) == (cause, facts), found
+        assert words in "\n".join([found.sentence, *found.evidence])
+
+
+def test_the_severity_follows_the_share():
     found = {ms: judge(steps_of(loop_ms=100, read=ms), facts_of()).severity for ms in (1, 10, 50)}
     assert found == {1: "none", 10: "moderate", 50: "severe"}
-
-
-@pytest.mark.parametrize(
-    ("steps", "facts", "why"),
-    [
-        (steps_of(29, read=10), {}, "29 steady steps"),
-        (steps_of(60, read=10), {"overhead": 0.03}, "3.0 %"),
-        (steps_of(59, loop_ms=10) + steps_of(1, read=200), {}, "the stall is between"),
-    ],
-)
-def test_there_is_no_verdict_where_the_data_are_thin(steps, facts, why):
-    found = judge(steps, facts_of(**facts))
-    assert found.cause is None
-    assert why in found.sentence
-
-
-def test_a_device_that_is_fed_may_wait_for_copies_or_for_its_main_thread():
-    copied, starved = steps_of(), steps_of()
-    for one in copied:
-        one.step.copy_ns = 2 * MS
-    for one in starved:
-        one.step.loop_runnable_ns = MS
-    assert judge(copied, facts_of(clock="device")).cause == "copy"
-    assert judge(starved, facts_of(clock="device")).cause == "launch-starved"
-    assert judge(starved, facts_of(clock="host")).cause == "compute"
-    for one in copied:
-        one.step.copy_ns = 0
-    assert judge(copied, facts_of(clock="device")).cause == "compute"
-
-
-def test_waits_that_other_programs_cause_are_not_blamed_on_the_loader():
-    steps = steps_of(loop_ms=30, transport=3)
-    assert judge(steps, facts_of()).cause == "transport"
-    for one in steps:
-        one.step.loop_cpu_ns, one.step.loop_runnable_ns = MS // 10, MS
-    found = judge(steps, facts_of())
-    assert found.cause == "compute"
-    assert any("quiet machine" in line for line in found.evidence)
-    assert judge(steps, facts_of(total_workers=20)).cause == "transport", "its own workers may have them"
-    for one in steps:
-        one.step.loop_cpu_ns = 20 * MS
-    assert judge(steps, facts_of()).cause == "transport", "the main thread gets a core"
 
 
 def test_the_interval_holds_the_value_and_grows_with_the_spread():
@@ -230,54 +210,71 @@ def blurred(share: float) -> Any:
     return samples
 
 
-def test_a_transform_that_takes_most_of_the_workers_time_is_the_headline():
-    (rank,) = analyze(trace_of(stalled(samples=blurred(0.88)))).ranks
-    assert rank.verdict.cause == "cpu"
-    assert rank.verdict.sentence.startswith("Limited by GaussianBlur: it takes 88 % of the workers' time")
-    (rank,) = analyze(trace_of(stalled(samples=blurred(0.4)))).ranks
-    assert rank.verdict.sentence.startswith("Limited by the CPU")
-    hot = dominant({"GaussianBlur": 0.88, "sample": 0.12})
-    verdict = judge(steps_of(run_queue=6, sample=3), facts_of(cores=2, total_workers=8, dominant=hot))
-    assert verdict.cause == "oversubscribed"
-    assert "more workers will not help, a cheaper GaussianBlur will (88 % of the workers' time)" in verdict.sentence
+UNHEARD = one_rank(
+    [step_of(number, number * 20 * MS, (number * 20 + 10) * MS, [], loop_ns=10 * MS) for number in range(60)]
+)
+TRACES: dict[str, tuple[Rank, Cause | None, list[str], list[str]]] = {
+    "a transform takes most of the workers' time": (
+        stalled(samples=blurred(0.88)),
+        "cpu",
+        ["Limited by GaussianBlur: it takes 88 % of the workers' time", "fix: a cheaper GaussianBlur"],
+        ["--level 2"],
+    ),
+    "no transform takes most": (stalled(samples=blurred(0.4)), "cpu", ["Limited by the CPU"], ["fix: a cheaper Gauss"]),
+    "stages may have been recorded": (stalled(), "cpu", ["--level 2 shows which transform"], ["found no stage"]),
+    "stages were not recorded": (
+        replace(stalled(), level=1),
+        "cpu",
+        ["--level 2 shows which transform"],
+        ["found no stage"],
+    ),
+    "there are no stages": (replace(stalled(), level=2), "cpu", ["--level 2 found no stage"], ["shows which transf"]),
+    "nothing is known of the work": (
+        UNHEARD,
+        None,
+        ["No verdict: the cause of 100 % of the stall is unknown"],
+        ["fix: "],
+    ),
+}
 
 
-def test_a_fix_against_the_transform_that_takes_most_of_a_sample_is_named():
-    found = analyze(trace_of(stalled(samples=blurred(0.88))))
-    (rank,) = found.ranks
-    stage = dominant(rank.workers.stages_ms)
-    assert stage is not None
-    assert stage.stage == "GaussianBlur"
-    assert stage.share == pytest.approx(0.88)
-    assert "a cheaper GaussianBlur" in [fix.title for fix in found.fixes]
+def test_a_trace_has_its_verdict_with_evidence_and_fixes():
+    for case, (traced, cause, says, never) in TRACES.items():
+        found = analyze(trace_of(traced))
+        (rank,) = found.ranks
+        said = "\n".join([rank.verdict.sentence, *rank.verdict.evidence, *(f"fix: {fix.title}" for fix in found.fixes)])
+        assert rank.verdict.cause == cause, case
+        assert [words for words in says if words not in said] == [], (case, said)
+        assert [words for words in never if words in said] == [], (case, said)
 
 
-def test_samples_that_a_dataset_makes_at_once_share_the_times_of_their_stages():
-    rank = stalled(samples=lambda task: [replace(*blurred(0.75)(task), weight=4)], num_samples=4)
-    tasks = [task for step in rank.steps for task in step.batch.tasks]
-    assert stages_of(tasks) == pytest.approx({"GaussianBlur": 7.5, "sample": 2.5})
+def half_of_it(task: TaskSpan) -> list[Sample]:
+    """Return a sample of which a transform takes half the time, and computes for 8 ms."""
+    (sample,) = blurred(0.5)(task)
+    sample.stages[0].cpu_ns = 8 * MS
+    return [sample]
 
 
-def test_waiting_for_a_core_is_no_part_of_a_stage_wherever_it_was_waited():
-    """Of 40 ms a task computes 10, of these 8 in its transform, and waits for a core during the rest."""
+STAGES: dict[str, tuple[Rank, dict[str, float]]] = {
+    "samples that a dataset makes at once": (
+        stalled(samples=lambda task: [replace(*blurred(0.75)(task), weight=4)], num_samples=4),
+        {"GaussianBlur": 7.5, "sample": 2.5},
+    ),
+    "waiting for a core, which is no part of a stage": (
+        stalled(samples=half_of_it, cpu_ns=10 * MS, runnable_ns=30 * MS),
+        {"GaussianBlur": 8.0, "sample": 2.0},
+    ),
+    "samples that stand for others and take no time": (
+        stalled(samples=lambda task: [Sample(task.begun, task.begun, 0, 16)], num_samples=16),
+        {"sample": 2.5},
+    ),
+}
 
-    def half(task: TaskSpan) -> list[Sample]:
-        (sample,) = blurred(0.5)(task)
-        sample.stages[0].cpu_ns = 8 * MS
-        return [sample]
 
-    rank = stalled(samples=half, cpu_ns=10 * MS, runnable_ns=30 * MS)
-    tasks = [task for step in rank.steps for task in step.batch.tasks]
-    assert stages_of(tasks) == pytest.approx({"GaussianBlur": 8.0, "sample": 2.0})
-
-
-def test_the_level_that_was_recorded_is_not_recommended():
-    rank = stalled()
-    for level, found in ((None, True), (1, True), (2, False)):
-        rank.level = level
-        (line,) = [line for line in analyze(trace_of(rank)).ranks[0].verdict.evidence if "workers' time" in line]
-        assert ("--level 2 shows which transform" in line) == found
-        assert ("--level 2 found no stage" in line) != found
+def test_stages_have_their_mean_times_per_sample():
+    for case, (rank, expected) in STAGES.items():
+        tasks = [task for step in rank.steps for task in step.batch.tasks]
+        assert stages_of(tasks) == pytest.approx(expected), case
 
 
 def test_a_worker_that_is_slow_at_all_of_its_samples_is_named_and_one_with_stragglers_is_not():
@@ -312,24 +309,6 @@ def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one,
         lost = sum(rank.blame_ms.values())
         assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, abs=1e-6) or lost > rank.step_ms.value
         assert rank.stall.low <= rank.stall.value <= rank.stall.high <= 1.0
-
-
-def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
-    steps = []
-    for number in range(60):
-        begun = number * 20 * MS
-        task = task_of(begun, begun + 10 * MS, num_samples=16, samples=[Sample(begun, begun, 0, 16)])
-        steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
-    tasks = [task for step in steps for task in step.batch.tasks]
-    assert sum(stages_of(tasks).values()) == pytest.approx(10 / 16)
-
-
-def test_a_stall_of_which_nothing_is_known_has_no_verdict():
-    steps = [step_of(number, number * 20 * MS, (number * 20 + 10) * MS, [], loop_ns=10 * MS) for number in range(60)]
-    (rank,) = analyze(trace_of(one_rank(steps))).ranks
-    assert rank.blame_ms == {"other": pytest.approx(10.0)}
-    assert rank.verdict.cause is None
-    assert rank.verdict.sentence.startswith("No verdict: the cause of 100 % of the stall is unknown")
 
 
 def with_validation(number: int, work_ms: float, loop_ms: float, every: int, wait_ms: float) -> Rank:
@@ -372,111 +351,3 @@ def test_of_several_loaders_the_one_that_was_waited_for_is_named_and_changed():
     (found,) = analyze(trace_of(rank, warmup=5)).ranks
     assert found.loader["dataset"] == "a.Val"
     assert "100 % of the stall is waiting for the loader of Val" in found.verdict.evidence
-
-
-# -- real scripts -----------------------------------------------------------------------------------------------------
-
-KIT = """
-import sys, time
-import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
-
-
-def spin(ms):
-    until = time.thread_time() + ms / 1e3
-    while time.thread_time() < until:
-        pass
-
-
-class Made(Dataset):
-    def __init__(self, number, get):
-        self.number, self.get = number, get
-        self.samples = [(f"{index}.jpg", 0) for index in range(number)]
-
-    def __len__(self):
-        return self.number
-
-    def __getitem__(self, index):
-        return self.get(index)
-
-
-def train(loader, ms, passes=1):
-    for _ in range(passes):
-        for batch in loader:
-            time.sleep(ms / 1e3)
-"""
-
-SCRIPTS: dict[str, tuple[str, str]] = {
-    "slow reads": ("read", "def get(i): time.sleep(0.005); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
-    "busy samples": ("cpu", "def get(i): spin(4); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
-    "slow sampler": (
-        "sampler",
-        "class Slow(Sampler):\n    def __init__(self): pass\n    def __len__(self): return 192\n"
-        "    def __iter__(self):\n        for i in range(192): time.sleep(0.004); yield i\n"
-        "def get(i): return i\ntrain(DataLoader(Made(192, get), 4, sampler=Slow(), WORKERS), 2)",
-    ),
-}
-WITH_WORKERS: dict[str, tuple[str, str]] = {
-    "big pickles": (
-        "transport",
-        "big = [str(i) for i in range(100_000)]\ndef get(i): return big\ndef keep(batch): return batch\n"
-        "train(DataLoader(Made(90, get), 2, WORKERS, collate_fn=keep), 2)",
-    ),
-    "one slow sample in fifty": (
-        "head-of-line",
-        "def get(i): time.sleep(0.2 if i % 50 == 7 else 0.001); return i\n"
-        "train(DataLoader(Made(360, get), 6, WORKERS), 4)",
-    ),
-    "one slow worker": (
-        "head-of-line",
-        "def get(i): time.sleep(0.02 if get_worker_info().id else 0.001); return i\n"
-        "train(DataLoader(Made(192, get), 4, WORKERS), 4)",
-    ),
-    "a busy loop": ("compute", "def get(i): return i\ntrain(DataLoader(Made(40, get), 1, WORKERS), 80)"),
-    "many short passes": (
-        "startup",
-        "def get(i): return i\ndef wake(worker): time.sleep(0.1)\n"
-        "train(DataLoader(Made(24, get), 4, WORKERS, worker_init_fn=wake), 4, 8)",
-    ),
-}
-OURS: dict[str, tuple[str, str]] = {
-    "fastload, threads that compute in Python": (
-        "gil",
-        "import fastload\ndef get(i): spin(4); return i\n"
-        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
-    ),
-}
-CASES = [
-    *((name, cause, body, workers) for name, (cause, body) in SCRIPTS.items() for workers in (0, 2)),
-    *((name, cause, body, 2) for name, (cause, body) in (WITH_WORKERS | OURS).items()),
-    ("more workers than cores", "oversubscribed", SCRIPTS["busy samples"][1], 4 * len(os.sched_getaffinity(0))),
-]
-
-
-def recorded(folder: Path, body: str, workers: int) -> Analysis:
-    """Record a script of which ``WORKERS`` stands for the number of workers; return what the recording comes to."""
-    body = textwrap.indent(body.replace("WORKERS", f"num_workers={workers}"), "    ")
-    record_in_fork(folder, f"{KIT}\n\nif __name__ == '__main__':\n{body}\n", warmup=5)
-    return analyze(read_trace(str(folder)))
-
-
-def told(rank: RankAnalysis) -> str:
-    """Return what to look at if a verdict is wrong."""
-    return "\n".join([rank.verdict.sentence, *rank.verdict.evidence, str(rank.blame_ms), str(rank.workers)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "cause", "body", "workers"), CASES, ids=[f"{case[0]}, {case[3]}" for case in CASES])
-def test_the_verdict_on_a_script_of_which_the_answer_is_known(name, cause, body, workers, tmp_path):
-    (rank,) = recorded(tmp_path, body, workers).ranks
-    assert rank.verdict.cause == cause, told(rank)
-    lost = sum(rank.blame_ms.values())
-    assert rank.blame_ms.get("other", 0.0) <= 0.05 * lost
-    assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, rel=1e-6)
-    assert rank.workers.number == workers
-    files = [sample.file or sample.index for sample in rank.slow_samples]
-    assert len(files) == len(set(files)), "a sample of several epochs is listed once"
-    if name == "one slow sample in fifty":
-        slowest = rank.slow_samples[:5]
-        assert {sample.index for sample in slowest} <= {i for i in range(360) if i % 50 == 7}
-        assert [sample.file for sample in slowest] == [f"{sample.index}.jpg" for sample in slowest]

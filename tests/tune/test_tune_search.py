@@ -10,6 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -273,27 +274,27 @@ def test_all_that_was_asked_for_is_tried():
     }
 
 
-def test_a_loader_without_workers_is_tried_with_some_of_each_kind():
-    inline = PRESENT.having(num_workers=0)
-    words = [one.in_words(inline) for one in candidates(STAGES[3], inline, Machine(processors=4))]
-    assert words == ["4 processes", "4 threads"]
+INLINE = PRESENT.having(num_workers=0)
+# A stage, the present setting, facts of the machine, and what is tried in words.
+TRIED: list[tuple[int, TuneSetting, dict[str, Any], list[str]]] = [
+    (0, PRESENT, {"left_out": frozenset([("fuse", True), ("resident", "host")])}, ['2 processes, fuse="auto"']),
+    (1, INLINE, {"waits": True}, [f"2 processes, worker_threads={number}" for number in (16, 4, 64)]),
+    (3, INLINE, {"processors": 4}, ["4 processes", "4 threads"]),
+    (5, PRESENT, {}, [f"2 processes, {one}" for one in ("prefetch_factor=4", "seed=1", 'chunk_size="batch"')]),
+    (
+        5,
+        PRESENT,
+        {"left_out": frozenset([("chunk_size", "batch")])},
+        ["2 processes, prefetch_factor=4", "2 processes, seed=1"],
+    ),
+    (5, PRESENT.having(seed=7), {}, ["2 processes, prefetch_factor=4", '2 processes, chunk_size="batch"']),
+]
 
 
-def test_a_loader_without_workers_whose_samples_wait_is_tried_with_threads_in_processes():
-    inline, machine = PRESENT.having(num_workers=0), Machine(processors=2, waits=True)
-    words = [one.in_words(inline) for one in candidates(STAGES[1], inline, machine)]
-    assert words == [f"2 processes, worker_threads={number}" for number in (16, 4, 64)]
-
-
-def test_what_is_left_out_is_not_tried_and_a_seed_where_there_is_none():
-    def tried(stage: int, present: TuneSetting, *left_out: tuple[str, object]) -> list[dict[str, object]]:
-        machine = Machine(processors=2, left_out=frozenset(left_out))
-        return [one.changes(present) for one in candidates(STAGES[stage], present, machine)]
-
-    assert tried(0, PRESENT, ("fuse", True), ("resident", "host")) == [{"fuse": "auto"}]
-    assert tried(-1, PRESENT)[1:] == [{"seed": 1}, {"chunk_size": "batch"}]
-    assert tried(-1, PRESENT, ("chunk_size", "batch"))[1:] == [{"seed": 1}]
-    assert tried(-1, PRESENT.having(seed=7))[1:] == [{"chunk_size": "batch"}]
+def test_a_stage_tries_what_a_loader_may_gain_from_and_not_what_is_left_out():
+    for stage, present, facts, expected in TRIED:
+        found = candidates(STAGES[stage], present, Machine(**{"processors": 2, **facts}))
+        assert [one.in_words(present) for one in found] == expected
 
 
 @pytest.mark.parametrize(

@@ -125,25 +125,11 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help"),
-        (
-            ["--", "torchrun", "train.py"],
-            "programs are not supported: name the script that it starts, or -m MODULE or MODULE:NAME",
-        ),
-        (["missing.py:name"], "no such file: missing.py"),
-        (["ending.py:name"], "ending.py cannot be imported: SystemExit: 3"),
-        (["missing:name"], "no such module: missing; name a file as path/to/file.py:name"),
-        (["verified:missing"], "verified has no missing; it has"),
         (["verified:not_a_dataset"], "verify takes a DataLoader, a dataset"),
         (["--methods=fork", "verified:good"], "methods=['fork'] needs a seed"),
-        (["verified:broken_factory"], "verified:broken_factory() raised KeyError: 'no such data'"),
     ],
 )
-def test_what_cannot_be_verified_is_told_in_one_line_with_status_2(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-):
-    monkeypatch.chdir(tmp_path)
-    Path("ending.py").write_text("raise SystemExit(3)")
+def test_what_cannot_be_verified_is_told_in_one_line_with_status_2(words: list[str], message: str, capsys: Any):
     assert cli.main(["verify", *words]) == 2
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import verified
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
+from kit.datasets import Stream
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, WeightedRandomSampler
 
 import fastload
 from fastload.verification import equality as module
@@ -35,10 +37,8 @@ def drawing() -> verified.Pictures:
     return verified.Pictures(verified.chain(verified.PythonNoise()))
 
 
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        for index in range(30):
-            yield index, torch.rand(2), random.random()
+def drawn_rows() -> Iterator[Any]:
+    return ((index, torch.rand(2), random.random()) for index in range(30))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ class Stream(IterableDataset[Any]):
         lambda: DataLoader(drawing(), batch_size=None),
         lambda: DataLoader(drawing(), 8, shuffle=True),  # which ends before
         lambda: DataLoader(drawing(), 6, collate_fn=verified.collate_by_length),
-        lambda: DataLoader(Stream(), 4, num_workers=2),
+        lambda: DataLoader(Stream(drawn_rows), 4, num_workers=2),
         lambda: fastload.DataLoader(drawing(), 6, shuffle=True, num_workers=2),
         drawing,
     ],
@@ -141,34 +141,35 @@ def given_to_fastload(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None
     monkeypatch.setattr(Subject, "same_loader", other)
 
 
-def test_a_defect_is_told_with_its_place(monkeypatch: pytest.MonkeyPatch):
-    given_to_fastload(monkeypatch, dataset=_WrongAt(None))
-    report = verify(DataLoader(verified.Pictures(), 4))
-    found = check_of(report)
-    assert found.verdict == "different"
-    assert str(found.difference) == "the values differ: epoch 0, batch 2, leaf [1]"
-    assert report.summary() == "NOT equal to torch's: epoch 0, batch 2"
-    assert "fastload is at fault" in found.reason
-
-
-@pytest.mark.parametrize(("length", "words"), [(12, "fastload has fewer"), (20, "fastload has more")])
-def test_another_number_of_batches_is_a_difference(length: int, words: str, monkeypatch: pytest.MonkeyPatch):
-    given_to_fastload(monkeypatch, dataset=verified.Pictures(length=length), sampler=None)
-    found = check_of(verify(DataLoader(verified.Pictures(length=16), 4), batches=9))
-    assert words in str(found.difference)
-
-
 class _CollateDrawing:
     def __call__(self, samples: list[Any]) -> Any:
         np.random.rand()
         return torch.utils.data.default_collate(samples)
 
 
-def test_the_state_of_the_global_generators_is_compared_too(monkeypatch: pytest.MonkeyPatch):
-    given_to_fastload(monkeypatch, collate_fn=_CollateDrawing())
-    found = check_of(verify(DataLoader(verified.Pictures(), 4)))
-    assert found.setting == "4 batches of one epoch"
-    assert "the state of the generators differs: NumPy" in str(found.difference)
+# What fastload's loader is given in place of a dataset of 16 pictures, and what is said of it.
+DEFECTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a sample": ({"dataset": _WrongAt(length=16)}, "the values differ: epoch 0, batch 2, leaf [1]"),
+    "fewer batches": ({"dataset": verified.Pictures(length=12), "sampler": None}, "fastload has fewer"),
+    "more batches": ({"dataset": verified.Pictures(length=20), "sampler": None}, "fastload has more"),
+    "generators": ({"collate_fn": _CollateDrawing()}, "the state of the generators differs: NumPy"),
+    "an error": (
+        {"dataset": verified.FailingIn("everywhere")},
+        "fastload raises KeyError: 'nine', and torch's class nothing: epoch 0, batch 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_is_told_with_its_place(defect: str, monkeypatch: pytest.MonkeyPatch):
+    arguments, words = DEFECTS[defect]
+    given_to_fastload(monkeypatch, **arguments)
+    report = verify(DataLoader(verified.Pictures(length=16), 4), batches=9)
+    found = check_of(report)
+    assert found.verdict == "different"
+    assert words in str(found.difference)
+    assert report.summary().startswith("NOT equal to torch's: epoch 0")
+    assert "fastload is at fault" in found.reason
 
 
 def test_the_users_generators_are_as_before():
@@ -186,12 +187,6 @@ def test_an_error_that_both_classes_raise_ends_the_comparison(num_workers: int):
         "2 batches of one epoch equal torch's, bit for bit; then the dataset raises, at batch 2 of epoch 0: "
         "KeyError: 'nine'"
     )
-
-
-def test_an_error_of_fastload_alone_is_a_difference(monkeypatch: pytest.MonkeyPatch):
-    given_to_fastload(monkeypatch, dataset=verified.FailingIn("everywhere"))
-    found = check_of(verify(DataLoader(verified.Pictures(), 4)))
-    assert str(found.difference) == "fastload raises KeyError: 'nine', and torch's class nothing: epoch 0, batch 2"
 
 
 def test_where_the_time_is_over_what_was_compared_is_told():
