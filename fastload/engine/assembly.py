@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from ..base.compat import worker_collate
 from ..base.worker_errors import error_of, wrap_exception
 from ..buffers.layout import FIRST_LAYOUT, LayoutBook
@@ -109,7 +111,8 @@ class Assembly:
                 differ = self._book.fallback_reason is not None or self._book.misfit(samples)
                 reason = self._book.fallback_reason or "samples of one batch differ, or a new shape" if differ else None
             try:
-                return worker_collate(samples), reason
+                with torch.device("cpu"):  # as in the workers, whatever the user's default is
+                    return worker_collate(samples), reason
             except Exception as error:
                 wrapper = wrap_exception(error, self._where)
             raise error_of(wrapper)
