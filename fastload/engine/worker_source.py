@@ -233,9 +233,8 @@ class WorkerSource(Source):
         epoch.batches.remove(pending)
         self._completed.remove(pending)
         if round_robin is not None and pending.worker_id is not None:
-            if self._limits.iterable and pending.has(
-                Outcome.EXHAUSTED
-            ):  # noted now, as by torch: until its turn its worker has turns
+            # Noted now, as by torch: until its turn its worker has turns.
+            if self._limits.iterable and pending.has(Outcome.EXHAUSTED):
                 round_robin.active[pending.worker_id] = False
                 self._drop([pending, *epoch.lose(pending.worker_id)])
                 return None
