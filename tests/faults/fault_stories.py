@@ -11,12 +11,12 @@ import random
 import resource
 import signal
 import sys
-import threading
 import time
 
 import torch
 from fault_tools import Numbers, batches_of, loader_of, numbers, outcomes
-from torch.utils.data import Dataset
+from kit.datasets import Made
+from kit.leftovers import State
 
 import fastload
 from fastload.base import at_exit
@@ -27,26 +27,6 @@ Iteration._shutdown_workers.__defaults__ = (0.5,)
 at_exit._GRACE = 0.5
 
 # --- Workers that do something ---------------------------------------------------------------------------------------
-
-
-class Says(Dataset):
-    """Says by a pipe that a worker is at an index, and then does something for long."""
-
-    def __init__(self, length, at, stuck):
-        self.length, self.at, self.stuck = length, at, stuck
-        self.told, self.telling = os.pipe()
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        if index == self.at:
-            os.write(self.telling, b"x")
-            STUCK[self.stuck]()
-        return torch.full((2, 2), index)
-
-    def wait_reached(self):
-        os.read(self.told, 1)
 
 
 def work():
@@ -79,30 +59,22 @@ def deaf():
     time.sleep(10**6)
 
 
-def read():
-    os.read(os.pipe()[0], 1)
+STUCK = {function.__name__: function for function in (sleep, spin, stubborn, deaf)}
 
 
-def wait_for_a_lock():
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()
+def start(tell, options, length=100, at=-1, stuck=""):
+    """Begin an iteration, and tell its workers; at an index, if any, one says by a pipe that it is there, and stays."""
+    told, telling = os.pipe()
 
+    def fault():
+        os.write(telling, b"x")
+        STUCK[stuck]()
 
-def nothing():
-    pass
-
-
-STUCK = {function.__name__: function for function in (sleep, spin, stubborn, deaf, read, wait_for_a_lock, nothing)}
-
-
-def start(tell, options, **dataset_options):
-    """Begin an iteration, and tell its workers."""
-    dataset = Says(**dataset_options)
+    dataset = Numbers(length, faults={at: fault} if stuck else {})
     loader = loader_of(dataset, **options)
     iterator = iter(loader)
     tell({"workers": [worker.pid for worker in iterator._workers if hasattr(worker, "pid")]})
-    return dataset, loader, iterator
+    return dataset, loader, iterator, told
 
 
 # --- Interrupted, or killed ------------------------------------------------------------------------------------------
@@ -110,7 +82,7 @@ def start(tell, options, **dataset_options):
 
 def waits_for_a_stuck_worker(tell, options, stuck):
     """Be inside next() while the worker that has to make the first batch is stuck."""
-    _, loader, iterator = start(tell, options, length=100, at=1, stuck=stuck)
+    _, loader, iterator, _ = start(tell, options, at=1, stuck=stuck)
     # The worker tells when it is there; this process is in next() then or will be at once.
     tell("waits")
     for batch in iterator:
@@ -120,8 +92,8 @@ def waits_for_a_stuck_worker(tell, options, stuck):
 
 def works_while_a_worker_is_stuck(tell, options, stuck):
     """Be outside of next(), in the user's own step, while a worker is stuck."""
-    dataset, loader, iterator = start(tell, options, length=100, at=1, stuck=stuck)
-    dataset.wait_reached()
+    _, loader, iterator, told = start(tell, options, at=1, stuck=stuck)
+    os.read(told, 1)
     tell("works")
     work()
     return loader, iterator
@@ -129,7 +101,7 @@ def works_while_a_worker_is_stuck(tell, options, stuck):
 
 def works_while_workers_are_idle(tell, options):
     """Be in the user's own step while all that may be made ahead has been made."""
-    _, loader, iterator = start(tell, options, length=100, at=-1, stuck="nothing")
+    _, loader, iterator, _ = start(tell, options)
     next(iterator)
     tell("works")
     work()
@@ -138,7 +110,7 @@ def works_while_workers_are_idle(tell, options):
 
 def trains(tell, options, length):
     """Go through epoch after epoch."""
-    _, loader, iterator = start(tell, options, length=length, at=-1, stuck="nothing")
+    _, loader, iterator, _ = start(tell, options, length)
     tell("trains")
     del iterator
     while True:
@@ -154,15 +126,15 @@ def starts_workers(tell, options):
         next(iter(loader))
 
 
-def catches_the_interrupt(tell, options, stuck):
+def catches_the_interrupt(tell, options):
     """Catch Ctrl-C inside next(), and use the loader again."""
-    dataset, loader, iterator = start(tell, options, length=40, at=1, stuck=stuck)
+    dataset, loader, iterator, _ = start(tell, options, 40, at=1, stuck="sleep")
     tell("waits")
     try:
         next(iterator)
     except KeyboardInterrupt:
         tell("interrupted")
-    dataset.at = -1
+    dataset.faults.clear()
     tell(outcomes(iter(loader)))
     loader.close()
 
@@ -213,12 +185,12 @@ def is_interrupted_at_any_time(tell, options, seed, times):
 # --- An interpreter that ends ----------------------------------------------------------------------------------------
 
 
-def ends_with_an_iterator(tell, options, holder, taken, stuck):
+def ends_with_an_iterator(tell, options, holder, taken, stuck=""):
     """End with an iteration under way, held in some way."""
-    dataset, loader, iterator = start(tell, options, length=100, at=30 if stuck else -1, stuck=stuck or "nothing")
+    _, loader, iterator, told = start(tell, options, at=30, stuck=stuck)
     held = [next(iterator) for _ in range(taken)]
     if stuck:
-        dataset.wait_reached()
+        os.read(told, 1)
     tell("ends")
     if holder == "global":
         return loader, iterator, held
@@ -263,26 +235,13 @@ def has_little_shared_memory(tell, options, flags, data):
         limited = str(error)
     else:
         raise AssertionError("/dev/shm has no limit")
-    for form in ("tensor", "ragged"):
-        given = [large_numbers(batch) for batch in loader_of(Large(40, form), **options)]
-        assert given == batches_of(40, options["batch_size"])
+    # Half a megabyte a sample, so that no batch fits into a megabyte.
+    dataset = Made(40, lambda index: torch.full((500_000,), index, dtype=torch.uint8))
+    for collate_fn in (None, list):
+        for place, batch in enumerate(loader_of(dataset, **options, collate_fn=collate_fn)):
+            assert all(bool((row == index).all()) for index, row in enumerate(batch, place * options["batch_size"]))
+        assert place == 40 // options["batch_size"] - 1
     tell({"limited": limited})
-
-
-class Large(Numbers):
-    """With half a megabyte beside each sample, so that no batch fits into a megabyte."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(index), torch.full((500_000,), index, dtype=torch.uint8)
-
-
-def large_numbers(batch):
-    if isinstance(batch[0], tuple):  # collate_fn=list
-        assert all(bool((filling == int(sample[0])).all()) for sample, filling in batch)
-        return numbers([sample for sample, _ in batch])
-    found = numbers(batch[0])
-    assert torch.equal(batch[1], torch.tensor(found, dtype=torch.uint8)[:, None].expand(-1, 500_000))
-    return found
 
 
 def may_not_write_large_files(tell, options):
@@ -296,42 +255,25 @@ def goes_through_epochs(tell, options, epochs, warm):
     """Go through hundreds of epochs, and measure what has grown."""
     loader = loader_of(Numbers(16, "dict"), **options)
     expected = batches_of(16, options["batch_size"])
-    before = None
     for epoch in range(epochs):
         if epoch % 3 == 2:  # some are left in the middle
             next(iter(loader))
         else:
             assert outcomes(iter(loader)) == expected
         if epoch == warm:
-            before = measures()
-    gc.collect()
-    tell({"before": before, "after": measures()})
+            before, sizes_before = State(), sizes()
+    grown = {name: size - sizes_before[name] for name, size in sizes().items()}
+    tell({"left": State().leftovers(before), "grown": grown})
     loader.close()
 
 
-def measures():
+def sizes():
     gc.collect()
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
     with open("/proc/self/maps") as file:
         mappings = len(file.readlines())
-    return {
-        "threads": len(os.listdir("/proc/self/task")),
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "processes": sum(1 for _ in children()),
-        "mappings": mappings,
-        "shared_files": sum(name.startswith(f"torch_{os.getpid()}_") for name in os.listdir("/dev/shm")),
-        "resident_bytes": resident,
-    }
-
-
-def children():
-    ours = str(os.getpid())
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as file:
-                if file.read().rpartition(")")[2].split()[1] == ours:
-                    yield int(entry)
+    return {"resident_bytes": resident, "mappings": mappings, "threads": len(os.listdir("/proc/self/task"))}
 
 
 def ignores_the_death_of_children(tell, options):
@@ -357,26 +299,19 @@ def forks_with_batches(tell, options, form, seed):
     rng = random.Random(seed)
     loader = loader_of(Numbers(300, form), **options)
     expected = batches_of(300, options["batch_size"])
-    iterator = iter(loader)
     go_on, let_go = os.pipe()
     held, forked = [], []
-    for place, batch in enumerate(iterator):
+    for place, batch in enumerate(loader):
         held.append((place, batch))
-        if rng.random() < 0.3:
-            held.pop(rng.randrange(len(held)))
         if len(forked) < 5 and rng.random() < 0.1:
             child = os.fork()
             if child == 0:
-                code = 1
-                with contextlib.suppress(BaseException):
-                    os.close(let_go)
-                    os.read(go_on, 1)
-                    code = 0 if all(numbers(batch) == expected[place] for place, batch in held) else 2
-                os._exit(code)
+                os.close(let_go)
+                os.read(go_on, 1)
+                os._exit(0 if all(numbers(batch) == expected[place] for place, batch in held) else 2)
             forked.append(child)
-            if rng.random() < 0.5:
-                held.clear()
-        assert numbers(batch) == expected[place]
+        if rng.random() < 0.3:
+            del held[rng.randrange(len(held)) :]
     held.clear()
     assert outcomes(iter(loader)) == expected
     loader.close()
@@ -392,21 +327,15 @@ def forks_a_child_that(tell, options, does, taken):
     given = [numbers(next(iterator)) for _ in range(taken)]
     child = os.fork()
     if child == 0:
-        if does == "drops the iterator":
-            del iterator, loader
-            gc.collect()
-            os._exit(0)
-        if does == "closes the loader":
-            loader.close()
-            os._exit(0)
-        if does == "loads anew":
-            code = 0 if outcomes(iter(loader)) == expected else 1
-            loader.close()
-            os._exit(code)
-        if does == "makes a loader of its own":
+        if does in ("drops the iterator", "makes a loader of its own"):
             del iterator
-            code = 0 if outcomes(iter(loader_of(Numbers(120), **options))) == expected else 1
-            os._exit(code)
+            loader = loader_of(Numbers(120), **options)
+            gc.collect()
+        if does in ("loads anew", "makes a loader of its own"):
+            assert outcomes(iter(loader)) == expected
+        if does not in ("calls next", "ends"):
+            loader.close()
+            os._exit(0)
         if does == "calls next":
             try:
                 next(iterator)

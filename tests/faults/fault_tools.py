@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
 import select
 import signal
@@ -120,59 +121,59 @@ class Gate:
     _RECORD = struct.Struct("<qq")
 
     def __init__(self, folder: Path) -> None:
-        self._reached = str(folder / "reached")
-        self._release = str(folder / "release")
-        os.mkfifo(self._reached)
-        os.mkfifo(self._release)
+        self._paths = [str(folder / name) for name in ("reached", "release")]
+        for path in self._paths:
+            os.mkfifo(path)
         # Both ends are open here all the time, so that no open() of a worker waits for us.
-        self._ends: list[int] | None = [os.open(path, os.O_RDWR) for path in (self._reached, self._release)]
+        self._ends = [os.open(path, os.O_RDWR) for path in self._paths]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ends": None}
+        return self.__dict__ | {"_ends": []}
 
     def __call__(self, tag: int = 0) -> None:
         """In a worker: say that it is here, and wait until the gate is opened."""
         self.announce(tag)
-        held = os.open(self._release, os.O_RDONLY)
+        held = os.open(self._paths[1], os.O_RDONLY)
         try:
-            while not select.select([held], [], [], None)[0]:
-                pass
+            select.select([held], [], [])
         finally:
             os.close(held)
 
     def announce(self, tag: int = 0) -> None:
         """In a worker: only say that it is here."""
-        announced = os.open(self._reached, os.O_WRONLY)
+        announced = os.open(self._paths[0], os.O_WRONLY)
         os.write(announced, self._RECORD.pack(os.getpid(), tag))
         os.close(announced)
 
     def wait_reached(self) -> tuple[int, int]:
         """In the test: block until a worker is there; returns its process id and the tag."""
-        assert self._ends is not None
         assert select.select([self._ends[0]], [], [], SOON_S)[0], "no worker came to the gate"
         pid, tag = self._RECORD.unpack(os.read(self._ends[0], self._RECORD.size))
         return pid, tag
 
     def open(self) -> None:
         """In the test: let everybody through, from now on."""
-        assert self._ends is not None
         os.write(self._ends[1], b"x")
 
     def close(self) -> None:
-        for end in self._ends or []:
+        for end in self._ends:
             os.close(end)
-        self._ends = None
 
 
 @dataclasses.dataclass(frozen=True)
 class AtGate:
-    """A fault of :class:`Numbers`: wait at a gate."""
+    """A fault of :class:`Numbers`: wait at a gate; or say that it is there, and ``then`` do something else."""
 
     gate: Gate
     tag: int = 0
+    then: Callable[[], Any] | None = None
 
     def __call__(self) -> None:
-        self.gate(self.tag)
+        if self.then is None:
+            self.gate(self.tag)
+        else:
+            self.gate.announce(self.tag)
+            self.then()
 
 
 # --- Signals ---------------------------------------------------------------------------------------------------------
@@ -189,62 +190,36 @@ def send(pid: int, sent: signal.Signals) -> None:
     os.waitpid(child, 0)
 
 
-class Assassin:
-    """A process that waits for a worker at a gate, and sends it a signal there.
+@dataclasses.dataclass(frozen=True)
+class Dies:
+    """A fault of :class:`Numbers`: die by a signal, after writing into a file who and when it is."""
 
-    Of its own, since the worker may get to the gate only while the test is inside ``next()``.
+    note: Path
+    sent: signal.Signals = signal.SIGKILL
 
-    Args:
-        gate: where.
-        sent: what is sent.
-        wait_for: workers that must be at the gate; the first of them is the victim.
-    """
-
-    _RECORD = struct.Struct("<qqd")
-
-    def __init__(self, gate: Gate, sent: signal.Signals, wait_for: int = 1) -> None:
-        self._told, telling = os.pipe()
-        self._child = os.fork()
-        if self._child == 0:
-            try:
-                victim, tag = next(gate.wait_reached() for _ in range(wait_for))
-                # Noted before: what follows in the test is later, in any case.
-                os.write(telling, self._RECORD.pack(victim, tag, time.monotonic()))
-                os.kill(victim, sent)
-            finally:
-                os._exit(0)
-        os.close(telling)
-
-    def report(self) -> tuple[int, int, float]:
-        """Return whom it has killed, the tag of that place, and when (as by ``time.monotonic``)."""
-        record = os.read(self._told, self._RECORD.size)
-        os.close(self._told)
-        os.waitpid(self._child, 0)
-        assert record, "no worker came to the gate"
-        victim, tag, when = self._RECORD.unpack(record)
-        return victim, tag, when
+    def __call__(self) -> None:
+        self.note.write_text(f"{os.getpid()} {time.monotonic()}")
+        os.kill(os.getpid(), self.sent)
 
 
 class ForksOne:
     """A fault of :class:`Numbers`: fork a child, which has what the worker has open and lives on; then something."""
 
     def __init__(self, then: Callable[[], Any] = lambda: None) -> None:
-        self._told, self._telling = os.pipe()
-        self._then = then
+        self.child = mmap.mmap(-1, 8)
+        self.then = then
 
     def __call__(self) -> None:
         child = os.fork()
         if child == 0:
             time.sleep(5 * SOON_S)
             os._exit(0)
-        os.write(self._telling, child.to_bytes(8, "little"))
-        self._then()
+        self.child[:] = child.to_bytes(8, "little")
+        self.then()
 
     def end(self) -> None:
         """In the test: end the child."""
-        os.kill(int.from_bytes(os.read(self._told, 8), "little"), signal.SIGKILL)
-        os.close(self._told)
-        os.close(self._telling)
+        os.kill(int.from_bytes(self.child[:], "little"), signal.SIGKILL)
 
 
 def wait_quiet(pid: int, worked: Callable[[], bool]) -> None:

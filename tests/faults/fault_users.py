@@ -58,9 +58,9 @@ class User:
         while self.hears() != word:
             pass
 
-    def ends_well(self) -> None:
-        """Block until it has ended without an error, and check that nothing is left of it."""
-        assert self.ends() == 0, self.stderr()
+    def ends_as(self, code: int, within: float = 2 * SOON_S) -> None:
+        """Block until it has ended, with this exit code or by minus this signal, and check that nothing is left."""
+        assert self.ends(within) == code, self.stderr()
         self.nothing_is_left()
 
     def interrupt(self) -> None:
@@ -76,7 +76,7 @@ class User:
             self.left = self.launcher.wait(self.pid, within)
         return self.left
 
-    def nothing_is_left(self, within: float = SOON_S) -> None:
+    def nothing_is_left(self, within: float = 20.0) -> None:
         """Block until neither it nor any process of its group lives; and check that it made no shared files."""
         wait_gone([self.pid, *self.workers, *_group(self.pid)], within)
         makers = tuple(f"torch_{pid}_" for pid in (self.pid, *self.workers))

@@ -14,12 +14,11 @@ import pytest
 import torch
 from fault_tools import (
     FORMS,
-    Assassin,
     AtGate,
+    Dies,
     ForksOne,
     Numbers,
     batches_of,
-    collation,
     loader_of,
     numbers,
     outcomes,
@@ -43,10 +42,9 @@ def assert_names(error: Exception, pid: int, worker_id: int, sent: signal.Signal
     assert isinstance(error, WorkerDied)
     assert isinstance(error, FastloadError)
     assert isinstance(error, RuntimeError)
-    message = str(error)
-    assert message.startswith(f"DataLoader worker (pid(s) {pid}) exited unexpectedly")
-    assert sent.name in message
-    assert f"worker {worker_id}" in message
+    assert str(error).startswith(f"DataLoader worker (pid(s) {pid}) exited unexpectedly")
+    for word in (sent.name, f"worker {worker_id}"):
+        assert word in str(error)
     assert error.worker_id == worker_id
     assert error.exitcode == -sent
     return error
@@ -66,35 +64,31 @@ def worker_pids(iterator: Any) -> list[int]:
 
 @kinds.of_kinds(kinds.PACKETS, kinds.PIPES, kinds.SPAWN, kinds.SPAWN_PIPES)
 @kinds.draws(10)
-def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_signal_and_samples(kind, draw, gate):
+def test_a_worker_killed_in_a_batch_is_an_error_that_names_worker_signal_and_samples(kind, draw, tmp_path):
     length = draw.randint(1, 50)
     place = draw.choice([0, draw.randrange(length), length - 1])
     sent = draw.choice(SIGNALS)
-    form = draw.choice(FORMS)
     options = draw.loading(kind, max_workers=1 if kind.method == "spawn" else 3)
-    dataset = Numbers(length, form, {place: AtGate(gate)})
+    dataset = Numbers(length, draw.choice(FORMS), {place: Dies(tmp_path / "note", sent)})
     loader = loader_of(dataset, **options)
     expected = batches_of(length, options["batch_size"])
-    batch = place // options["batch_size"]
 
-    assassin = Assassin(gate, sent)
     iterator = iter(loader)
     pids = worker_pids(iterator)
     given, error, _ = time_to_error(iterator)
     told_at = time.monotonic()
-    victim, _, killed_at = assassin.report()
+    victim, died_at = (tmp_path / "note").read_text().split()
 
-    assert given == expected[:batch][: len(given)]
-    died = assert_names(error, victim, pids.index(victim), sent)
-    assert_names(pickle.loads(pickle.dumps(error)), victim, pids.index(victim), sent)
-    assert place in died.samples
-    assert set(died.samples) <= set(range(length))
-    assert f"samples {', '.join(map(repr, died.samples))}" in str(died) or len(died.samples) > 8
-    assert told_at - killed_at < SOON_S
+    assert given == expected[: place // options["batch_size"]][: len(given)]
+    worker_id = pids.index(int(victim))
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert place in assert_names(one, int(victim), worker_id, sent).samples
+        assert set(one.samples) <= set(range(length))
+    assert told_at - float(died_at) < SOON_S
     with pytest.raises(StopIteration):
         next(iterator)
     wait_gone(pids)
-    gate.open()
+    dataset.faults.clear()
     assert outcomes(iter(loader)) == expected
     loader.close()
 
@@ -111,10 +105,9 @@ def test_the_error_does_not_wait_for_other_workers_that_are_stuck(kind, draw, ga
     at_gate = dict(gate.wait_reached() for _ in range(num_workers))
     victim = draw.choice(sorted(at_gate))
     send(victim, signal.SIGKILL)
-    given, error, took = time_to_error(iterator)
+    given, error = death(iterator)
     assert given == []
     assert at_gate[victim] in assert_names(error, victim, pids.index(victim), signal.SIGKILL).samples
-    assert took < SOON_S
     wait_gone(pids)
 
 
@@ -164,27 +157,30 @@ def test_a_worker_killed_after_it_has_made_everything_costs_nothing(kind):
 @kinds.forked
 @kinds.draws(12)
 def test_a_kill_at_any_time_gives_a_right_beginning_and_then_an_error(kind, draw):
-    form = draw.choice(FORMS)
+    # Some batches are much larger than a pipe, so that a kill may come in the middle of sending one.
+    rows = draw.choice([1, 1, 20_000])
     options = draw.loading(kind)
     length = draw.randint(50, 400)
     expected = batches_of(length, options["batch_size"])
-    rows = draw.choice([1, 1, 20_000])
-    collate = collation(form) if rows == 1 else {"collate_fn": _Padded(rows)}
     after = draw.randrange(len(expected))
-    delay_s = draw.choice([0, draw.random() * 0.01])
-    loader = loader_of(Numbers(length, "tensor" if rows > 1 else form), **options | collate)
+
+    def collate(samples: list[Any]) -> Any:
+        stacked = torch.stack(samples)
+        return stacked[None].expand(rows, *stacked.shape).contiguous()
+
+    def of_all_rows(batch: torch.Tensor) -> list[int]:
+        assert bool((batch == batch[0]).all())
+        return numbers(batch[0])
+
+    loader = loader_of(Numbers(length), **options, collate_fn=collate)
     iterator = iter(loader)
     victim = draw.choice(worker_pids(iterator))
-    found: list[Any] = []
-    for batch in iterator:
-        found.append(_unpadded(batch) if rows > 1 else numbers(batch))
-        if len(found) > after:
-            break
-    time.sleep(delay_s)  # not for order: the kill may come at any time
+    found = [of_all_rows(batch) for _, batch in zip(range(after), iterator, strict=False)]
+    time.sleep(draw.choice([0, draw.random() * 0.01]))  # not for order: the kill may come at any time
     os.kill(victim, signal.SIGKILL)
     try:
         for batch in iterator:
-            found.append(_unpadded(batch) if rows > 1 else numbers(batch))
+            found.append(of_all_rows(batch))
     except WorkerDied as error:
         assert "SIGKILL" in str(error)
         error.__traceback__ = None
@@ -194,27 +190,11 @@ def test_a_kill_at_any_time_gives_a_right_beginning_and_then_an_error(kind, draw
     loader.close()
 
 
-class _Padded:
-    """Collates into something much larger than a pipe, so that a kill may come in the middle of sending it."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-    def __call__(self, samples: list[Any]) -> Any:
-        stacked = torch.stack(samples)
-        return stacked[None].expand(self.rows, *stacked.shape).contiguous()
-
-
-def _unpadded(batch: torch.Tensor) -> list[int]:
-    assert bool((batch == batch[0]).all())
-    return numbers(batch[0])
-
-
 @kinds.forked
 @pytest.mark.parametrize("how", [os.abort, lambda: os.kill(os.getpid(), signal.SIGKILL)], ids=["abort", "kill"])
 def test_a_worker_that_dies_in_worker_init_fn_is_an_error_each_time(kind, how):
     loader = loader_of(Numbers(20), worker_init_fn=lambda _: how(), persistent_workers=True, **kind.options())
-    for _ in range(3):
+    for _ in range(2):
         assert death(iter(loader))[0] == []
 
 
@@ -228,15 +208,12 @@ def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kin
 
 
 @kinds.forked
-def test_other_loaders_go_on_when_a_worker_of_one_dies(kind, gate):
+def test_other_loaders_go_on_when_a_worker_of_one_dies(kind, tmp_path):
     before = iter(loader_of(Numbers(80), batch_size=4, **kind.options()))
-    assassin = Assassin(gate, signal.SIGKILL)
-    dying = iter(loader_of(Numbers(20, faults={5: AtGate(gate)}), batch_size=4, **kind.options()))
+    dataset = Numbers(20, faults={5: Dies(tmp_path / "note")})
+    dying = iter(loader_of(dataset, batch_size=4, **kind.options()))
     started_later = iter(loader_of(Numbers(80), batch_size=4, **kind.options()))
-    _, error, _ = time_to_error(dying)
-    told_at = time.monotonic()
-    assert told_at - assassin.report()[2] < SOON_S
-    assert isinstance(error, WorkerDied)
+    death(dying)
     for iterator in (before, started_later):
         assert outcomes(iterator) == batches_of(80, 4)
 
@@ -247,14 +224,13 @@ def test_other_loaders_go_on_when_a_worker_of_one_dies(kind, gate):
 TIMEOUT_S = 0.2
 
 
-def next_over_timeouts(iterator: Any) -> tuple[Any, int]:
-    """Return what ``next()`` gives, and how often it had to be tried again; the machine may be slow."""
-    tries = 0
+def next_over_timeouts(iterator: Any) -> Any:
+    """Return what ``next()`` gives, tried again as often as it takes: the machine may be slow."""
     while True:
         try:
-            return numbers(next(iterator)), tries
+            return numbers(next(iterator))
         except LoadTimeout:
-            tries += 1
+            pass
 
 
 @kinds.with_workers
@@ -262,25 +238,20 @@ def next_over_timeouts(iterator: Any) -> tuple[Any, int]:
 def test_after_a_timeout_next_can_be_tried_again_and_no_batch_is_lost_or_repeated(kind, draw, gate):
     length = draw.randint(5, 40)
     place = draw.randrange(length)
-    form = draw.choice(FORMS)
-    tries = draw.randint(1, 3)
     options = draw.loading(kind)
-    dataset = Numbers(length, form, {place: AtGate(gate)})
+    dataset = Numbers(length, draw.choice(FORMS), {place: AtGate(gate)})
     loader = loader_of(dataset, timeout=TIMEOUT_S, **options)
     expected = batches_of(length, options["batch_size"])
     iterator = iter(loader)
     blocked = place // options["batch_size"]
-    assert [next_over_timeouts(iterator)[0] for _ in range(blocked)] == expected[:blocked]
+    assert [next_over_timeouts(iterator) for _ in range(blocked)] == expected[:blocked]
     gate.wait_reached()
     begun = rf"^DataLoader timed out after 0\.2 seconds: .*worker \d+ \((pid|thread) \w+\) is loading batch {blocked} "
-    for _ in range(tries):
-        with pytest.raises(LoadTimeout, match=begun) as caught:
+    for _ in range(draw.randint(1, 2)):
+        with pytest.raises(LoadTimeout, match=begun):
             next(iterator)
-        assert isinstance(caught.value, RuntimeError)
-        assert isinstance(caught.value, FastloadError)
-        del caught
     gate.open()
-    assert [next_over_timeouts(iterator)[0] for _ in expected[blocked:]] == expected[blocked:]
+    assert [next_over_timeouts(iterator) for _ in expected[blocked:]] == expected[blocked:]
     with pytest.raises(StopIteration):
         next(iterator)
     loader.close()
