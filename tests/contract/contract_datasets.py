@@ -1,7 +1,6 @@
 """Named datasets, samplers, collate functions and exceptions of the contract suite, importable by spawned workers."""
 
 import functools
-import multiprocessing
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from kit.datasets import Made, Sized, Stream
+from kit.datasets import Sized
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 # Map-style datasets.
@@ -22,10 +21,6 @@ class Squares(Sized):
         return torch.tensor([index, index + 0.5, -index]), index * index
 
 
-class Indices(Sized):
-    """Sample i is i."""
-
-
 class WithoutLength(Dataset):
     """Sample i is i, for every i; it has no length."""
 
@@ -33,41 +28,18 @@ class WithoutLength(Dataset):
         return torch.tensor(index)
 
 
-class LengthRaises(Dataset):
+class LengthRaises(WithoutLength):
     """Its length cannot be told."""
 
     def __len__(self) -> int:
         raise ValueError("nobody knows the length")
 
-    def __getitem__(self, index: int) -> Any:
-        return index
-
-
-def ByKey() -> Made:
-    """Sample k is k, whatever k is."""
-    return Made(4, lambda key: {"key": str(key), "type": type(key).__name__})
-
-
-class Counted(Dataset):
-    """Counts how often each sample is asked for, in memory that all workers share."""
-
-    def __init__(self, length: int) -> None:
-        self.counts = torch.zeros(length, dtype=torch.int64).share_memory_()
-
-    def __len__(self) -> int:
-        return len(self.counts)
-
-    def __getitem__(self, index: int) -> Any:
-        self.counts[index] += 1
-        return torch.full((2,), index)
-
 
 class Batched(Sized):
-    """Answers a whole batch at once: what ``answer`` makes of the samples, of which some may be missing or too many."""
+    """Answers a whole batch at once: what ``answer`` makes of the samples."""
 
-    def __init__(self, length: int = 10, extra: int = 0, answer: Callable[[list[Any]], Any] = list) -> None:
+    def __init__(self, length: int = 10, answer: Callable[[list[Any]], Any] = list) -> None:
         super().__init__(length)
-        self.extra = extra
         self.answer = answer
 
     def __getitem__(self, index: int) -> Any:
@@ -75,79 +47,7 @@ class Batched(Sized):
 
     def __getitems__(self, indices: Any) -> Any:
         # How the batch was asked for is part of the answer.
-        samples = [(torch.tensor(index), f"{type(indices).__name__} of {len(indices)}") for index in indices]
-        return self.answer(samples + samples[:1] * self.extra if self.extra >= 0 else samples[: self.extra])
-
-
-class BatchedNot(Indices):
-    """Has the name of a batched answer, set to None: torch then asks for single samples."""
-
-    __getitems__ = None
-
-
-def without_4(samples: list[Any]) -> list[Any]:
-    """Be the answer of a ``Batched`` that fails for the batch that holds one index."""
-    if 4 in [int(sample[0]) for sample in samples]:
-        raise ValueError("no batch with 4")
-    return samples
-
-
-class Environment(Dataset):
-    """Each sample tells in what surroundings it is made."""
-
-    def __repr__(self) -> str:
-        return "<the dataset>"
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> Any:
-        info = get_worker_info()
-        process = multiprocessing.current_process()
-        seen: dict[str, Any] = {
-            "index": index,
-            "daemon": process.daemon,
-            "is main process": process.name == "MainProcess",
-            "has a parent": multiprocessing.parent_process() is not None,
-            "parent": os.getppid() if multiprocessing.parent_process() is not None else os.getpid(),
-            "threads": torch.get_num_threads(),
-            "has info": info is not None,
-        }
-        if info is not None:
-            seen |= {
-                "type": f"{type(info).__module__}.{type(info).__qualname__}",
-                "id is in range": 0 <= info.id < info.num_workers,
-                "num_workers": info.num_workers,
-                "base seed": info.seed - info.id,
-                "dataset is this one": info.dataset is self,
-                # Neither is in the older releases of torch.
-                "rng": getattr(info, "rng", None) is None,
-                "worker_method": getattr(info, "worker_method", None),
-                "repr": _without_number(info),
-                "can be changed": changeable(info),
-                "types": [type(value).__name__ for value in (info.id, info.num_workers, info.seed)],
-            }
-        return seen
-
-
-def _without_number(info: Any) -> str:
-    text = repr(info).replace(f"id={info.id}", "id=i").replace(f"seed={info.seed}", "seed=base+i")
-    # torch's threads, when there are any, have something to tell from here on.
-    return text.partition(", rng=")[0]
-
-
-def changeable(info: Any) -> str:
-    """Try to change a worker's info; return what comes of it."""
-    try:
-        info.id = 7
-    except Exception as error:
-        return type(error).__name__
-    return "changed"
-
-
-def _info(index: int) -> Any:
-    info = get_worker_info()
-    return index, type(info.dataset).__name__ if info is not None else "no worker"
+        return self.answer([(torch.tensor(index), f"{type(indices).__name__} of {len(indices)}") for index in indices])
 
 
 class Images(Sized):
@@ -210,98 +110,62 @@ def _chained() -> None:
         raise RuntimeError("in consequence") from error
 
 
-def _raise(error: Any) -> None:
+def raise_(error: Any) -> None:
     raise error
 
 
 FAILURES: dict[str, Callable[[], Any]] = {
-    "value_error": lambda: _raise(ValueError("a bad sample")),
-    "key_error": lambda: _raise(KeyError("a missing key")),
-    "key_error_of_an_int": lambda: _raise(KeyError(17)),
-    "custom_key_error": lambda: _raise(CustomKeyError("a missing key")),
-    "custom": lambda: _raise(CustomError("a custom one")),
-    "two_arguments": lambda: _raise(TwoArguments(3, "no reason")),
-    "keyword_message": lambda: _raise(KeywordMessage(message="by name")),
-    "first_argument": lambda: _raise(FirstArgument("a text")),
-    "unraisable": lambda: _raise(Unraisable),
-    "index_error": lambda: _raise(IndexError("out of range")),
-    "no_text": lambda: _raise(RuntimeError),
-    "several_lines": lambda: _raise(RuntimeError("first line\nsecond line\nthird line")),
-    "not_a_text": lambda: _raise(ValueError(1, 2, ["three"])),
+    "key_error": lambda: raise_(KeyError("a missing key")),
+    "key_error_of_an_int": lambda: raise_(KeyError(17)),
+    "custom_key_error": lambda: raise_(CustomKeyError("a missing key")),
+    "custom": lambda: raise_(CustomError("a custom one")),
+    "two_arguments": lambda: raise_(TwoArguments(3, "no reason")),
+    "keyword_message": lambda: raise_(KeywordMessage(message="by name")),
+    "first_argument": lambda: raise_(FirstArgument("a text")),
+    "unraisable": lambda: raise_(Unraisable),
+    "index_error": lambda: raise_(IndexError("out of range")),
+    "no_text": lambda: raise_(RuntimeError),
+    "several_lines": lambda: raise_(RuntimeError("first line\nsecond line\nthird line")),
+    "not_a_text": lambda: raise_(ValueError(1, 2, ["three"])),
     "os_error": lambda: os.stat("/nonexistent/file"),
     "unicode_error": lambda: b"\xff".decode("utf-8"),
-    "assertion": lambda: _raise(AssertionError("an assertion")),
+    "assertion": lambda: raise_(AssertionError("an assertion")),
     "chained": _chained,
-    "not_implemented": lambda: _raise(NotImplementedError),
-    "type_error": lambda: len(5),
-    "unicode_text": lambda: _raise(ValueError("špatný vzorek 🐎")),
+    "warning": lambda: raise_(UserWarning("as an error")),
+    "not_implemented": lambda: raise_(NotImplementedError),
+    "type_error": lambda: len(5),  # type: ignore[arg-type]
+    "unicode_text": lambda: raise_(ValueError("špatný vzorek 🐎")),
 }
 """What a dataset or a collate function may raise, by name."""
 
 
-class Failing(Sized):
-    """Raises for some indices."""
+class FailingInTurn(Sized):
+    """Every fourth sample fails, each in another way."""
 
-    def __init__(self, at: Iterable[int], failure: str = "value_error", length: int = 12) -> None:
-        super().__init__(length)
-        self.at = set(at)
-        self.failure = failure
+    def __init__(self) -> None:
+        super().__init__(4 * len(FAILURES))
 
     def __getitem__(self, index: int) -> Any:
-        if index in self.at:
-            FAILURES[self.failure]()
-        return torch.tensor([float(index), 1.0])
+        if index % 4 == 3:
+            list(FAILURES.values())[index // 4]()
+        return torch.tensor([index])
 
 
-class FailingByIndex(Sized):
-    """Raises for some indices; the message tells which."""
+class Failing(Sized):
+    """Raises for some indices, and tells which; its samples are ``ragged`` if asked for: no batch can be collated."""
 
-    def __init__(self, at: Iterable[int], length: int = 12) -> None:
+    def __init__(self, at: Iterable[int], length: int = 12, ragged: bool = False) -> None:
         super().__init__(length)
         self.at = set(at)
+        self.ragged = ragged
 
     def __getitem__(self, index: int) -> Any:
         if index in self.at:
             raise ValueError(f"no sample {index}")
-        return torch.full((index % 3 + 1,), index)
-
-
-def _exiting(index: int) -> Any:
-    if index == 2:
-        raise SystemExit(3)
-    return index
-
-
-def InfoDataset() -> Made:
-    """Tells the class of the dataset that the worker's info names, seen from a dataset inside it."""
-    return Made(6, _info)
-
-
-def Exiting() -> Made:
-    """Leaves the program at one index."""
-    return Made(4, _exiting)
+        return torch.full((index % 3 + 1 if self.ragged else 2,), index)
 
 
 # Samplers.
-
-
-class LazySampler:
-    """Yields the given keys; draws from the global generator of torch before each of them, if asked to."""
-
-    def __init__(self, keys: Iterable[Any], draws: bool = False) -> None:
-        self.keys = list(keys)
-        self.draws = draws
-        self.iterations = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        self.iterations += 1
-        for key in self.keys:
-            if self.draws:
-                torch.rand(1)
-            yield key
-
-    def __len__(self) -> int:
-        return len(self.keys)
 
 
 class EagerSampler:
@@ -324,100 +188,36 @@ class EagerSampler:
         return self.length if self.batch_size is None else -(-self.length // self.batch_size)
 
 
-class GlobalDrawSampler:
-    """Draws each index from a global generator when it is asked for: torch's, NumPy's or Python's."""
+class DrawSampler(Sized):
+    """Draws each index when it is asked for, and counts how often an iterator is made."""
 
-    def __init__(self, length: int, source: str) -> None:
-        self.length = length
-        self.source = source
+    def __init__(self, length: int, draw: Callable[[int], int] = lambda end: int(torch.randint(end, ()))) -> None:
+        super().__init__(length)
+        self.draw = draw
+        self.iterations = 0
 
     def __iter__(self) -> Iterator[int]:
+        self.iterations += 1
         for _ in range(self.length):
-            if self.source == "torch":
-                yield int(torch.randint(self.length, ()))
-            elif self.source == "numpy":
-                yield int(np.random.randint(self.length))
-            else:
-                yield random.randrange(self.length)
-
-    def __len__(self) -> int:
-        return self.length
+            yield self.draw(self.length)
 
 
-class EndlessSampler:
-    """Yields 0, 1, ... below ``length``, and again, without an end."""
+class FailingSampler(Sized):
+    """Raises in place of some keys; its iterator goes on after the error if it ``recovers``, as no generator can."""
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __iter__(self) -> Iterator[int]:
-        while True:
-            yield from range(self.length)
-
-
-class EndlessBatches:
-    """Repeats the batches of another batch sampler without an end, as training scripts do to keep workers."""
-
-    def __init__(self, batch_sampler: Any) -> None:
-        self.batch_sampler = batch_sampler
-
-    def __len__(self) -> int:
-        return len(self.batch_sampler)
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            yield from iter(self.batch_sampler)
-
-
-class FailingSampler:
-    """Raises in place of some keys."""
-
-    def __init__(self, length: int, at: Iterable[int], recovers: bool) -> None:
-        self.length = length
+    def __init__(self, at: Iterable[int], recovers: bool) -> None:
+        super().__init__(10)
         self.at = set(at)
         self.recovers = recovers
 
     def __iter__(self) -> Iterator[int]:
-        return _RecoveringIterator(self) if self.recovers else self._generate()
+        keys = map(self.key, range(self.length))
+        return keys if self.recovers else (key for key in keys)
 
-    def __len__(self) -> int:
-        return self.length
-
-    def _generate(self) -> Iterator[int]:
-        for key in range(self.length):
-            if key in self.at:
-                raise ValueError(f"no key {key}")
-            yield key
-
-
-class _RecoveringIterator:
-    """Goes on after the error, as an iterator that is no generator can."""
-
-    def __init__(self, sampler: FailingSampler) -> None:
-        self.sampler = sampler
-        self.next_key = 0
-
-    def __iter__(self) -> "_RecoveringIterator":
-        return self
-
-    def __next__(self) -> int:
-        key = self.next_key
-        if key >= self.sampler.length:
-            raise StopIteration
-        self.next_key += 1
-        if key in self.sampler.at:
+    def key(self, key: int) -> int:
+        if key in self.at:
             raise ValueError(f"no key {key}")
         return key
-
-
-class FailingToIterate:
-    """Raises when it is asked for an iterator."""
-
-    def __iter__(self) -> Iterator[int]:
-        raise RuntimeError("no order today")
-
-    def __len__(self) -> int:
-        return 4
 
 
 class WithoutLengthSampler:
@@ -431,10 +231,11 @@ class WithoutLengthSampler:
 
 
 class Shards(IterableDataset):
-    """0, 1, ... below ``length``, divided over the workers by stride."""
+    """0, 1, ... below ``length``, divided over the workers by stride; of a length that it was ``told``, if any."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, told: int | None = None) -> None:
         self.length = length
+        self.told = told
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
@@ -442,15 +243,9 @@ class Shards(IterableDataset):
         for value in range(first, self.length, step):
             yield torch.tensor([value, value + 0.5])
 
-
-class SizedShards(Shards):
-    """The same, with a length that it was told."""
-
-    def __init__(self, length: int, told: int) -> None:
-        super().__init__(length)
-        self.told = told
-
     def __len__(self) -> int:
+        if self.told is None:
+            raise TypeError("a stream without a length")
         return self.told
 
 
@@ -461,61 +256,24 @@ class UnevenShards(IterableDataset):
         self.sizes = sizes
 
     def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        worker = 0 if info is None else info.id
+        worker = getattr(get_worker_info(), "id", 0)
         for value in range(self.sizes[worker % len(self.sizes)]):
             yield {"worker": worker, "value": torch.tensor(value)}
-
-
-class Everything(IterableDataset):
-    """Yields the same values in every worker."""
-
-    def __init__(self, values: Iterable[Any]) -> None:
-        self.values = list(values)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
-
-def _endless() -> Iterator[Any]:
-    info = get_worker_info()
-    value, step = (0, 1) if info is None else (info.id, info.num_workers)
-    while True:
-        yield value
-        value += step
 
 
 class OneShot(IterableDataset):
     """Is its own iterator: what has been taken does not come back, while the dataset lives."""
 
     def __init__(self, length: int) -> None:
-        self.length = length
-        self.taken = 0
+        self.left = list(range(length))
 
     def __iter__(self) -> "OneShot":
         return self
 
     def __next__(self) -> int:
-        if self.taken >= self.length:
+        if not self.left:
             raise StopIteration
-        self.taken += 1
-        return self.taken
-
-
-class FailingStream(IterableDataset):
-    """Raises in place of some values; its iterator goes on if it ``recovers``."""
-
-    def __init__(self, length: int, at: Iterable[int], recovers: bool) -> None:
-        self.length = length
-        self.at = at
-        self.recovers = recovers
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(FailingSampler(self.length, self.at, self.recovers))
-
-
-def _failing_start() -> Iterator[Any]:
-    raise CustomError("cannot begin")
+        return self.left.pop()
 
 
 class Range(IterableDataset):
@@ -527,16 +285,6 @@ class Range(IterableDataset):
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.start, self.end))
-
-
-def Endless() -> Stream:
-    """Never ends; worker i yields the numbers that leave remainder i."""
-    return Stream(_endless)
-
-
-def FailingStreamStart() -> Stream:
-    """Raises when it is asked for an iterator."""
-    return Stream(_failing_start)
 
 
 def divide_range(worker_id: int) -> None:
@@ -556,18 +304,16 @@ def identity(batch: Any) -> Any:
     return batch
 
 
-def note_worker(calls: torch.Tensor, worker_id: int) -> None:
-    """Count, in shared memory, that a worker was initialised."""
+def _note_worker(calls: torch.Tensor, worker_id: int) -> None:
     calls[worker_id] += 1
 
 
 def note_worker_in(calls: torch.Tensor) -> Callable[[int], None]:
-    """Make a worker_init_fn that counts in ``calls``."""
-    return functools.partial(note_worker, calls)
+    """Make a worker_init_fn that counts in ``calls``, in shared memory, which worker was initialised."""
+    return functools.partial(_note_worker, calls)
 
 
 def init_that_fails(worker_id: int) -> None:
-    """Fail in every worker."""
     raise CustomError("cannot be initialised")
 
 
@@ -579,25 +325,15 @@ def init_that_draws(worker_id: int) -> None:
         torch.rand(1)
 
 
-def init_that_seeds(worker_id: int) -> None:
-    """Seed NumPy and Python from torch, as many scripts do."""
-    seed = torch.initial_seed() % 2**32
+def init_from_initial_seed(worker_id: int) -> None:
+    """Seed all generators from torch's seed, another for each worker, as many scripts do."""
+    seed = torch.initial_seed() % 2**31 + worker_id
+    torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
 
 
-def init_that_marks_dataset(worker_id: int) -> None:
-    """Set an attribute of the worker's dataset."""
-    get_worker_info().dataset.mark = 100
-
-
-class Marked(Dataset):
-    """Yields a mark that a worker_init_fn may set."""
-
-    mark = 0
-
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> Any:
-        return index + self.mark
+def init_with_fixed_seed(worker_id: int) -> None:
+    """Seed as some scripts do: all workers alike."""
+    np.random.seed(7)
+    random.seed(get_worker_info().seed)

@@ -1,18 +1,13 @@
-"""Runs one case through torch's DataLoader and through the class under test, and compares what they gave.
+"""Runs one case through torch's DataLoader and through fastload's, and compares what they gave.
 
 A case is a function of one argument, ``load``, with which it makes its loaders: ``load(dataset, batch_size=4)`` is
 ``loader_class(dataset, batch_size=4, num_workers=..., ...)``. It returns an observation: anything that
-``kit.comparison.difference`` can compare. The class under test is ``fastload.DataLoader``; with the environment
-variable ``FASTLOAD_CONTRACT_SUBJECT=torch`` it is torch's own, which shows that the cases themselves are
-deterministic.
+``kit.comparison.difference`` can compare.
 """
 
-import contextlib
-import copy
 import dataclasses
 import functools
 import inspect
-import os
 import random
 import re
 import threading
@@ -25,17 +20,10 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
-from contract_ways import INLINE, SETTINGS, SUBJECT_IS_TORCH, Workers
+from contract_ways import INLINE, Workers
 from kit.comparison import difference
 
-
-def subject_class() -> type[torch.utils.data.DataLoader]:
-    """Return the class under test."""
-    if SUBJECT_IS_TORCH:
-        return torch.utils.data.DataLoader
-    import fastload
-
-    return fastload.DataLoader
+import fastload
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,42 +35,36 @@ class Load:
     own_arguments: dict[str, Any]
 
     def __call__(self, dataset: Any, *args: Any, **arguments: Any) -> torch.utils.data.DataLoader:
-        """Make a loader of the class of this run, with the workers of this run."""
-        return self.loader_class(dataset, *args, **self.arguments(**arguments))
-
-    def arguments(self, **arguments: Any) -> dict[str, Any]:
-        """Complete a case's arguments by those of this run; the case's own win."""
-        given: dict[str, Any] = {"num_workers": self.workers.count}
+        """Make a loader of the class and with the workers of this run; the case's own arguments win."""
+        given: dict[str, Any] = {"num_workers": self.workers.count, **self.own_arguments}
         if self.workers.persistent:
             given["persistent_workers"] = True
         if self.workers.start_method:
             given["multiprocessing_context"] = self.workers.start_method
-        return {**given, **self.own_arguments, **arguments}
+        return self.loader_class(dataset, *args, **{**given, **arguments})
 
 
 Case = Callable[[Load], Any]
 
 
 def run_case(
-    case: Case,
-    loader_class: type[torch.utils.data.DataLoader],
-    workers: Workers,
-    own_arguments: dict[str, Any] | None = None,
+    case: Case, loader_class: type[torch.utils.data.DataLoader], workers: Workers, **own_arguments: Any
 ) -> Any:
     """Run a case once, from the same state of the global generators, and return its observation."""
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)
+    is_torch = loader_class is torch.utils.data.DataLoader
     with warnings.catch_warnings():
         # Cases about warnings record them by themselves (`recorded`).
         warnings.simplefilter("ignore")
-        observation = case(Load(loader_class, workers, own_arguments or {}))
+        observation = case(Load(loader_class, workers, {} if is_torch else {**workers.own_arguments, **own_arguments}))
     # torch does not wait for the threads that feed its queues, which hold the queues' pipes; a test's end is checked
     # for descriptors.
     for thread in threading.enumerate():
         if thread.name == "QueueFeederThread":
             thread.join(timeout=5)
-    if loader_class is torch.utils.data.DataLoader:
+    if is_torch:
         # Nor does it end the thread that hands out the descriptors of tensors, where it sent some to its workers.
         resource_sharer.stop(timeout=5)
     return observation
@@ -94,44 +76,32 @@ def assert_same_as_torch(
     *,
     reference: Workers | None = None,
     or_reference: Workers | None = None,
-    view: Callable[[Any], Any] | None = None,
-    loader_class: type[torch.utils.data.DataLoader] | None = None,
+    view: Callable[[Any], Any] = lambda observation: observation,
+    loader_class: type[torch.utils.data.DataLoader] = fastload.DataLoader,
     **own_arguments: Any,
 ) -> None:
-    """Check that the class under test gives what torch's gives.
+    """Check that fastload's loader gives what torch's gives.
 
     Args:
         case: the case.
         workers: how the loaders of the case load.
         reference: torch loads in this way instead.
         or_reference: what torch gives in this way is as good.
-        view: what of an observation is compared; None for all of it.
-        loader_class: the class under test, where it is not the usual one.
-        own_arguments: arguments that only the class under test is given.
+        view: what of an observation is compared.
+        loader_class: the class under test.
+        own_arguments: arguments that only this class is given.
 
     Raises:
         AssertionError: the observations differ; the text says where.
     """
-    if loader_class is None:
-        loader_class = subject_class()
-    if SUBJECT_IS_TORCH:
-        own_arguments = {}
-        # Then an exception to the rule cannot be tested: torch compared with itself must be the same everywhere.
-        workers, reference, or_reference = reference or workers, None, None
-    elif workers.threads:
-        own_arguments = {"worker_method": "thread", **own_arguments}
-    elif workers.worker_threads > 1:
-        own_arguments = {"worker_threads": workers.worker_threads, **own_arguments}
-    if view is None:
-        view = _whole
-    expected = view(_torch_observation(case, reference or workers))
-    actual = _without_words_that_torch_has_not(view(run_case(case, loader_class, workers, own_arguments)), expected)
+    expected = view(run_case(case, torch.utils.data.DataLoader, reference or workers))
+    actual = view(run_case(case, loader_class, workers, **own_arguments))
+    actual = _without_words_that_torch_has_not(actual, expected)
     found = difference(actual, expected)
     if found and or_reference is not None:
-        second = difference(actual, view(_torch_observation(case, or_reference)))
+        second = difference(actual, view(run_case(case, torch.utils.data.DataLoader, or_reference)))
         found = f"{found}; and, {or_reference}: {second}" if second else None
-    if found:
-        raise AssertionError(f"differs from torch's DataLoader ({workers}) at {found}")
+    assert not found, f"differs from torch's DataLoader ({workers}) at {found}"
 
 
 def as_in_torch(settings: Workers | pytest.MarkDecorator | Case = INLINE, **options: Any) -> Any:
@@ -169,10 +139,6 @@ def _without_words_that_torch_has_not(actual: Any, expected: Any) -> Any:
     return actual
 
 
-def _whole(observation: Any) -> Any:
-    return observation
-
-
 def without_messages(observation: Any) -> Any:
     """Keep of each error its class only: where a message says "in a worker" or does not by how the sample came."""
     if isinstance(observation, Raised):
@@ -181,37 +147,6 @@ def without_messages(observation: Any) -> Any:
         return [without_messages(seen) for seen in observation]
     if type(observation) is dict:
         return {key: without_messages(seen) for key, seen in observation.items()}
-    return observation
-
-
-_torch_observations: dict[Any, Any] = {}
-
-
-def _torch_observation(case: Case, workers: Workers) -> Any:
-    """Run a case through torch's class, or recall what it gave.
-
-    Only threads profit: torch has none, so their reference is that of the same number of processes, which the same
-    test has just made for its own setting. Nothing is kept beyond one test's settings.
-    """
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" (")[0]
-    for setting in sorted((str(setting) for setting in SETTINGS), key=len, reverse=True):
-        test = test.replace(setting, "workers")
-    about = (test, case.__code__)
-    if about not in _torch_observations:
-        _torch_observations.clear()
-        _torch_observations[about] = {}
-    known = _torch_observations[about]
-    key = (workers.count, workers.persistent, workers.start_method)
-    if workers.is_ours_alone and key in known:
-        return known[key]
-    observation = run_case(case, torch.utils.data.DataLoader, workers)
-    if not SUBJECT_IS_TORCH:
-        # A copy, as the descriptors of torch's shared memory must not outlive the test.
-        with contextlib.suppress(Exception):
-            copied = copy.deepcopy(observation)
-            # The copy of a strided array is another one.
-            if difference(copied, observation) is None:
-                known[key] = copied
     return observation
 
 
@@ -257,12 +192,16 @@ def outcome(function: Callable[..., Any], *args: Any, **arguments: Any) -> Any:
         return raised(error)
 
 
-def consume(iterator: Iterator[Any], limit: int = 500) -> list[Any]:
-    """Take every batch of an iterator, going on after an error; the errors stand in the batches' places."""
+def consume(iterator: Iterator[Any], limit: int = 500, seen: Callable[[Any], Any] = lambda outcome: outcome) -> Any:
+    """Take every batch of an iterator, going on after an error; the errors stand in the batches' places.
+
+    ``seen`` makes of each outcome what is returned of it.
+    """
     outcomes: list[Any] = []
     while len(outcomes) < limit:
-        outcomes.append(outcome(next, iterator))
-        if isinstance(outcomes[-1], Ended):
+        last = outcome(next, iterator)
+        outcomes.append(seen(last))
+        if isinstance(last, Ended):
             break
     return outcomes
 
@@ -270,6 +209,24 @@ def consume(iterator: Iterator[Any], limit: int = 500) -> list[Any]:
 def epochs(loader: Any, count: int = 1) -> list[Any]:
     """Iterate over a loader several times, as ``consume`` does."""
     return [consume(iter(loader)) for _ in range(count)]
+
+
+def trained(loader: Any, stops: tuple[int | None, ...], own: torch.Generator | None = None) -> list[Any]:
+    """Iterate several times, some of them only so far; the loop draws between the batches, as training does.
+
+    So what is returned tells the places of all global generators after each step; and of one's own too, if it is given.
+    """
+
+    def drawn(*seen: Any) -> Any:
+        state = None if own is None else own.get_state()
+        return *seen, random.random(), np.random.rand(), torch.rand(1), state
+
+    found = []
+    for stop in stops:
+        iterator = iter(loader)
+        found.append([drawn(), consume(iterator, 500 if stop is None else stop, drawn), random_states(own)])
+        del iterator
+    return found
 
 
 def recorded(function: Callable[..., Any], *args: Any, **arguments: Any) -> tuple[Any, list[Any]]:

@@ -13,150 +13,44 @@ import PIL.Image
 import torch
 import torchvision
 from kit.datasets import Made, Sized, Stream
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, get_worker_info
 from torchvision import transforms as v1
-from torchvision import tv_tensors
-from torchvision.transforms import v2
 
 IMAGES = 7
 SAMPLES = 23
-Pipeline = tuple[Any, dict[str, Any]]
 
 
 def write_files(folder: Path) -> None:
-    """Write JPEG and PNG files, masks, a memory map and a CSV file."""
+    """Write JPEG files in folders of classes, and a memory map."""
     rng = np.random.default_rng(5)
     for place in range(IMAGES):
         noise = PIL.Image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
-        image = noise.resize((44 + place, 40), PIL.Image.Resampling.BICUBIC)
         (folder / f"classes/{place % 2}").mkdir(parents=True, exist_ok=True)
+        image = noise.resize((44 + place, 40), PIL.Image.Resampling.BICUBIC)
         image.save(folder / f"classes/{place % 2}/{place}.jpg", quality=88)
-        image.save(folder / f"{place}.jpg", quality=88)
-        image.save(folder / f"{place}.png")
-        image.convert("L").point(lambda level: level // 90).save(folder / f"mask{place}.png")
     rng.integers(0, 1000, 4000, dtype=np.int32).tofile(folder / "tokens.bin")
-    rows = [",".join(map(str, row)) for row in rng.normal(size=(SAMPLES, 3)).round(4).tolist()]
-    (folder / "table.csv").write_text("\n".join(["a,b,c", *rows]))
 
 
-class Files(Dataset[Any]):
-    """Opens file ``index % IMAGES`` by a function, and transforms it."""
-
-    def __init__(self, folder: Path, name: str, load: Callable[[str], Any], transform: Callable[..., Any]) -> None:
-        self.paths = [str(folder / name.format(place)) for place in range(IMAGES)]
-        self.load = load
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __getitem__(self, index: int) -> Any:
-        return self.transform(self.load(self.paths[index % IMAGES])), index
-
-
-def by_pillow(path: str) -> Any:
-    return PIL.Image.open(path).convert("RGB")
-
-
-def by_cv2(path: str) -> Any:
-    import cv2
-
-    return cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
-
-
-def by_torchvision(path: str) -> Any:
-    return torchvision.io.decode_image(path)
-
-
-def by_pillow_with_boxes(path: str) -> Any:
-    image = PIL.Image.open(path).convert("RGB")
-    boxes = tv_tensors.BoundingBoxes([[2, 3, 30, 30], [10, 5, 40, 38]], format="XYXY", canvas_size=(40, image.width))
-    return image, {"boxes": boxes, "labels": torch.tensor([1, 2])}
-
-
-def by_pillow_with_mask(path: str) -> Any:
-    mask = PIL.Image.open(path.replace("image", "mask").rsplit("/", 1)[0] + "/mask" + path.rsplit("/", 1)[1])
-    return PIL.Image.open(path).convert("RGB"), tv_tensors.Mask(np.array(mask))
-
-
-def _v1(*more: Any) -> Any:
-    normalize = v1.Normalize((0.48, 0.45, 0.4), (0.22, 0.22, 0.22))
-    return v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), *more, v1.ToTensor(), normalize])
-
-
-def _v2(*before: Any) -> Any:
-    end = v2.ToDtype(torch.float32, scale=True), v2.Normalize((0.48, 0.45, 0.4), (0.22, 0.22, 0.22))
-    return v2.Compose([*before, v2.RandomResizedCrop(24, antialias=True), v2.RandomHorizontalFlip(), *end])
-
-
-def _erased() -> Any:
-    return v1.Compose([*_v1(v1.TrivialAugmentWide()).transforms, v1.RandomErasing(0.5)])
-
-
-def _with_boxes() -> Any:
-    steps = [v2.ToImage(), v2.RandomPhotometricDistort(p=1), v2.RandomZoomOut(), v2.RandomIoUCrop()]
-    end = v2.ToDtype(torch.float32, scale=True), v2.SanitizeBoundingBoxes()
-    return v2.Compose([*steps, v2.RandomHorizontalFlip(), *end])
-
-
-def _with_mask() -> Any:
-    return v2.Compose([v2.ToImage(), v2.RandomCrop(24), v2.RandomRotation(20), v2.ColorJitter(0.3, 0.3)])
-
-
-class TwoViews:
-    """Transforms an image twice."""
-
-    def __init__(self) -> None:
-        self.transform = _v1(v1.RandomGrayscale(0.3), v1.RandomApply([v1.GaussianBlur(3)], 0.5))
-
-    def __call__(self, image: Any) -> Any:
-        return [self.transform(image), self.transform(image)]
-
-
-class Albumented:
-    """Transforms by albumentations, which keeps generators of its own."""
-
-    def __init__(self) -> None:
-        import albumentations
-
-        crop = albumentations.RandomResizedCrop(size=(24, 24))
-        steps = [crop, albumentations.HorizontalFlip(), albumentations.ColorJitter()]
-        self.transform = albumentations.Compose(steps, seed=4)
-
-    def __call__(self, image: Any) -> Any:
-        return torch.from_numpy(self.transform(image=image)["image"].transpose(2, 0, 1))
+def _augmented() -> Any:
+    steps = [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.TrivialAugmentWide(), v1.ToTensor()]
+    return v1.Compose([*steps, v1.Normalize((0.48, 0.45, 0.4), (0.22, 0.22, 0.22)), v1.RandomErasing(0.5)])
 
 
 def letterbox_and_hsv(image: Any) -> Any:
     """Resize, pad and shift colours, as YOLO's loaders do; draws from NumPy and Python."""
     import cv2
 
+    image = np.array(image)
     scale = random.uniform(0.5, 1.0)
     image = cv2.resize(image, (int(image.shape[1] * scale), int(image.shape[0] * scale)))
     gains = np.random.uniform(-1, 1, 3) * [0.015, 0.7, 0.4] + 1
-    hue, saturation, value = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
-    levels = np.arange(256)
-    tables = (levels * gains[0] % 180, np.clip(levels * gains[1], 0, 255), np.clip(levels * gains[2], 0, 255))
-    channels = [
-        cv2.LUT(one, table.astype(np.uint8)) for one, table in zip((hue, saturation, value), tables, strict=True)
-    ]
-    image = cv2.cvtColor(cv2.merge(channels), cv2.COLOR_HSV2RGB)
+    hsv = np.clip(cv2.cvtColor(image, cv2.COLOR_RGB2HSV) * gains, 0, 255).astype(np.uint8)
+    image = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)
     if random.random() < 0.5:
         image = np.fliplr(image)
     padded = np.full((64, 64, 3), 114, np.uint8)
     padded[: image.shape[0], : image.shape[1]] = image
     return torch.from_numpy(padded.transpose(2, 0, 1).copy())
-
-
-def _timm() -> Any:
-    from timm.data import create_transform
-
-    return create_transform(24, is_training=True, auto_augment="rand-m9-mstd0.5", re_prob=0.5)
-
-
-def transposed(batch: Any) -> Any:
-    """Collate to a tuple of tuples."""
-    return tuple(zip(*batch, strict=True))
 
 
 def mixed(batch: Any) -> Any:
@@ -192,63 +86,6 @@ class Windows(Sized):
         start = int(torch.randint(len(self.tokens) - 33, ()))
         window = torch.from_numpy(self.tokens[start : start + 33].astype(np.int64))
         return window[:-1], window[1:]
-
-
-class Rows(Sized):
-    """Rows of a table of pandas, with noise."""
-
-    def __init__(self, path: Path) -> None:
-        import pandas
-
-        super().__init__(SAMPLES)
-        self.table = pandas.read_csv(path)
-
-    def __getitem__(self, index: int) -> Any:
-        row = self.table.iloc[index]
-        return {"x": row.to_numpy() + np.random.normal(size=3), "a": row["a"], "name": f"row {index}"}
-
-
-def tokens(index: int) -> Any:
-    """Return lists of tokens, some of them dropped."""
-    ids = [token for token in range(index, index + 12) if random.random() > 0.2]
-    return {"ids": ids, "mask": [1] * len(ids)}
-
-
-def padded_tokens(samples: Any) -> Any:
-    """Pad lists of tokens on a side that it draws."""
-    longest = max(len(sample["ids"]) for sample in samples)
-    left = random.random() < 0.5
-
-    def padded(ids: Any) -> Any:
-        zeros = [0] * (longest - len(ids))
-        return zeros + ids if left else ids + zeros
-
-    return {name: torch.tensor([padded(sample[name]) for sample in samples]) for name in samples[0]}
-
-
-def graph(index: int) -> Any:
-    """Return a graph of some nodes, with edges that it draws."""
-    nodes = index % 4 + 2
-    edges = torch.randint(nodes, (2, int(torch.randint(1, 8, ()))))
-    return {"x": torch.randn(nodes, 3), "edges": edges, "y": index % 2}
-
-
-def joined_graphs(graphs: Any) -> Any:
-    """Join graphs to one, as torch_geometric does."""
-    starts = np.cumsum([0, *(len(one["x"]) for one in graphs)])
-    edges = [one["edges"] + int(start) for one, start in zip(graphs, starts, strict=False)]
-    return {"x": torch.cat([one["x"] for one in graphs]), "edges": torch.cat(edges, 1), "ptr": torch.tensor(starts)}
-
-
-def waveform(index: int) -> Any:
-    """Return a tone with noise, gain, shift and a mask over its spectrogram."""
-    time = torch.arange(2000) / 8000
-    wave = torch.sin(2 * torch.pi * (200 + 10 * index) * time) * random.uniform(0.5, 1) + 0.1 * torch.randn(2000)
-    wave = torch.roll(wave, int(np.random.randint(100)))
-    spectrogram = torch.stft(wave, 128, window=torch.hann_window(128), return_complex=True).abs()
-    start = int(torch.randint(40, ()))
-    spectrogram[start : start + 8] = 0
-    return spectrogram, index
 
 
 def with_function(index: int) -> Any:
@@ -307,14 +144,6 @@ class Counted(Sized):
         return index, self.accesses, torch.rand(2)
 
 
-class CountedWithoutDraws(Counted):
-    """Counts its own accesses, and draws nothing."""
-
-    def __getitem__(self, index: int) -> Any:
-        self.accesses += 1
-        return index, self.accesses
-
-
 class OwnGenerators(Sized):
     """Keeps generators of its own: of all workers alike, and one from the worker's seed."""
 
@@ -363,25 +192,19 @@ def failing_sample(index: int) -> Any:
     return drawn
 
 
-def failing_collate(samples: Any) -> Any:
-    """Draw, and raise for some batches."""
-    drawn = torch.rand(2)
-    if samples[0]["index"] % 5 == 2:
-        raise KeyError("no batch")
-    return samples, drawn
-
-
 class Shards(IterableDataset[Any]):
-    """Its samples are divided over the workers; each draws, and counts those of its own."""
+    """Its samples are divided over the workers, evenly or not; each draws, and counts those of its own."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, uneven: bool = False) -> None:
         self.length = length
+        self.uneven = uneven
         self.count = 0
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        for index in range(first, self.length, step):
+        indices = range(first, self.length * first + 1) if self.uneven else range(first, self.length, step)
+        for index in indices:
             self.count += 1
             yield noise(index), self.count
 
@@ -396,72 +219,49 @@ def _shuffled() -> Iterator[Any]:
 
 _OF_FOUR = {"batch_size": 4, "shuffle": True}
 _OF_TWO = {"batch_size": 2, "shuffle": True}
-PIPELINES: dict[str, Callable[[Path], Pipeline]] = {
-    "pillow_v1": lambda folder: (Files(folder, "{}.jpg", by_pillow, _v1()), _OF_FOUR),
-    "pillow_png_jitter": lambda folder: (
-        Files(folder, "{}.png", by_pillow, _v1(v1.ColorJitter(0.4, 0.4, 0.4, 0.1))),
-        {"batch_size": 2},
-    ),
-    "pillow_v2": lambda folder: (Files(folder, "{}.jpg", by_pillow, _v2(v2.ToImage())), _OF_FOUR),
-    "image_folder": lambda folder: (torchvision.datasets.ImageFolder(str(folder / "classes"), _erased()), _OF_TWO),
-    "two_views": lambda folder: (
-        Files(folder, "{}.jpg", by_pillow, TwoViews()),
-        {"batch_size": 3, "drop_last": True},
-    ),
-    "detection": lambda folder: (
-        Files(folder, "{}.jpg", by_pillow_with_boxes, _with_boxes()),
-        {"batch_size": 2, "collate_fn": transposed},
-    ),
-    "segmentation": lambda folder: (
-        Files(folder, "{}.png", by_pillow_with_mask, _with_mask()),
-        {"batch_size": 2},
-    ),
-    "decode_image": lambda folder: (Files(folder, "{}.jpg", by_torchvision, _v2()), _OF_FOUR),
-    "albumentations": lambda folder: (Files(folder, "{}.jpg", by_cv2, Albumented()), {"batch_size": 4}),
-    "yolo": lambda folder: (
-        Files(folder, "{}.jpg", by_cv2, letterbox_and_hsv),
-        {"batch_size": 4, "collate_fn": mixed},
-    ),
-    "timm": lambda folder: (Files(folder, "{}.jpg", by_pillow, _timm()), {"batch_size": 3, "shuffle": True}),
-    "text": lambda _: (Made(SAMPLES, words), {**_OF_FOUR, "collate_fn": padded_words}),
-    "memmap": lambda folder: (Windows(folder / "tokens.bin"), {"batch_size": 4}),
-    "pandas": lambda folder: (Rows(folder / "table.csv"), _OF_FOUR),
-    "token_lists": lambda _: (Made(SAMPLES, tokens), {"batch_size": 3, "collate_fn": padded_tokens}),
-    "graphs": lambda _: (Made(SAMPLES, graph), {**_OF_FOUR, "collate_fn": joined_graphs}),
-    "ragged_graphs": lambda _: (Made(SAMPLES, graph), {"batch_size": 1}),
-    "audio": lambda _: (Made(SAMPLES, waveform), _OF_FOUR),
-    "unpicklable": lambda _: (Made(SAMPLES, with_function), {"batch_size": 4, "collate_fn": without_functions}),
-    "monai": lambda _: (Monai(), _OF_FOUR),
-    "hugging_face": lambda _: (_hugging_face().with_format("torch"), _OF_FOUR),
-    "hugging_face_transform": lambda _: (_hugging_face().with_transform(jittered), _OF_FOUR),
-    "hugging_face_stream": lambda _: (_hugging_face_stream(), {"batch_size": 2}),
-    "counted": lambda _: (Counted(), _OF_TWO),
-    "counted_without_draws": lambda _: (CountedWithoutDraws(), {"batch_size": 3}),
-    "own_generators": lambda _: (OwnGenerators(), _OF_TWO),
-    "batches_by_dataset": lambda _: (DrawsInBatches(SAMPLES), _OF_FOUR),
-    "integers": lambda _: (list(range(SAMPLES)), _OF_FOUR),
-    "tensors": lambda _: (
-        TensorDataset(torch.arange(SAMPLES * 3.0).reshape(SAMPLES, 3), torch.arange(SAMPLES)),
-        {**_OF_FOUR, "drop_last": True},
-    ),
-    "parts": lambda _: (ConcatDataset([Subset(Made(40, noise), range(3, 17)), Made(9, noise)]), _OF_FOUR),
-    "uneven": lambda _: (Made(SAMPLES, uneven_draws), {"batch_size": 3, "collate_fn": list}),
-    "single": lambda _: (Made(SAMPLES, noise), {"batch_size": None, "shuffle": True}),
-    "draws_in_collate": lambda _: (Made(SAMPLES, noise), {"batch_size": 3, "collate_fn": mixed_samples}),
-    "errors_of_samples": lambda _: (Made(SAMPLES, failing_sample), _OF_TWO),
-    "errors_of_collate": lambda _: (Made(SAMPLES, noise), {"batch_size": 2, "collate_fn": failing_collate}),
-    "stream": lambda _: (Shards(SAMPLES), {"batch_size": 2}),
-    "long_stream": lambda _: (Shards(90), {"batch_size": 4, "drop_last": True}),
-    "single_stream": lambda _: (Shards(SAMPLES), {"batch_size": None}),
-    "shuffled_stream": lambda _: (Stream(_shuffled), {"batch_size": 2, "collate_fn": list}),
+PIPELINES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "image_folder": lambda folder: {
+        "dataset": torchvision.datasets.ImageFolder(str(folder / "classes"), _augmented()),
+        **_OF_TWO,
+    },
+    "yolo": lambda folder: {
+        "dataset": torchvision.datasets.ImageFolder(str(folder / "classes"), letterbox_and_hsv),
+        "batch_size": 4,
+        "collate_fn": mixed,
+    },
+    "text": lambda _: {"dataset": Made(SAMPLES, words), **_OF_FOUR, "collate_fn": padded_words},
+    "memmap": lambda folder: {"dataset": Windows(folder / "tokens.bin"), "batch_size": 4},
+    "unpicklable": lambda _: {
+        "dataset": Made(SAMPLES, with_function),
+        "batch_size": 4,
+        "collate_fn": without_functions,
+    },
+    "monai": lambda _: {"dataset": Monai(), **_OF_FOUR},
+    "hugging_face": lambda _: {"dataset": _hugging_face().with_format("torch"), **_OF_FOUR},
+    "hugging_face_transform": lambda _: {"dataset": _hugging_face().with_transform(jittered), **_OF_FOUR},
+    "hugging_face_stream": lambda _: {"dataset": _hugging_face_stream(), "batch_size": 2},
+    "counted": lambda _: {"dataset": Counted(), **_OF_TWO},
+    "own_generators": lambda _: {"dataset": OwnGenerators(), **_OF_TWO},
+    "batches_by_dataset": lambda _: {"dataset": DrawsInBatches(SAMPLES), **_OF_FOUR},
+    "integers": lambda _: {"dataset": list(range(SAMPLES)), **_OF_FOUR},
+    "parts": lambda _: {
+        "dataset": ConcatDataset([Subset(Made(40, noise), range(3, 17)), Made(9, noise)]),
+        **_OF_FOUR,
+    },
+    "uneven": lambda _: {"dataset": Made(SAMPLES, uneven_draws), "batch_size": 3, "collate_fn": list},
+    "single": lambda _: {"dataset": Made(SAMPLES, noise), "batch_size": None, "shuffle": True},
+    "draws_in_collate": lambda _: {"dataset": Made(SAMPLES, noise), "batch_size": 3, "collate_fn": mixed_samples},
+    "errors_of_samples": lambda _: {"dataset": Made(SAMPLES, failing_sample), **_OF_TWO},
+    "stream": lambda _: {"dataset": Shards(SAMPLES), "batch_size": 2},
+    "uneven_stream": lambda _: {"dataset": Shards(20, uneven=True), "batch_size": 1},
+    "long_stream": lambda _: {"dataset": Shards(90), "batch_size": 4, "drop_last": True},
+    "single_stream": lambda _: {"dataset": Shards(SAMPLES), "batch_size": None},
+    "shuffled_stream": lambda _: {"dataset": Stream(_shuffled), "batch_size": 2, "collate_fn": list},
 }
-"""A dataset and a loader's arguments, made in a folder of :func:`write_files`."""
+"""A loader's arguments, made in a folder of :func:`write_files`."""
 
 NEEDED = {
-    "albumentations": "albumentations",
     "yolo": "cv2",
-    "timm": "timm",
-    "pandas": "pandas",
     "monai": "monai",
     "hugging_face": "datasets",
     "hugging_face_transform": "datasets",

@@ -1,6 +1,5 @@
 """What default collation and default conversion make of every kind of sample."""
 
-import collections
 import functools
 import itertools
 import warnings
@@ -22,7 +21,6 @@ from contract_harness import (
     generator,
     outcome,
     run_case,
-    subject_class,
     without_messages,
 )
 from contract_samples import (
@@ -41,6 +39,7 @@ from kit.datasets import Made, Sized
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
+import fastload
 from fastload.buffers.layout import learn
 
 
@@ -61,14 +60,24 @@ def _batches(name: str) -> str:
 COLLATED = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_COLLATED]
 _HOW = {name: _batches(name) for name in COLLATED}
 ROWS, WHOLE, OTHERS = ([name for name in COLLATED if _HOW[name] == how] for how in ("rows", "whole", "other"))
-# Four times in a row a loader learns another layout, before it gives layouts up.
-COLLATED_TOGETHER = [ROWS[start : start + 5] for start in range(0, len(ROWS), 5)]
-COLLATED_TOGETHER += [WHOLE[start : start + 15] for start in range(0, len(WHOLE), 15)]
 # In threads torch's two answers, as in its workers and as without them, are equally right; and so is the second in
 # processes, where the first is an accident of collating into shared memory.
 TWO_ANSWERS = [name for name in OTHERS if name in (DEPENDS_ON_WORKERS | FAILS_IN_TORCHS_WORKERS) - MIXED_DTYPES]
 ONE_ANSWER = [name for name in OTHERS if name not in {*TWO_ANSWERS, *MIXED_DTYPES}]
-ONE_ANSWER_TOGETHER = [ONE_ANSWER[start : start + 3] for start in range(0, len(ONE_ANSWER), 3)]
+RAW = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_RAW | CHANGED_BY_TORCH_WHEN_RAW]
+
+
+def _together(names: list[str], count: int) -> list[list[str]]:
+    return [names[start : start + count] for start in range(0, len(names), count)]
+
+
+def _by_kind(load: Any, names: list[str], per_kind: int, batch_size: int | None, **arguments: Any) -> dict[str, Any]:
+    """Return what a loader gives of each kind, and what comes at the end."""
+    dataset = SamplesOfManyKinds(names, per_kind=per_kind)
+    outcomes = consume(iter(load(dataset, batch_size=batch_size, **arguments)))
+    count = per_kind // (batch_size or 1)
+    seen = {name: outcomes[place * count : (place + 1) * count] for place, name in enumerate(names)}
+    return {**seen, "end": outcomes[len(names) * count :]}
 
 
 @as_in_torch
@@ -78,18 +87,19 @@ def test_default_collation_of_every_kind_of_sample(load, name):
 
 
 @as_in_torch(ways.with_workers(ways.TWO, ways.TWO_THREADS))
-@pytest.mark.parametrize("names", COLLATED_TOGETHER, ids=lambda names: names[0])
-def test_default_collation_in_workers(load, names):
-    # Eight batches of a kind: more than are under way when its layout is learnt.
-    dataset = SamplesOfManyKinds(names, per_kind=24)
-    return _by_kind(names, consume(iter(load(dataset, batch_size=3))), per_kind=8)
-
-
-@as_in_torch(ways.with_workers(ways.TWO, ways.TWO_THREADS))
-@pytest.mark.parametrize("names", ONE_ANSWER_TOGETHER, ids=lambda names: names[0])
-def test_default_collation_in_workers_of_samples_that_change_or_cannot_be_collated(load, names):
-    dataset = SamplesOfManyKinds(names, per_kind=6)
-    return _by_kind(names, consume(iter(load(dataset, batch_size=3))), per_kind=2)
+@pytest.mark.parametrize(
+    ("names", "per_kind"),
+    [
+        # Eight batches of a kind: more than are under way when its layout is learnt. Four times in a row a loader
+        # learns another layout, before it gives layouts up.
+        *((names, 24) for names in [*_together(ROWS, 5), *_together(WHOLE, 15)]),
+        # Samples that change, or cannot be collated.
+        *((names, 6) for names in _together(ONE_ANSWER, 3)),
+    ],
+    ids=lambda names: names[0] if isinstance(names, list) else "",
+)
+def test_default_collation_in_workers(load, names, per_kind):
+    return _by_kind(load, names, per_kind, 3)
 
 
 @ways.with_workers(ways.TWO, ways.TWO_THREADS)
@@ -99,9 +109,7 @@ def test_default_collation_in_workers_where_torch_has_two_answers(name, workers)
         return epochs(load(SamplesOfKind(name), batch_size=3))
 
     two = workers.threads or name in FAILS_IN_TORCHS_WORKERS
-    assert_same_as_torch(
-        case, workers, or_reference=ways.INLINE if two else None, view=without_messages if two else None
-    )
+    assert_same_as_torch(case, workers, or_reference=ways.INLINE if two else None, view=without_messages)
 
 
 @as_in_torch(ways.with_workers(ways.TWO, ways.TWO_THREADS), reference=ways.INLINE)
@@ -109,11 +117,6 @@ def test_default_collation_in_workers_where_torch_has_two_answers(name, workers)
 def test_default_collation_of_mixed_dtypes_does_not_depend_on_the_number_of_workers(load, name):
     # And the dtype is that of torch's main process, which loses no value.
     return epochs(load(SamplesOfKind(name), batch_size=3))
-
-
-RAW = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_RAW | CHANGED_BY_TORCH_WHEN_RAW]
-GROUPS = [RAW[start : start + 50] for start in range(0, len(RAW), 50)]
-"""What is not collated has no layout that could settle: many kinds go through one loader."""
 
 
 def _assert_same_objects(case: Case, workers: ways.Workers) -> None:
@@ -124,29 +127,12 @@ def _assert_same_objects(case: Case, workers: ways.Workers) -> None:
         assert_same_as_torch(case, workers)
 
 
-def _by_kind(names: list[str], outcomes: list[Any], per_kind: int) -> dict[str, Any]:
-    seen = {name: outcomes[place * per_kind : (place + 1) * per_kind] for place, name in enumerate(names)}
-    return {**seen, "end": outcomes[len(names) * per_kind :]}
-
-
 @ways.each_kind
-@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
-def test_conversion_of_every_kind_of_sample_without_batches(names, workers):
-    def case(load):
-        dataset = SamplesOfManyKinds(names, per_kind=4)
-        return _by_kind(names, consume(iter(load(dataset, batch_size=None))), per_kind=4)
-
-    _assert_same_objects(case, workers)
-
-
-@ways.each_kind
-@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
-def test_every_kind_of_sample_as_it_is(names, workers):
-    def case(load):
-        dataset = SamplesOfManyKinds(names, per_kind=4)
-        return _by_kind(names, consume(iter(load(dataset, batch_size=2, collate_fn=identity))), per_kind=2)
-
-    _assert_same_objects(case, workers)
+@pytest.mark.parametrize(("batch_size", "collate_fn"), [(None, None), (2, identity)], ids=["converted", "as they are"])
+# What is not collated has no layout that could settle: many kinds go through one loader.
+@pytest.mark.parametrize("names", _together(RAW, 50), ids=lambda names: names[0])
+def test_every_kind_of_sample_that_is_not_collated(names, batch_size, collate_fn, workers):
+    _assert_same_objects(lambda load: _by_kind(load, names, 4, batch_size, collate_fn=collate_fn), workers)
 
 
 @as_in_torch(ways.each_kind, or_reference=ways.INLINE, view=without_messages)
@@ -160,7 +146,6 @@ def test_samples_that_torch_changes_on_the_way_arrive_as_they_are_or_as_in_torch
     return epochs(load(SamplesOfKind(name, 4), batch_size=batch_size, collate_fn=collate_fn))
 
 
-@pytest.mark.skipif(ways.SUBJECT_IS_TORCH, reason="torch hangs")
 @pytest.mark.parametrize("workers", [ways.TWO, ways.TWO_THREADS], ids=str)
 @pytest.mark.parametrize("name", sorted(HANGS_TORCH_WHEN_RAW))
 @pytest.mark.parametrize("batch_size", [3, None])
@@ -168,9 +153,7 @@ def test_where_torch_hangs_every_batch_is_that_of_the_main_process_or_an_error(n
     def case(load):
         return consume(iter(load(SamplesOfKind(name, length=4), batch_size=batch_size)))
 
-    own = {"worker_method": "thread"} if workers.threads else {}
-    actual = run_case(case, subject_class(), workers, own)
-    expected = run_case(case, subject_class(), ways.INLINE)
+    actual, expected = (run_case(case, fastload.DataLoader, setting) for setting in (workers, ways.INLINE))
     assert len(actual) == len(expected)
     for place, (seen, wanted) in enumerate(zip(actual, expected, strict=True)):
         if not isinstance(seen, Raised) or isinstance(wanted, Raised):
@@ -184,29 +167,6 @@ ORDINARY = [
     and name not in {"octets_long", "text_long", "tensor_float8_e4m3fn"}
 ]
 """Kinds whose collation is the same everywhere."""
-
-
-@ways.several
-def test_kinds_that_change_within_an_epoch(workers):
-    # In batches of three: with four of a kind most batches are mixed, and some are uniform.
-    def case(load):
-        return epochs(load(SamplesOfManyKinds(ORDINARY, 4), batch_size=3), 2)
-
-    own = {"worker_method": "thread"} if workers.threads else {}
-    actual, expected, inline = (
-        [without_messages(seen) for epoch in run_case(case, *how) for seen in epoch]
-        for how in [
-            (subject_class(), workers, own),
-            (torch.utils.data.DataLoader, ways.Workers(count=workers.count)),
-            (torch.utils.data.DataLoader, ways.INLINE),
-        ]
-    )
-    assert len(actual) == len(expected) == len(inline)
-    # Where kinds meet in a batch it mostly fails, in torch's workers with another error; and dtypes are those of torch
-    # without workers.
-    for place, (seen, *wanted) in enumerate(zip(actual, expected, inline, strict=True)):
-        found = [difference(seen, one, f"outcome {place}") for one in wanted]
-        assert None in found
 
 
 @as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_THREADS))
@@ -232,30 +192,25 @@ def _resized(sides: list[int]) -> Made:
     return Made(len(sides), sample)
 
 
+SIDES = {
+    "progressive resizing": [8] * 12 + [16] * 12 + [24] * 12 + [8] * 3,
+    "random batches": torch.randint(4, 9, (20,), generator=generator(5)).repeat_interleave(3).tolist(),
+    "one ragged batch": [8] * 13 + [9] + [8] * 16,
+}
+
+
 @as_in_torch(ways.several)
-@pytest.mark.parametrize(
-    "sides",
-    [
-        [8] * 12 + [16] * 12 + [24] * 12 + [8] * 3,
-        torch.randint(4, 9, (20,), generator=generator(5)).repeat_interleave(3).tolist(),
-        [8] * 13 + [9] + [8] * 16,
-    ],
-    ids=["progressive resizing", "random batches", "one ragged batch"],
-)
-def test_shapes_that_change(load, sides):
-    return epochs(load(_resized(sides), batch_size=3), 2)
+@pytest.mark.parametrize("name", SIDES)
+def test_shapes_that_change(load, name):
+    return epochs(load(_resized(SIDES[name]), batch_size=3), 2)
 
 
 class _ChangingByEpoch(Sized):
-    """Its samples are larger, and of another dtype, after ``grow``; the size is in memory that workers share."""
+    """Its samples are of a size, and with it of a dtype, that is in memory that workers share."""
 
     def __init__(self) -> None:
         super().__init__(6)
         self.size = torch.tensor(2).share_memory_()
-
-    def grow(self) -> None:
-        """Make the samples of the next epoch larger."""
-        self.size += 3
 
     def __getitem__(self, index: int) -> Any:
         size = int(self.size)
@@ -269,7 +224,7 @@ def test_samples_that_change_from_epoch_to_epoch(load):
     seen = []
     for _ in range(3):
         seen.append(consume(iter(loader)))
-        dataset.grow()
+        dataset.size += 3
     return seen
 
 
@@ -299,14 +254,19 @@ def _strided_samples() -> list[Any]:
     return [(table.t()[row], table[:, row : row + 300], table[row % 8, ::7]) for row in range(24)]
 
 
+LARGE: dict[str, tuple[Any, int]] = {
+    "a thousand samples": (Images(1000, 3, 8, 8), 1000),
+    "20 MiB": (Images(2, 20, 1024, 1024), 1),
+    "objects": (Made(3, _large), 2),
+    "small and large in turn": (Made(12, _small_and_large), 1),
+    "strided views": (_strided_samples(), 3),
+}
+
+
 @as_in_torch(ways.each_kind)
-@pytest.mark.parametrize(
-    "dataset",
-    [Images(1000, 3, 8, 8), Images(3, 20, 1024, 1024), Made(3, _large), Made(12, _small_and_large), _strided_samples()],
-    ids=["a thousand samples", "20 MiB", "objects", "small and large in turn", "strided views"],
-)
-def test_large_samples_and_batches(load, dataset):
-    batch_size = {3: 2, 12: 1, 24: 3}.get(len(dataset), 1000)
+@pytest.mark.parametrize("name", LARGE)
+def test_large_samples_and_batches(load, name):
+    dataset, batch_size = LARGE[name]
     return epochs(load(dataset, batch_size=batch_size), 2)
 
 
@@ -329,35 +289,26 @@ class _MemoryMapped(Sized):
 
 
 @ways.each_kind
-@pytest.mark.parametrize("arguments", [{"batch_size": 3}, {"batch_size": None}], ids=str)
-def test_rows_of_a_memory_mapped_file(arguments, workers, tmp_path):
+@pytest.mark.parametrize("batch_size", [3, None])
+def test_rows_of_a_memory_mapped_file(batch_size, workers, tmp_path):
     path = tmp_path / "rows"
     np.arange(40, dtype=np.float32).tofile(path)
-
-    def case(load):
-        return epochs(load(_MemoryMapped(str(path)), **arguments))
-
-    assert_same_as_torch(case, workers, or_reference=ways.INLINE if workers.threads else None)
+    either = ways.INLINE if workers.threads else None
+    dataset = _MemoryMapped(str(path))
+    assert_same_as_torch(lambda load: epochs(load(dataset, batch_size=batch_size)), workers, or_reference=either)
 
 
-def _with_a_local_class() -> Made:
+@as_in_torch(ways.each_kind)
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_tensors_of_a_class_that_is_defined_in_a_function(load, batch_size):
     class Local(torch.Tensor):
         __torch_function__ = torch._C._disabled_torch_function_impl
 
-    return Made(8, lambda index: torch.Tensor._make_subclass(Local, torch.full((3,), float(index))))
+    dataset = Made(8, lambda index: torch.Tensor._make_subclass(Local, torch.full((3,), float(index))))
+    return epochs(load(dataset, batch_size=batch_size))
 
 
-@ways.each_kind
-@pytest.mark.parametrize("batch_size", [1, 4])
-@pytest.mark.parametrize("chunk_size", [None, "batch"])
-def test_tensors_of_a_class_that_is_defined_in_a_function(chunk_size, batch_size, workers):
-    def case(load):
-        return epochs(load(_with_a_local_class(), batch_size=batch_size))
-
-    assert_same_as_torch(case, workers, chunk_size=chunk_size)
-
-
-@as_in_torch(ways.with_workers(ways.Workers(count=1), ways.Workers(count=2, persistent=True)))
+@as_in_torch(ways.with_workers(ways.ONE, ways.TWO_PERSISTENT))
 def test_parameters_are_refused_from_the_first_batch_to_the_last(load):
     return consume(iter(load(SamplesOfKind("parameter", 40), batch_size=4)))
 
@@ -450,29 +401,18 @@ def _arrays(batch: Any) -> Any:
 
 
 _TYPES = [int, torch.float32, torch.Size([1, 2]), slice(1, 2), Ellipsis, torch.device("cpu"), np.dtype("f4"), len]
-_MORE = (None, 2.5, 1j, range(3), frozenset([4]))
+# Beside the kinds of samples, which come as they are by test_every_kind_of_sample_that_is_not_collated.
 COLLATE_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "a class": Packed,
-    "pairs": lambda batch: (tuple(_stacked(batch)), np.array([sample[1] for sample in batch])),
-    "sharing": _sharing,
-    "sparse": lambda batch: (_stacked(batch).to_sparse(), _stacked(batch).to_sparse_csr()),
-    "nested": lambda batch: torch.nested.nested_tensor([sample[0][: 1 + i] for i, sample in enumerate(batch)]),
     "packed sequence": lambda batch: torch.nn.utils.rnn.pack_sequence([sample[0] for sample in batch]),
     "nothing": lambda batch: None,
     "counts": len,
-    "text": lambda batch: f"{[sample[1] for sample in batch]}",
-    "objects": lambda batch: [{"index": sample[1], "set": {1, 2}, "more": _MORE} for sample in batch],
     "types": lambda batch: _TYPES,
-    "empty": lambda batch: ([], (), {}, torch.empty(0), np.empty((0, 2)), ""),
-    "deque": lambda batch: collections.deque([sample[0] for sample in batch], maxlen=9),
     "strides": _device_and_strides,
-    "long list": lambda batch: [torch.full((2,), place) for place in range(300)],
     "default, then more": lambda batch: [*default_collate(batch), "more"],
-    "ragged": lambda batch: [torch.ones(sample[1] % 4) for sample in batch],
     "arrays": _arrays,
     # A value like any other: an exception that is returned is not raised.
     "an exception as value": lambda batch: ValueError,
-    "conversion": torch.utils.data.default_convert,
 }
 
 
@@ -486,41 +426,27 @@ def _collate_by_each_function(batch: Any) -> Any:
 def test_a_collate_function_may_return_anything(workers):
     def case(load):
         dataset = SamplesOfKind("tuple_of_two", 9 * len(COLLATE_FUNCTIONS))
-        loader = load(dataset, batch_size=3, collate_fn=_collate_by_each_function)
-        return _by_kind(list(COLLATE_FUNCTIONS), consume(iter(loader)), per_kind=3)
+        outcomes = consume(iter(load(dataset, batch_size=3, collate_fn=_collate_by_each_function)))
+        return {name: outcomes[3 * place :][:3] for place, name in enumerate([*COLLATE_FUNCTIONS, "end"])}
 
     _assert_same_objects(case, workers)
 
 
 @as_in_torch(ways.each_kind)
-def test_tensors_that_share_memory_still_share_it(load):
+def test_what_is_shared_inside_of_a_batch_is_shared_still(load):
     seen = []
     for batch in load(SamplesOfKind("tuple_of_two"), batch_size=3, collate_fn=_sharing):
         batch["all"][0, 0, 0] = -100
         batch["rest"][-1] = 50
         seen.append([batch["again"], batch["first"], batch["all"], batch["rest"]])
-    return seen
-
-
-@as_in_torch(ways.each_kind)
-def test_an_object_that_occurs_twice_is_one_object_still(load):
-    seen = []
     for batch in load(SamplesOfKind("same_dict_twice"), batch_size=2, collate_fn=identity):
         batch[0][0]["new"] = "here"
         seen.append(batch)
     return seen
 
 
-class _Three:
-    def __call__(self, batch: Any) -> Any:
-        return [len(batch)] * 3
-
-
 _DEEP = {"dataset": SamplesOfKind("nested_deeply"), "batch_size": 3}
 GIVEN: dict[str, dict[str, Any]] = {
-    # All platforms' default start method of this Python forks, so nothing has to be pickled.
-    "a lambda": {"dataset": [1, 2, 3], "batch_size": 2, "collate_fn": lambda batch: sum(batch) * 3},
-    "an object": {"dataset": [1, 2, 3], "batch_size": 2, "collate_fn": _Three()},
     "without batches": {
         "dataset": SamplesOfKind("dict_plain"),
         "batch_size": None,
