@@ -123,6 +123,16 @@ def test_what_is_so_without_a_seed_can_be_asked_for(load):
     return _seen(load, loaders.drawing(), batch_size=2, shuffle=True)
 
 
+_IN_CHUNKS = ["batched, one too few", "batched, one too many", "batched, none", "subset of a batched one"]
+_IN_CHUNKS += ["samples [3, 4, 5, 9] fail", "batches that grow and shrink", "tensors"]
+
+
+@as_in_torch(ways.with_workers(ways.TWO_PERSISTENT, ways.TWO_PERSISTENT_THREADS), chunk_size=1)
+@pytest.mark.parametrize("name", _IN_CHUNKS)
+def test_chunks_of_one_sample_change_nothing(load, name):
+    return _seen(load, **loaders.LOADERS[name]())
+
+
 @as_in_torch(ways.with_workers(*_PROCESSES))
 @pytest.mark.parametrize("make", [loaders.drawing, lambda: pipelines.Shards(40)], ids=["map", "stream"])
 def test_training_and_validation_in_turns_give_what_torchs_give(load, make):
