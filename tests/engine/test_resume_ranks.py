@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kit.datasets import Noisy
 
@@ -97,7 +97,7 @@ def cases(draw: Any) -> Case:
 TAILS = ["drop", "short", "pad"]
 
 
-@pytest.mark.thorough
+@settings(max_examples=30)
 @given(
     case=cases(),
     before=st.sampled_from([1, 2, 4]),

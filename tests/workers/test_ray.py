@@ -69,21 +69,6 @@ def test_samples_without_a_layout_and_whole_batches_come_pickled(cluster):
     assert epochs(worker_method="ray", **arguments)[0] == epochs(**arguments)[0]
 
 
-class Failing(Images):
-    def __getitem__(self, index: int) -> Any:
-        if index % 11 == 3:
-            raise KeyError(f"nothing at {index}")
-        return super().__getitem__(index)
-
-
-def test_an_error_of_the_dataset_keeps_its_traceback_and_its_sample(cluster):
-    loader = DataLoader(Failing(), 8, seed=1, num_workers=1, worker_method="ray")
-    with pytest.raises(KeyError, match=r"in DataLoader Ray worker 0 on .*[\s\S]*nothing at 3") as raised:
-        list(loader)
-    assert any("at index 3 of the dataset" in note for note in raised.value.__notes__)
-    loader.close()
-
-
 class Counting(torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
