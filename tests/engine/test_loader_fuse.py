@@ -136,7 +136,10 @@ def test_a_sample_is_named_by_its_index_in_the_loaders_dataset(folder, tmp_path,
 
 
 CANNOT_BE_FUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "numbers": (lambda **options: DataLoader(Made(3, int), 3, **options), "of kit.datasets: "),
+    "numbers": (
+        lambda **options: DataLoader(Made(3, int), 3, **options),
+        "Made is not one of the datasets",
+    ),
     "a stream": (lambda **options: DataLoader(Stream(lambda: [1, 2]), **options), "an IterableDataset has no indices"),
     "no batches": (
         lambda **options: DataLoader(InMemory(CHAINS["bytes"]), None, **options),

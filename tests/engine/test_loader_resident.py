@@ -55,20 +55,21 @@ class Images(Dataset[Any]):
         return self.images[index], index, f"image {index}"
 
 
-class Failing(Transform):
-    """Raises for the images of some samples."""
+class Raising(Transform):
+    """Raises an error for the image of a sample, once."""
 
-    def __init__(self, bad: set[int]) -> None:
+    def __init__(self, index: int, error: BaseException) -> None:
         super().__init__()
-        self.bad = bad
+        self.errors = {index * 108 % 256: error}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        if found := self.bad & set(images[:, 0, 0, 0].tolist()):
-            raise ValueError(f"image {found} is bad")
+        for value in images[:, 0, 0, 0].tolist():
+            if value in self.errors:
+                raise self.errors.pop(value)
         return images
 
 
-Failing.__module__ = "fastload.transforms.failing"  # else it would be given one batch at a time
+Raising.__module__ = "fastload.transforms.raising"  # else it would be given one batch at a time
 
 
 def augmentation(**more: Any) -> Any:
@@ -214,22 +215,20 @@ def test_a_copy_of_a_loader_reads_for_itself_and_iterations_may_overlap():
     assert epochs(again) == [one, other]
 
 
-def test_images_are_turned_every_other_epoch():
+@pytest.mark.parametrize("resident", [None, "host"])
+def test_images_are_turned_every_other_epoch(resident):
     images = torch.arange(40 * 2 * 2).reshape(40, 1, 2, 2).float()
     dataset = TensorDataset(images, torch.arange(40))
-    for resident in (None, "host"):
-        loader = DataLoader(dataset, 8, shuffle=True, seed=4, batch_transform=T.AlternatingFlip(), resident=resident)
-        turned = []
-        for _ in range(4):
-            flips = torch.zeros(40, dtype=torch.bool)
-            for found, labels in loader:
-                flips[labels] = (found != images[labels]).flatten(1).any(1)
-                assert torch.equal(torch.where(flips[labels, None, None, None], found.flip(-1), found), images[labels])
-            turned.append(flips)
-        assert torch.equal(turned[0], turned[2])
-        assert torch.equal(turned[0], ~turned[1])
-        assert torch.equal(turned[1], turned[3])
-        assert 5 < turned[0].sum() < 35
+    loader = DataLoader(dataset, 8, shuffle=True, seed=4, batch_transform=T.AlternatingFlip(), resident=resident)
+    turned = []
+    for _ in range(4):
+        found, labels = (torch.cat(part) for part in zip(*loader, strict=True))
+        is_turned = (found != images[labels]).flatten(1).any(1)
+        assert torch.equal(torch.where(is_turned[:, None, None, None], found.flip(-1), found), images[labels])
+        turned.append(set(labels[is_turned].tolist()))
+    assert turned[:2] == turned[2:]
+    assert turned[0] == set(range(40)) - turned[1]
+    assert 5 < len(turned[0]) < 35
 
 
 def test_results_that_are_larger_than_the_data_are_made_fewer_at_once(monkeypatch):
@@ -291,7 +290,7 @@ def test_an_error_takes_the_place_of_its_batch_only(num_at_once, monkeypatch):
     """An index that is not there, or that is none; an empty batch; an image that the transform refuses."""
     monkeypatch.setattr("fastload.engine.resident_source._AT_ONCE_ON_HOST", num_at_once * 200)
     batches = [[0], [99], [1], ["a"], [], [7], [2]]
-    transform = Failing({(108 * 7) % 256})
+    transform = Raising(7, ValueError("image 7"))
     loader = DataLoader(Images(), batch_sampler=batches, batch_transform=transform, resident="host")
     seen = outcomes(iter(loader), lambda batch: batch[1].tolist())
     kinds = [one if isinstance(one, list) else type(one) for one in seen]
@@ -299,35 +298,16 @@ def test_an_error_takes_the_place_of_its_batch_only(num_at_once, monkeypatch):
     assert loader.statistics().batches == 3
 
 
-class Interrupting(Transform):
-    """Interrupts the user at one call."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.calls = iter(range(1, 100))
-        self.at = at
-
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        if next(self.calls) == self.at:
-            raise KeyboardInterrupt
-        return images
-
-
-Interrupting.__module__ = "fastload.transforms.interrupting"
-
-
-@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("at", [0, 12, 36])
 @pytest.mark.parametrize("where", ["transform", "rows_of"])
 def test_an_interrupt_loses_nothing(monkeypatch, where, at):
     monkeypatch.setattr("fastload.engine.resident_source._AT_ONCE_ON_HOST", 2000)
-    transform = Interrupting(at if where == "transform" else 0)
-    loader = DataLoader(Images(), 5, batch_transform=transform, resident="host")
+    interrupt = Raising(at, KeyboardInterrupt())
+    loader = DataLoader(Images(), 5, batch_transform=interrupt if where == "transform" else None, resident="host")
     if where == "rows_of":
-        calls = iter(range(1, 100))
 
         def interrupting(indices: Any, length: int) -> Any:
-            if next(calls) == at:
-                raise KeyboardInterrupt
+            interrupt.transform(Images().images[indices], {})
             return rows_of(indices, length)
 
         monkeypatch.setattr("fastload.engine.resident_source.rows_of", interrupting)
