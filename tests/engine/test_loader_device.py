@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from kit.datasets import Sized
+from kit.datasets import Made, Sized
 from kit.resuming import assert_resumes
 from kit.transforms import Shifted
 from kit.ways import USUAL as WAYS
@@ -52,20 +52,13 @@ AHEAD = {"device": "cpu", "prefetch_to_device": 3}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_on_the_cpu_the_batches_are_the_same(way):
-    for options in ({"drop_last": True}, {"shuffle": True, "seed": 1}):
-        without = DataLoader(Images(), 5, **options)
-        ahead = DataLoader(Images(), 5, device="cpu", **options, **WAYS[way])
-        assert len(ahead) == len(without)
-        assert [epoch(ahead), epoch(ahead)] == [epoch(without), epoch(without)]
-        ahead.close()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_state_says_what_was_given_not_what_is_on_the_device(way):
-    make = functools.partial(DataLoader, Images(), 5, shuffle=True, seed=3, batch_transform=Shifted(), **AHEAD)
-    steps = (0, 4, 8) if way == "inline" else (4,)
-    assert_resumes(functools.partial(make, **WAYS[way]), ((0, step) for step in steps), make, epoch)
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches_and_states_are_those_without_a_device_not_of_what_is_ahead(way, drop_last):
+    options = {"shuffle": True, "seed": 3, "drop_last": drop_last, "batch_transform": Shifted()}
+    without, ahead = (functools.partial(DataLoader, Images(), 5, **options, **more) for more in ({}, AHEAD | WAYS[way]))
+    assert len(ahead()) == len(without())
+    assert_resumes(ahead, ((0, step) for step in ((0, 4) if way == "inline" else (0,))), without, epoch)
+    assert_resumes(without, [(0, 4)], ahead, epoch)
 
 
 @pytest.mark.parametrize("dataset", ["images", "tensors", "a part of tensors"])
@@ -322,54 +315,26 @@ def test_a_transform_may_begin_batches_ahead_and_finish_each_when_it_is_asked_fo
     assert list(iterator) == [(6, 5), (3, 6), (2, 6), (1.5, 6)]
 
 
-@pytest.mark.parametrize("where", ["sample", "transform"])
-def test_an_interrupt_loses_nothing(where):
+def test_an_interrupt_loses_nothing():
     raised: list[bool] = []
 
-    def interrupt(at: str, index: int) -> None:
-        if (at, index) == (where, {"sample": 12, "transform": 10}[at]) and not raised:
+    def interrupted_once(index: int) -> Any:
+        if index == 12 and not raised:
             raised.append(True)
             raise KeyboardInterrupt
+        return index
 
-    def transform(batch: Any) -> Any:
-        interrupt("transform", batch[1][0].item())
-        return batch
-
-    class Interrupted(Images):
-        def __getitem__(self, index: int) -> Any:
-            interrupt("sample", index)
-            return super().__getitem__(index)
-
-    device = {"device": "cpu"} if where == "sample" else {}
-    loader = DataLoader(Interrupted(), 5, batch_transform=transform, seed=1, **device)
+    loader = DataLoader(Made(37, interrupted_once), 5, seed=1, device="cpu")
     iterator = iter(loader)
     first = next(iterator)
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     assert loader.state_dict()["position"] == 5
-    assert [plain(batch)[1][0] for batch in (first, *iterator)] == [0, 5, 10, 15, 20, 25, 30, 35]
+    assert [batch[0] for batch in (first, *iterator)] == [0, 5, 10, 15, 20, 25, 30, 35]
 
 
-def test_a_function_around_a_transform_draws_from_the_samples_keys_too():
-    shifted = Shifted()
-
-    def twice(batch: Any) -> Any:
-        return shifted(batch[0]), shifted(batch[0]), batch[1]
-
-    def values(**options: Any) -> list[Any]:
-        loader = DataLoader(Images(), 5, shuffle=True, seed=1, batch_transform=twice, **options)
-        return [[part.flatten(1)[:, 0].tolist() for part in batch[:2]] for batch in loader]
-
-    first = values()
-    assert values(num_workers=2, device="cpu", prefetch_to_device=3) == first
-    assert all(one != other for batch in first for one, other in zip(*batch, strict=True))
-    direct = DataLoader(Images(), 5, shuffle=True, seed=1, batch_transform=shifted)
-    assert [batch[0].flatten(1)[:, 0].tolist() for batch in direct] == [batch[0] for batch in first]
-
-
-@pytest.mark.parametrize("way", ["inline", "processes"])
-def test_with_fixed_places_a_second_iteration_is_refused_and_changes_nothing(way):
-    loader = DataLoader(Images(), 5, device="cpu", fixed_buffers=True, drop_last=True, seed=1, **WAYS[way])
+def test_with_fixed_places_a_second_iteration_is_refused_and_changes_nothing():
+    loader = DataLoader(Images(), 5, device="cpu", fixed_buffers=True, drop_last=True, seed=1)
     iterator = iter(loader)
     next(iterator)
     state = loader.state_dict()
@@ -377,10 +342,22 @@ def test_with_fixed_places_a_second_iteration_is_refused_and_changes_nothing(way
         iter(loader)
     assert loader.state_dict() == state
     assert len(list(iterator)) == 6
-    next(iter(loader))  # the first is at its end
-    loader.close()
-    next(iter(loader))
-    loader.close()
+    for _ in range(2):
+        next(iter(loader))  # the one before is at its end, or was closed
+        loader.close()
+
+
+def test_a_function_around_a_transform_draws_from_the_samples_keys_too():
+    shifted = Shifted()
+
+    def values(transform: Any, **options: Any) -> list[Any]:
+        loader = DataLoader(Images(), 5, shuffle=True, seed=1, batch_transform=transform, **options)
+        return [[part.flatten(1)[:, 0].tolist() for part in batch] for batch in loader]
+
+    twice = values(lambda batch: (shifted(batch[0]), shifted(batch[0])))
+    assert values(lambda batch: (shifted(batch[0]), shifted(batch[0])), **AHEAD, num_workers=2) == twice
+    assert all(one != other for batch in twice for one, other in zip(*batch, strict=True))
+    assert values(lambda batch: (shifted(batch[0]),)) == [batch[:1] for batch in twice]
 
 
 def test_another_transform_takes_effect_with_the_next_iteration():
