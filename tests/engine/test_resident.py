@@ -40,23 +40,14 @@ def gathered(columns: Columns, rows: list[int]) -> Any:
 
 
 @settings(max_examples=50)
-@given(length=st.integers(1, 12), data=st.data())
-def test_a_gathered_batch_is_what_collation_makes_of_the_samples(length, data):
+@given(length=st.integers(1, 12), step=st.integers(1, 5), data=st.data())
+def test_gathered_batches_and_their_parts_are_what_collation_makes_of_the_samples(length, step, data):
     samples = [nested(index) for index in range(length)]
-    rows = data.draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=20))
-    found = gathered(columns_of(samples, step=data.draw(st.integers(1, 5))), rows)
-    assert difference(found, default_collate([samples[row] for row in rows])) is None
-
-
-@settings(max_examples=30)
-@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=6))
-def test_a_batch_of_several_is_split_into_them(sizes):
-    samples = [nested(index) for index in range(sum(sizes))]
-    parts = list(split(default_collate(samples), sizes))
-    start = 0
-    for size, part in zip(sizes, parts, strict=True):
-        assert difference(part, default_collate(samples[start : start + size])) is None
-        start += size
+    batches = data.draw(st.lists(st.lists(st.integers(0, length - 1), min_size=1, max_size=5), min_size=1, max_size=4))
+    found = gathered(columns_of(samples, step), [row for rows in batches for row in rows])
+    parts = split(found, [len(rows) for rows in batches])
+    for part, rows in zip(parts, batches, strict=True):
+        assert difference(part, default_collate([samples[row] for row in rows])) is None
 
 
 def test_the_tensors_of_a_dataset_are_not_copied_where_they_lie_right():

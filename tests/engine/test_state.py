@@ -41,8 +41,6 @@ POSITION: dict[str, Callable[[], dict[str, Any]]] = {
     "last dropped": lambda: {"batch_size": 8, "shuffle": True, "drop_last": True, "seed": 5},
     "one by one": lambda: {"batch_size": 1, "shuffle": True, "seed": -5},
     "padded steps": lambda: of_global_batches(tail="pad"),
-    "weighted steps": lambda: of_global_batches(tail="short", weights=[1.0 + i for i in range(53)]),
-    "blocks": lambda: of_global_batches(order="block", block_size=5),
     "buckets": lambda: of_global_batches(lengths=[i % 9 for i in range(53)], bucket_window=3, tail="short"),
     "a rank": lambda: {"batch_size": 5, "sampler": fastload.DistributedSampler(Drawing(), 2, 1, seed=2)},
     "a rank, own seed": lambda: {"batch_size": 5, "seed": 9, "sampler": fastload.DistributedSampler(Drawing(), 2, 1)},
@@ -126,21 +124,6 @@ def test_a_state_has_the_same_generators_before_an_epoch_and_in_it(shuffle, hold
     assert loader.state_dict().keys() == before.keys()
     assert any("held" in name for name in before) == (holds != "nothing")
     assert ("generator.torch" in before) == shuffle
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 5)])
-def test_interleaved_ranks_lose_and_repeat_no_sample_when_their_number_changes(before, after):
-    def rank_of(world_size: int, rank: int) -> DataLoader[Any]:
-        sampler = fastload.DistributedSampler(Drawing(), world_size, rank, seed=1, tail="short")
-        return DataLoader(Drawing(), 4, sampler=sampler)
-
-    first = [rank_of(before, rank) for rank in range(before)]
-    seen = [row for loader in first for batch in itertools.islice(loader, 2) for row in samples(batch)]
-    for rank in range(after):
-        loader = rank_of(after, rank)
-        loader.load_state_dict(first[0].state_dict())
-        seen += [row for batch in batches(loader) for row in batch]
-    assert sorted(seen) == sorted(row for batch in batches(rank_of(1, 0)) for row in batch)
 
 
 def test_the_end_of_a_padded_epoch_is_the_end_on_any_number_of_ranks():

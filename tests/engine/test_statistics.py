@@ -77,15 +77,9 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
     ),
     "more ahead, out of order": (
         Squares(30),
-        {"prefetch_factor": 3, "in_order": False, **FORKED},
-        {"samples": 30},
-        ["at most 6 batches", "as they are completed"],
-    ),
-    "persistent workers": (
-        Squares(10),
-        {"persistent_workers": True, **FORKED},
-        {},
-        ["2 processes, kept between epochs"],
+        {"prefetch_factor": 3, "in_order": False, "persistent_workers": True, "chunk_size": 2, **FORKED},
+        {"samples": 30, "chunk_size": 2},
+        ["at most 6 batches", "as they are completed", "2 processes, kept between epochs", "chunks of 2 samples"],
     ),
     "threads": (
         Squares(10),
@@ -94,7 +88,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         ["2 threads", "by its position in the epoch, since worker_method='thread' asks", "from torch's base seed"],
     ),
     "no draws": (TensorDataset(torch.arange(10)), FORKED, {}, ["the dataset is known to draw nothing"]),
-    "a chunk size": (Squares(10), {"chunk_size": 2, **FORKED}, {"chunk_size": 2}, ["chunks of 2 samples"]),
     "whole batches asked for": (
         Squares(10),
         {"chunk_size": "batch", "seed": 1, **FORKED},

@@ -240,14 +240,6 @@ def test_no_batch_has_more_chunks_than_a_slot_has_places():
     assert source.next().equal(torch.arange(num_rows))
 
 
-def test_assigned_batches_go_round_robin_and_are_not_moved():
-    pool = FakePool(3, sample, random.Random(0))
-    source = deliver(pool, assigned=True, chunk_size=1, window=9)
-    iterate(source, numbered([2] * 9))
-    assert {(item.batch_id % 3, worker_id) for item, worker_id in pool.pending} == {(0, 0), (1, 1), (2, 2)}
-    assert len(outcomes(source)) == 9
-
-
 def test_the_work_of_a_new_batch_is_given_out_as_soon_as_one_is_taken():
     pool = FakePool(2, sample, random.Random(0))
     source = deliver(pool, window=3, chunk_size=100)
@@ -550,26 +542,6 @@ def test_a_layout_is_learnt_again_after_a_change_and_given_up_where_there_is_non
         assert book.layout.leaves[0].shape == (5,)
     elif name == "none":
         assert counts.reasons == {reason: 100}
-
-
-@pytest.mark.parametrize("window", [2, 4, 8])
-def test_two_iterations_at_once_may_learn_together(window):
-    book, counts = LayoutBook(), Counts()
-    batches = numbered([3] * 20)
-    pools = [FakePool(2, sample, random.Random(seed)) for seed in (0, 1)]
-    sources = [deliver(pool, book=book, counts=counts, window=window) for pool in pools]
-    for source in sources:
-        iterate(source, batches)
-    found: list[list[Any]] = [[], []]
-    for _ in batches:
-        for place, source in enumerate(sources):
-            found[place].append(source.next())
-    for place in (0, 1):
-        assert_outcomes(found[place], batches)
-    assert (book.fallback_reason, book.generation) == (None, 1)
-    found.clear()
-    for source, pool in zip(sources, pools, strict=True):
-        assert_all_slots_are_free(source, pool)
 
 
 def test_the_book_forgets_old_layouts():

@@ -2,7 +2,6 @@
 
 # ruff: noqa: B905
 import os
-import resource
 from typing import Any
 
 import pytest
@@ -46,17 +45,3 @@ def test_batches_are_those_of_tasks_that_are_whole_batches(way, options):
     if loader.num_workers:
         assert loader.statistics().without_layout_reason == {"custom collate_fn": 3 * 2}
     loader.close()
-
-
-@pytest.mark.slow
-def test_32_workers_and_kept_batches_of_many_tensors_need_few_descriptors():
-    """torch's loader needs a descriptor for each tensor: 40 batches of 16 x 24 tensors would be 15,360 of them."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
-    try:
-        dataset = [{f"target{n}": torch.zeros((index + n) % 10, 4) for n in range(24)} for index in range(640)]
-        loader = fastload.DataLoader(dataset, 16, num_workers=32, collate_fn=lambda batch: tuple(batch))
-        batches = list(loader)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert difference([sample for batch in batches for sample in batch], dataset) is None

@@ -49,6 +49,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
     "moved": {"num_workers": 2, "device": "cpu"},
     "moved inline": {"device": "cpu", "prefetch_to_device": 3},
+    "as completed": {"num_workers": 2, "in_order": False},
     "own collation": {"num_workers": 2, "collate_fn": lambda rows: default_collate(rows)},
     "own collation, inline": {"collate_fn": lambda rows: default_collate(rows)},
 }
@@ -98,46 +99,37 @@ def sample_of(index: int, epoch: int, key_of: int, seed: int = 3) -> Sample:
         return samples(default_collate([Drawing()[index]]))[0]
 
 
-def without_failing(found: list[list[list[Sample]]]) -> list[list[list[Sample]]]:
-    left = [[[row for row in batch if row[0] not in FAILING] for batch in epoch] for epoch in found]
-    return [[batch for batch in epoch if batch] for epoch in left]
-
-
 # --- Leaving out and replacing ---------------------------------------------------------------------------------------
 
 
 @everywhere
-def test_what_is_left_by_skip_is_what_it_is_in_a_dataset_without_errors(way):
-    expected = without_failing(passes(loader_of(dataset=Drawing())))
-    loader = loader_of(way, on_error="skip")
-    assert passes(loader) == expected
-    assert loader.statistics().failed_samples == 2 * len(FAILING)
-    assert loader.statistics().samples == 2 * (53 - len(FAILING))
-    assert loader.statistics().batches == sum(map(len, expected))
-    found = loader.failed_samples()
-    assert [failed.epoch for failed in found] == [0] * len(FAILING) + [1] * len(FAILING)
-    assert {failed.index for failed in found[: len(FAILING)]} == FAILING
-    assert {(failed.error, failed.substitute) for failed in found} == {("OSError", None)}
-    assert {failed.message for failed in found} == {f"cannot read {index}" for index in FAILING}
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_what_fails_is_left_out_or_is_another_sample_with_the_randomness_of_the_first(way, on_error):
+    def treated(row: Sample, epoch: int) -> list[Sample]:
+        if row[0] not in FAILING:
+            return [row]
+        return [] if on_error == "skip" else [sample_of(instead[epoch, row[0]], epoch, row[0])]
 
-
-@everywhere
-def test_a_replaced_sample_is_another_one_with_the_randomness_of_the_first(way):
-    intact = passes(loader_of(dataset=Drawing()))
-    loader = loader_of(way, on_error="replace")
+    loader = loader_of(way, on_error=on_error)
     found = passes(loader)
-    instead = {(failed.epoch, failed.index): failed.substitute for failed in loader.failed_samples()}
+    failures = loader.failed_samples()
+    instead = {(failed.epoch, failed.index): failed.substitute for failed in failures}
     assert instead.keys() == {(epoch, index) for epoch in range(2) for index in FAILING}
-    assert not FAILING & set(instead.values())
+    assert (set(instead.values()) == {None}) == (on_error == "skip")
+    assert {(failed.error, failed.message) for failed in failures} == {
+        ("OSError", f"cannot read {index}") for index in FAILING
+    }
+    intact = passes(loader_of(dataset=Drawing()))
     expected = [
-        [
-            [sample_of(instead[epoch, row[0]], epoch, row[0]) if row[0] in FAILING else row for row in batch]
-            for batch in batches_of_epoch
-        ]
-        for epoch, batches_of_epoch in enumerate(intact)
+        [[one for row in batch for one in treated(row, epoch)] for batch in intact[epoch]] for epoch in range(2)
     ]
+    expected = [[batch for batch in epoch if batch] for epoch in expected]
+    if not loader.in_order:
+        found, expected = ([sorted(epoch) for epoch in both] for both in (found, expected))
     assert found == expected
-    assert loader.statistics().samples == 2 * 53
+    told = loader.statistics()
+    assert (told.failed_samples, told.batches) == (2 * len(FAILING), sum(map(len, expected)))
+    assert told.samples == 2 * (53 - len(FAILING) * (on_error == "skip"))
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
@@ -174,21 +166,6 @@ def test_any_set_of_failures_is_left_out_of_any_batches(failing, batch_size, chu
         assert [[row[0] for row in batch] for batch in batches(loader)] == [batch for batch in left if batch]
     assert loader.statistics().failed_samples == 2 * len(failing & {index for batch in indices for index in batch})
     loader.close()
-
-
-def test_few_failures_do_not_make_layouts_be_given_up():
-    loader = loader_of("processes", batch_size=4, shuffle=False, on_error="skip")
-    passes(loader, 3)
-    reasons = loader.statistics().without_layout_reason
-    assert set(reasons) <= {"samples were left out", "samples of one batch differ, or a new shape"}
-    assert reasons["samples were left out"] >= 3 * 4
-    assert loader.statistics().batches > sum(reasons.values())
-
-
-def test_the_order_of_completion_does_not_matter_to_what_is_left():
-    found = passes(loader_of("processes", on_error="skip", in_order=False))
-    expected = without_failing(passes(loader_of(dataset=Drawing())))
-    assert [sorted(epoch) for epoch in found] == [sorted(epoch) for epoch in expected]
 
 
 class Local(int):

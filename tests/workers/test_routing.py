@@ -235,21 +235,6 @@ def test_torchscript_draws_are_routed_too():
     same_in_thread(lambda: script(ones), scripted=True)
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: torch.rand_like(torch.ones(3, 4)),
-        lambda: torch.randn_like(torch.ones(3, 4), dtype=torch.float64),
-        lambda: torch.randint_like(torch.ones(3, 4), 2, 9),
-    ],
-)
-def test_what_is_written_anew_for_want_of_a_generator_gives_the_same(draw, monkeypatch):
-    monkeypatch.setattr(torch_routing, "_twin_with_generator", lambda _: None)  # as in older torch
-    named = {getattr(torch, f"{name}_like"): torch_routing._WITH_OPERATORS for name in ("rand", "randn", "randint")}
-    monkeypatch.setattr(torch_routing, "_cases", named)
-    same_in_thread(draw)
-
-
 def test_an_operator_that_cannot_be_routed_is_an_error_that_names_it():
     operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     values = [torch.ones(1, 1, 2, 4)] * 3
