@@ -31,25 +31,6 @@ def test_batches_are_those_of_local_processes(cluster, expected):
     assert statistics.remote["bytes"] > 0
 
 
-def test_a_state_goes_from_local_workers_to_ray_and_back(cluster, expected):
-    first, second = sorted(random.Random(3).sample(range(1, 6), 2))
-    state: Any = None
-    batches = []
-    for stop, method in ((first, "multiprocessing"), (second, "ray"), (100, "thread")):
-        loader = DataLoader(Images(), 8, shuffle=True, seed=5, num_workers=2, worker_method=method)
-        if state is not None:
-            loader.load_state_dict(state)
-        for batch in loader:
-            batches.append(batch)
-            if len(batches) == stop:
-                break
-        state = loader.state_dict()
-        loader.close()
-    loader = DataLoader(Images(), 8, shuffle=True, seed=5)
-    loader.set_epoch(1)
-    assert digest(batches + list(loader)) == expected
-
-
 class Ragged(torch.utils.data.Dataset[Any]):
     """Samples that have no layout in common: they travel pickled."""
 

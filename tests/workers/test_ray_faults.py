@@ -17,7 +17,7 @@ import pytest
 from kit.datasets import Made
 from ray_clusters import STORE_BYTES, Images, digest, ray
 
-from fastload import DataLoader, WorkerDied
+from fastload import DataLoader
 
 pytestmark = [
     pytest.mark.slow,
@@ -90,38 +90,6 @@ def test_an_actor_that_is_killed_and_a_machine_that_goes_lose_nothing(cluster, w
     loader.close()
 
 
-class Until:
-    """A ``worker_init_fn`` that returns when a file is there; one beside it says that it was called."""
-
-    def __init__(self, file: Any) -> None:
-        self.file = str(file)
-
-    def __call__(self, worker_id: int) -> None:
-        open(f"{self.file}.{os.getpid()}", "w").close()
-        while not os.path.exists(self.file):
-            time.sleep(0.05)
-
-
-@pytest.mark.thorough
-def test_machines_that_go_while_an_actor_starts_are_no_error(cluster, tmp_path):
-    machine: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "resources": {"brief": 1}}
-    dataset, given = Images(), {"shuffle": True, "seed": 5, "num_workers": 1}
-    options = {"resources": {"brief": 1}, "placement_timeout": 400}
-    loader = DataLoader(
-        dataset, 4, worker_method="ray", ray_options=options, worker_init_fn=Until(tmp_path / "go on"), **given
-    )
-    iterator = iter(loader)
-    for number in range(4):  # once more than may fail, with Ray's word for it and without
-        node = cluster.add_node(**machine)
-        wait_until(lambda number=number: len(list(tmp_path.iterdir())) > number)
-        cluster.remove_node(node, allow_graceful=number != 1)
-    (tmp_path / "go on").touch()
-    node = cluster.add_node(**machine)
-    assert digest(list(iterator)) == digest(list(DataLoader(dataset, 4, **given)))
-    loader.close()
-    cluster.remove_node(node, allow_graceful=True)
-
-
 LOCK = threading.Lock()
 
 
@@ -142,23 +110,6 @@ def test_a_dataset_that_cannot_be_sent_or_read_there_is_an_error_with_what_to_do
     with pytest.raises(error) as raised:
         list(loader)
     assert re.search(words, "".join([str(raised.value), *getattr(raised.value, "__notes__", ())]))
-    loader.close()
-
-
-class Deadly(Images):
-    """One sample ends its worker."""
-
-    def __getitem__(self, index: int) -> Any:
-        return os._exit(1) if index == 5 else super().__getitem__(index)
-
-
-@pytest.mark.filterwarnings("ignore:Ray worker")
-def test_a_sample_that_ends_each_worker_is_an_error_with_its_index(cluster):
-    # One task at a time: the reply to one before it may be lost with the worker, which then was at both.
-    loader = DataLoader(Deadly(8), 1, num_workers=1, prefetch_factor=1, worker_method="ray")
-    with pytest.raises(WorkerDied, match=r"was lost .*, as 2 others were at batch 5 \(samples 5\)") as raised:
-        list(loader)
-    assert raised.value.samples == (5,)
     loader.close()
 
 
