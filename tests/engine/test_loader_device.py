@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from kit.datasets import Made, Sized
+from kit.datasets import Made, PlacedReplicas, Sized
 from kit.resuming import assert_resumes
 from kit.transforms import Shifted
 from kit.ways import USUAL as WAYS
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
-    IterableDataset,
     SequentialSampler,
     Subset,
     TensorDataset,
-    get_worker_info,
 )
 
 import fastload
@@ -228,25 +225,8 @@ def test_pinning_is_left_out_where_the_device_stage_copies(monkeypatch):
     assert len(epoch(DataLoader(Images(), 5, pin_memory=True, device="cpu"))) == 8
 
 
-class Uneven(IterableDataset[Any]):
-    """Its replicas end at different places, and say where they are."""
-
-    def __init__(self) -> None:
-        self.at = 0
-
-    def __iter__(self) -> Iterator[Tensor]:
-        info = get_worker_info()
-        length = 5 if info is not None and info.id == 0 and info.num_workers > 1 else 15
-        while self.at < length:
-            self.at += 1
-            yield torch.full((1, 2, 2), float(self.at))
-        self.at = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.at = state["at"]
+def images_of(numbers: list[int]) -> Tensor:
+    return torch.tensor(numbers)[:, None, None, None].expand(-1, 1, 2, 2).float()
 
 
 def values_of(loader: Any) -> list[Any]:
@@ -256,30 +236,32 @@ def values_of(loader: Any) -> list[Any]:
 @pytest.mark.parametrize(("num_workers", "steps"), [(0, (1, 7)), (3, (4,))])
 def test_a_stream_that_goes_on_has_the_parameters_it_would_have_had(num_workers, steps):
     options = {"num_workers": num_workers, "seed": 4, "batch_transform": Shifted(), "device": "cpu"}
-    make = functools.partial(DataLoader, Uneven(), 2, **options)
-    (whole,) = [values_of(loader) for loader in [make()]]
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(PlacedReplicas(25), 2, collate_fn=images_of, **options)
+
+    whole = values_of(make())
     assert len({value for batch in whole for value in batch}) == sum(map(len, whole))
     assert_resumes(make, ((0, step) for step in steps), view=values_of)
 
 
-def fails_at_four(batch: Tensor) -> Tensor:
-    if batch.flatten()[0] == 4:
-        raise ValueError("four")
+def fails_at_three(batch: Tensor) -> Tensor:
+    if batch.flatten()[0] == 3:
+        raise ValueError("three")
     return batch
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_error_of_the_transform_is_a_batch_that_a_stream_has_given(num_workers):
-    loader, again = (
-        DataLoader(Uneven(), 3, num_workers=num_workers, device="cpu", batch_transform=fails_at_four) for _ in range(2)
-    )
+    options = {"num_workers": num_workers, "device": "cpu", "batch_transform": fails_at_three}
+    loader, again = (DataLoader(PlacedReplicas(15), 3, collate_fn=images_of, **options) for _ in range(2))
     iterator = iter(loader)
     next(iterator)
-    with pytest.raises(ValueError, match="four"):
+    with pytest.raises(ValueError, match="three"):
         next(iterator)
-    assert next(iterator)[:, 0, 0, 0].tolist() == [7, 8, 9]
+    assert next(iterator)[:, 0, 0, 0].tolist() == [6, 7, 8]
     again.load_state_dict(loader.state_dict())
-    assert values_of(again)[0] == [10, 11, 12]
+    assert values_of(again)[0] == [9, 10, 11]
     loader.close()
 
 

@@ -9,7 +9,7 @@ import json
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ import pytest
 import torch
 from determinism_fakes import Drawing, batches, samples, stopped_at
 from kit.comparison import difference
-from kit.datasets import Made
+from kit.datasets import Made, PlacedReplicas, Replicas
 from kit.resuming import assert_resumes, resumed
-from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, get_worker_info
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
 
 import fastload
 from fastload import DataLoader, DistributedBatchSampler, RankMismatch, StateError
@@ -167,36 +167,12 @@ def test_step_a_million_of_a_billion_samples_is_there_at_once():
 # --- Streams ---------------------------------------------------------------------------------------------------------
 
 
-class Stream(IterableDataset[int]):
-    """Numbers that say which replica they are of; one replica is shorter than another."""
-
-    def __init__(self, length: int = 41) -> None:
-        self.length = length
-        self.place = 0
-
-    def __iter__(self) -> Iterator[int]:
-        info = get_worker_info()
-        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
-        while self.place < self.length - 10 * worker:
-            self.place += 1
-            yield (self.place - 1) * workers + worker
-        self.place = 0
-
-
-class StatefulStream(Stream):
-    def state_dict(self) -> dict[str, int]:
-        return {"place": self.place}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.place = state["place"]
-
-
 @pytest.mark.parametrize(
     ("batch_size", "num_workers", "persistent"), [(4, 0, False), (None, 0, False), (4, 2, False), (None, 3, True)]
 )
 def test_an_iterable_dataset_with_a_state_goes_on_where_it_was(batch_size, num_workers, persistent):
     def make() -> DataLoader[Any]:
-        return DataLoader(StatefulStream(), batch_size, num_workers=num_workers, persistent_workers=persistent)
+        return DataLoader(PlacedReplicas(), batch_size, num_workers=num_workers, persistent_workers=persistent)
 
     def numbers(loader: Any) -> list[Any]:
         return [batch.tolist() if batch_size else batch for batch in loader]
@@ -210,7 +186,7 @@ def test_an_iterable_dataset_without_a_state_is_read_again_with_a_warning(num_wo
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
 
     def make() -> DataLoader[Any]:
-        return DataLoader(Stream(), 4, num_workers=num_workers)
+        return DataLoader(Replicas(), 4, num_workers=num_workers)
 
     with pytest.warns(UserWarning, match="does not say where the dataset was, so its first 5 batches are loaded again"):
         assert_resumes(make, [(0, 5)], view=lambda loader: [batch.tolist() for batch in loader])
@@ -223,7 +199,7 @@ def test_an_iterable_dataset_that_has_become_shorter_is_an_error():
         pytest.warns(UserWarning, match="loaded again"),
         pytest.raises(StateError, match="saved after 9 batches, but the dataset ends before them now"),
     ):
-        list(resumed(lambda: DataLoader(Stream(), 4), 0, 9, lambda: DataLoader(Stream(10), 4)))
+        list(resumed(lambda: DataLoader(Replicas(), 4), 0, 9, lambda: DataLoader(Replicas(10), 4)))
 
 
 # --- States that are refused -----------------------------------------------------------------------------------------
@@ -233,7 +209,7 @@ LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
     "shuffled": lambda: loader_of("shuffled"),
     "padded steps": lambda: loader_of("padded steps"),
     "a generator": lambda: loader_of("a generator"),
-    "a stream": lambda: DataLoader(StatefulStream(), 4, num_workers=3),
+    "a stream": lambda: DataLoader(PlacedReplicas(), 4, num_workers=3),
 }
 OF_REPLICAS = "workers must be \\(\\) or hold the state of each replica"
 REFUSED: list[tuple[str, Any, str]] = [

@@ -22,7 +22,6 @@ from kit.resuming import assert_resumes
 from kit.transforms import Shifted
 from torch.utils.data import (
     BatchSampler,
-    ConcatDataset,
     RandomSampler,
     SequentialSampler,
     Subset,
@@ -524,17 +523,3 @@ def test_corrupt_files_are_left_out_or_replaced_and_the_others_are_as_ever(image
         assert [(one.index, one.file, one.error) for one in loader.failed_samples()] == broken * 2
         assert loader.statistics().failed_samples == 6
         loader.close()
-
-
-@pytest.mark.parametrize("way", ["inline", "own collation"])
-@pytest.mark.parametrize("fuse", [False, True], ids=["plain", "fused"])
-def test_raise_names_the_file_also_inside_of_subsets_and_concatenations(images, way, fuse):
-    both: Any = ConcatDataset([Subset(images, [0, 1]), Subset(images, [2, 9])])
-    nested: Any = Subset(Subset(images, [0, 1, 2, 9]), range(4))
-    loader: Any = DataLoader(nested if fuse else both, 4, fuse=fuse, **WAYS[way])
-    with pytest.raises(PIL.UnidentifiedImageError) as error:
-        list(loader)
-    loader.close()
-    text = str(error.value) + "".join(getattr(error.value, "__notes__", ()))
-    assert images.samples[9][0] in text
-    assert "at index 3" in text
