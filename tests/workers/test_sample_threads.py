@@ -10,12 +10,18 @@ import time
 import numpy as np
 import pytest
 import torch
+from fakes import task
+from hypothesis import given
+from hypothesis import strategies as st
 from kit.resuming import assert_resumes
 from torch.utils.data import default_collate, get_worker_info
 
 from fastload import DataLoader
 from fastload.errors import WorkerDied
 from fastload.sampling.distributed import DistributedSampler
+from fastload.workers.fetch import Outcome, Result
+from fastload.workers.on_error import FailedSample
+from fastload.workers.sample_threads import SplitTask
 
 COUNT = 50
 
@@ -201,3 +207,23 @@ def test_the_death_of_a_worker_names_what_its_threads_were_at(end, words):
     with pytest.raises(WorkerDied, match=words) as caught:
         list(DataLoader(Deadly(end), 4, num_workers=1, worker_threads=3))
     assert {1, 2, 3} <= set(caught.value.samples)
+
+
+@given(st.permutations(range(8)), st.sets(st.integers(0, 7), max_size=2), st.sets(st.integers(0, 7)))
+def test_samples_are_in_their_places_in_whatever_order_they_were_loaded(order, failing, left_out):
+    split = SplitTask(task(0, epoch=3, num_rows=8, layout=1, position=100, indices=list(range(8))))
+    for row in order:
+        one = split.sample(row, 2)
+        (index,) = one.indices
+        failed = FailedSample(index=index, file=None, error="OSError", message="", substitute=None)
+        result = Result(one.task_id, 0, Outcome.SAMPLES, [(index, one.epoch, one.position)], 10)
+        if index in left_out:
+            result = result._replace(payload=[], failures=[failed])
+        split.results[row] = result._replace(outcome=Outcome.ERROR, payload=index) if index in failing else result
+    if failing:
+        assert split.error is not None
+        assert split.error.payload == min(failing)
+    else:
+        assert split.error is None
+        assert split.samples() == [(row, 3, 100 + 2 * row) for row in range(8) if row not in left_out]
+        assert [failure.row for failure in split.failures()] == sorted(left_out)
