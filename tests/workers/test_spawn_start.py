@@ -45,7 +45,7 @@ def test_the_first_batch_comes_from_the_first_worker_and_the_others_follow(tmp_p
     assert [path.name for path in tmp_path.glob("starts-*")] == ["starts-0"]
     if not closed_at_once:
         assert torch.equal(torch.cat([first, *iterator]), torch.arange(40))
-        until = time.monotonic() + 60
+        until = time.monotonic() + 200  # interpreters start slowly on a busy machine
         while len(list(tmp_path.glob("starts-*"))) < 3:
             assert time.monotonic() < until
             assert torch.equal(torch.cat(list(loader)), torch.arange(40))
