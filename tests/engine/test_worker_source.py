@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kit.comparison import difference
 from kit.datasets import Made
+from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
 import fastload
@@ -25,11 +26,11 @@ from fastload.buffers.layout import Layout, LayoutBook, TensorLeaf
 from fastload.buffers.slots import chunk_offset, slot_offset
 from fastload.engine.runtime import LoaderRuntime
 from fastload.engine.worker_source import PrefetchLimits
-from fastload.errors import LoadTimeout, NotReady
+from fastload.errors import LoadTimeout, NotReady, WorkerDied
 from fastload.measurement.measurement import Measurement
 from fastload.sampling.epochs import EpochWork
 from fastload.work import MAX_CHUNKS, Counts, Shard
-from fastload.workers.fetch import Result
+from fastload.workers.fetch import Outcome, Result
 
 Batches = list[list[int]]
 
@@ -491,6 +492,30 @@ def test_the_time_spent_waiting_is_counted(clock):
     clock.advance(100)
     outcomes(source)
     assert measured.waited_ns == 750_000_000
+
+
+# Losing workers.
+
+
+def dying() -> Result:
+    raise WorkerDied("worker 0 was killed", worker_id=0, exitcode=-9)
+
+
+def failing_to_start() -> Result:
+    wrapper = ExceptionWrapper((SampleError, SampleError("worker_init_fn"), None), where="in a fake")
+    return Result(-1, 0, Outcome.FAILED_START, wrapper, 0)
+
+
+@pytest.mark.parametrize(("poll", "error"), [(dying, WorkerDied), (failing_to_start, SampleError)])
+def test_a_worker_that_dies_or_fails_to_start_breaks_the_iteration(poll, error):
+    pool = FakePool(2, sample, random.Random(0))
+    pool.poll = poll
+    source = deliver(pool)
+    iterate(source, numbered([1]))
+    assert not source.broken
+    with pytest.raises(error):
+        source.next()
+    assert source.broken
 
 
 # Layouts.
