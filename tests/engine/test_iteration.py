@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import dataloader
 
@@ -39,11 +38,3 @@ def test_who_replaces_torchs_next_sees_each_call(monkeypatch):
     next(batches)
     assert seen == [batches]
     assert batches._num_yielded == 3
-
-
-def test_an_interrupted_or_ended_iteration_counts_what_it_gave():
-    batches = iter(DataLoader(range(3), 2))
-    assert [len(batch) for batch in batches] == [2, 1]
-    with pytest.raises(StopIteration):
-        next(batches)
-    assert batches._num_yielded == 2

@@ -22,11 +22,6 @@ CHAINS: dict[str, Any] = {
     "rows": v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor()]),
     "padded": v1.Compose([v1.CenterCrop(90), v1.PILToTensor()]),
 }
-WAYS: dict[str, dict[str, Any]] = {
-    **{name: kit.ways.WAYS[name] for name in ("inline", "processes", "threads")},
-    "pipes": {"num_workers": 2},
-    "kept": {"num_workers": 2, "persistent_workers": True, "chunk_size": 3, "overlap_epochs": False},
-}
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +66,19 @@ def test_samples_are_the_same_by_both(root, chain, monkeypatch):
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_decoded_the_images_is_counted_wherever_that_was(root, name, way, monkeypatch):
-    if way == "pipes":
-        monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
+WAYS: dict[str, dict[str, Any]] = {
+    **{name: kit.ways.WAYS[name] for name in ("inline", "processes", "threads")},
+    "pipes": {"num_workers": 2},
+    "kept": {"num_workers": 2, "persistent_workers": True, "chunk_size": 3, "overlap_epochs": False},
+}
+
+
+@pytest.mark.parametrize(("way", "name"), [*((way, NAMES[0]) for way in WAYS), ("inline", "pillow")], indirect=["name"])
+def test_what_decoded_the_images_is_counted_and_explained_wherever_that_was(root, name, way, monkeypatch):
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes" if way == "pipes" else "")
     loader = loader_of(root, "rows", **WAYS[way])
     assert loader.statistics().decoded == {}
+    assert "decoded" not in loader.explain()
     for turn in (1, 2):
         epoch(loader)
         found = loader.statistics().decoded
@@ -84,37 +86,15 @@ def test_what_decoded_the_images_is_counted_wherever_that_was(root, name, way, m
         assert sum(found.values()) >= turn * len(FILES)
         if name == "pillow":
             assert set(found) == {"pillow"}
+            assert "\ndecoder     pillow: Pillow" in loader.explain()
+            assert "native is not available: it was not built" in loader.explain()
+            assert f"\ndecoded     {found['pillow']} pillow\n" in loader.explain() + "\n"
         else:
             assert turn * JPEGS <= found[name] <= (turn + 1) * JPEGS
             assert found["pillow (colors)"] >= turn
-            assert sum(number for key, number in found.items() if key.startswith("pillow (")) >= turn * (
-                len(FILES) - JPEGS
-            )
+            by_pillow = sum(number for key, number in found.items() if key.startswith("pillow ("))
+            assert by_pillow >= turn * (len(FILES) - JPEGS)
     loader.close()
-
-
-def test_images_of_data_that_are_read_once_are_counted(root, no_library):
-    loader = DataLoader(
-        datasets.ImageFolder(root, v1.Compose([v1.Resize((9, 9)), v1.PILToTensor()])),
-        5,
-        fuse=True,
-        resident="host",
-    )
-    epoch(loader)
-    first = loader.statistics().decoded
-    assert first["pillow"] >= len(FILES)
-    epoch(loader)
-    assert loader.statistics().decoded == first
-
-
-def test_it_is_explained_which_decoder_runs_and_what_it_did(root, no_library):
-    loader = loader_of(root, "rows")
-    assert "\ndecoder     pillow: Pillow" in loader.explain()
-    assert "native is not available: it was not built" in loader.explain()
-    assert "decoded" not in loader.explain()
-    epoch(loader)
-    line = next(line for line in loader.explain().splitlines() if line.startswith("decoded"))
-    assert line == f"decoded     {loader.statistics().decoded['pillow']} pillow"
 
 
 def test_images_that_lie_in_memory_need_no_decoder():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from fused_samples import InMemory, reference
 from kit.comparison import difference
-from kit.datasets import Made
+from kit.datasets import Made, Stream
 from kit.resuming import assert_resumes
 from PIL import Image
 from torch import Tensor
@@ -90,11 +91,19 @@ def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folde
     assert targets.dtype == plain[1].dtype
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "inline"])
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_batches_are_the_same_whoever_loads_them(folder, in_memory, way):
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [
+        *((way, "files") for way in WAYS if way != "inline"),
+        ("processes", "in memory"),
+        ("resident", "in memory"),
+        ("processes", "a part"),
+    ],
+)
+def test_batches_are_the_same_whoever_loads_them(folder, way, kind):
     chain = CHAINS["bytes" if way == "resident" else "v1"]  # what draws cannot reside
-    dataset = InMemory(chain) if in_memory else datasets.ImageFolder(folder, chain)
+    dataset: Any = InMemory(chain) if kind == "in memory" else datasets.ImageFolder(folder, chain)
+    dataset = Subset(dataset, [3, 9, 9, 20, 1, 2]) if kind == "a part" else dataset
     loaders = [DataLoader(dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[name]) for name in ("inline", way)]
     assert difference(*map(epochs, loaders)) is None
     for loader in loaders:
@@ -113,22 +122,6 @@ def test_a_resumed_pass_and_a_replayed_sample_are_the_same(folder, way):
     assert target == targets[2]
 
 
-def test_parts_of_a_dataset_are_loaded_as_well(folder):
-    dataset = Subset(datasets.ImageFolder(folder, CHAINS["v1"]), [3, 9, 9, 20])
-    fused, plain = (list(DataLoader(dataset, 2, seed=1, fuse=fuse)) for fuse in (True, False))
-    assert [names.tolist() for _, names in fused] == [names.tolist() for _, names in plain]
-    with_workers = list(DataLoader(dataset, 2, seed=1, fuse=True, num_workers=2))
-    assert all(
-        torch.equal(a, b)
-        for one, other in zip(fused, with_workers, strict=True)
-        for a, b in zip(one, other, strict=True)
-    )
-
-
-def own(index: int) -> int:
-    return index
-
-
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"no image"), Path.unlink])
 def test_a_sample_is_named_by_its_index_in_the_loaders_dataset(folder, tmp_path, damage):
     shutil.copytree(folder, tmp_path / "images")
@@ -142,17 +135,28 @@ def test_a_sample_is_named_by_its_index_in_the_loaders_dataset(folder, tmp_path,
     assert notes == [[f"at index 2 of the dataset: {dataset.samples[3][0]}"]] * 2
 
 
-@pytest.mark.parametrize("chain", ["color", "unknown"])
-def test_a_pipeline_with_other_transforms_is_loaded_as_by_default(folder, chain):
-    more = v1.ColorJitter(0.4) if chain == "color" else v1.Lambda(lambda image: image)
-    dataset = datasets.ImageFolder(folder, v1.Compose([v1.RandomResizedCrop(24), more, v1.ToTensor()]))
-    loader, plain = (DataLoader(dataset, 5, shuffle=True, seed=1, fuse=fuse) for fuse in (True, "auto"))
-    with pytest.warns(UserWarning, match=f"fuse=True changes nothing: {type(more).__name__}: it is not one of the"):
-        assert difference(epochs(loader), epochs(plain)) is None
+CANNOT_BE_FUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "numbers": (
+        lambda **options: DataLoader(Made(3, int), 3, **options),
+        "Made is not one of the datasets",
+    ),
+    "a stream": (lambda **options: DataLoader(Stream(lambda: [1, 2]), **options), "an IterableDataset has no indices"),
+    "no batches": (
+        lambda **options: DataLoader(InMemory(CHAINS["bytes"]), None, **options),
+        "batch_size=None leaves batching to the dataset",
+    ),
+    "another transform": (
+        lambda **options: DataLoader(InMemory(v1.Compose([v1.ColorJitter(0.4), v1.ToTensor()])), 5, seed=1, **options),
+        "ColorJitter: it is not one of the",
+    ),
+}
 
 
-def test_what_cannot_be_fused_stays_as_it_is_and_is_said():
-    loader = DataLoader(Made(3, own), 3, fuse=True)
-    with pytest.warns(UserWarning, match="fuse=True changes nothing"):
-        assert next(iter(loader)).tolist() == [0, 1, 2]
-    assert "fusion" in loader.explain()
+@pytest.mark.parametrize("name", CANNOT_BE_FUSED)
+def test_what_cannot_be_fused_is_loaded_as_by_default_and_is_said(name):
+    make, reason = CANNOT_BE_FUSED[name]
+    loader = make(fuse=True)
+    with pytest.warns(UserWarning, match="fuse=True changes nothing") as told:
+        assert difference(list(loader), list(make(fuse="auto"))) is None
+    assert reason in str(told[0].message)
+    assert reason in loader.explain()

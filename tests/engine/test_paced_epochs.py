@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit.datasets import Made
 from kit.pinning import pin_by_copies
 from torch.utils.data import RandomSampler, TensorDataset
 
@@ -20,14 +21,8 @@ AHEAD: dict[str, dict[str, Any]] = {
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
 
 
-class Drawing(torch.utils.data.Dataset[Any]):
-    """Samples with a draw of their worker's stream."""
-
-    def __len__(self) -> int:
-        return 30
-
-    def __getitem__(self, index: int) -> Any:
-        return index, torch.rand(())
+def draws(index: int) -> Any:
+    return index, torch.rand(())
 
 
 def large(num_samples: int = 30) -> TensorDataset:
@@ -41,11 +36,6 @@ def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> di
     return AHEAD[request.param]
 
 
-def not_pinned_by_torch(ahead: dict[str, Any], num_workers: int) -> None:
-    if "pin_memory" in ahead and not num_workers:
-        pytest.skip("without workers torch's own function pins, in next()")
-
-
 def both(arguments: dict[str, Any], **ahead: Any) -> Iterator[Any]:
     """Yield torch's loader and fastload's, each from the same state of the generators."""
     for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
@@ -57,7 +47,10 @@ def both(arguments: dict[str, Any], **ahead: Any) -> Iterator[Any]:
 
 
 def seen(loader: Any, stops: tuple[int | None, ...]) -> list[Any]:
-    """Iterate, with draws between the batches, and time for stages to get ahead; leave epochs after ``stops``."""
+    """Iterate, with draws between the batches, and time for stages to get ahead; leave epochs after ``stops``.
+
+    A stage that does not get ahead in that time hides a fault, and is none itself.
+    """
     found = []
     for stop in stops:
         for number, batch in enumerate(loader, 1):
@@ -71,28 +64,20 @@ def seen(loader: Any, stops: tuple[int | None, ...]) -> list[Any]:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_after_a_loop_was_left_order_and_draws_are_torchs(ahead, num_workers):
-    arguments = {"dataset": Drawing(), "batch_size": 2, "shuffle": True, "num_workers": num_workers}
-    arguments["persistent_workers"] = num_workers > 0
-    not_pinned_by_torch(ahead, num_workers)
-    one, other = (seen(loader, (4, 12, 2)) for loader in both(arguments, **ahead))
-    assert one == other
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_order_drawn_from_the_loops_generator_is_torchs(ahead, num_workers):
-    not_pinned_by_torch(ahead, num_workers)
+@pytest.mark.parametrize("drawn_from", ["a generator", "the loop's generator"])
+def test_after_a_loop_was_left_order_and_draws_are_torchs(ahead, num_workers, drawn_from):
+    if "pin_memory" in ahead and not num_workers:
+        pytest.skip("without workers torch's own function pins, in next()")
 
     def loaders() -> Iterator[Any]:
-        sampler = RandomSampler(range(30), replacement=True, num_samples=96, generator=torch.default_generator)
-        yield from both({"dataset": large(), "batch_size": 2, "sampler": sampler, "num_workers": num_workers}, **ahead)
+        arguments: dict[str, Any] = {"batch_size": 2, "num_workers": num_workers}
+        if drawn_from == "a generator":
+            arguments |= {"dataset": Made(30, draws), "shuffle": True, "persistent_workers": num_workers > 0}
+        else:
+            sampler = RandomSampler(range(30), replacement=True, num_samples=96, generator=torch.default_generator)
+            arguments |= {"dataset": large(), "sampler": sampler}
+        yield from both(arguments, **ahead)
 
-    one, other = (seen(loader, (None, 3)) for loader in loaders())
-    assert one == other
-
-
-@pytest.mark.parametrize("num_workers", [1, 2, 3])
-def test_large_batches_without_draws_are_drawn_for_when_torch_draws(num_workers):
-    arguments = {"dataset": large(), "batch_size": 2, "shuffle": True, "num_workers": num_workers}
-    one, other = (seen(loader, (11, None)) for loader in both(arguments))
+    stops = (4, 12, 2) if drawn_from == "a generator" else (None, 3)
+    one, other = (seen(loader, stops) for loader in loaders())
     assert one == other

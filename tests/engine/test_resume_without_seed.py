@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
 import pytest
 import torch
 from kit.datasets import Noisy
+from kit.resuming import assert_resumes
 from torch.utils.data import TensorDataset
 
 import fastload
@@ -54,36 +56,42 @@ def resumed(state: dict[str, Any], loader: DataLoader[Any]) -> DataLoader[Any]:
 def test_the_order_goes_on_and_augmentation_is_drawn_anew_and_two_resumes_are_equal(persistent):
     state, whole = stopped(make(persistent_workers=persistent), 3, epoch=1)
     first, second = (resumed(state, make(persistent_workers=persistent)) for _ in range(2))
-    rest = rows(first)
-    assert indices(rest) == indices(whole)[12:]
-    assert {row[1] for row in rest}.isdisjoint(row[1] for row in whole), "the epoch's own draws again"
+    iterator = iter(first)
+    begun = rows([next(iterator)])
+    again = resumed(first.state_dict(), make())
+    rest = begun + rows(iterator)
     assert rows(second) == rest
+    once_more = rows(again)
+    assert indices(rest) == indices(begun + once_more) == indices(whole)[12:]
+    seen = [row[1] for row in whole + rest + once_more]
+    assert len(set(seen)) == len(seen), "draws of before again"
     for loader in (first, second):
         loader.close()
 
 
-def test_a_second_interruption_of_an_epoch_draws_anew_too():
-    state, whole = stopped(make(), 2)
-    loader = resumed(state, make())
-    iterator = iter(loader)
-    seen = rows([next(iterator)])
-    rest = rows(resumed(loader.state_dict(), make()))
-    assert indices(seen + rest) == indices(whole)[8:]
-    assert {row[1] for row in rest}.isdisjoint(row[1] for row in whole + seen)
-
-
-def test_between_epochs_persistent_workers_do_not_draw_the_first_epoch_again():
+def test_between_epochs_nothing_is_said_and_the_first_epochs_draws_do_not_come_again():
     loader = make(persistent_workers=True)
     whole = rows(loader)
     state = loader.state_dict()
     following = rows(loader)
     loader.close()
     again = make(persistent_workers=True)
-    again.load_state_dict(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again.load_state_dict(state)
     rest = rows(again)
     again.close()
     assert indices(rest) == indices(following)
     assert {row[1] for row in rest}.isdisjoint(row[1] for row in whole)
+
+
+def test_nothing_is_said_of_a_dataset_that_draws_nothing():
+    plain = functools.partial(DataLoader, TensorDataset(torch.arange(20)), 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_resumes(plain, [(0, 1), (0, 5)], view=lambda loader: [batch[0].tolist() for batch in loader])
+        state = plain().state_dict()
+        plain().load_state_dict({name: value for name, value in state.items() if name != "seeding"})
 
 
 def test_a_sampler_of_fastloads_keeps_its_short_state_where_torchs_streams_are_forced():
@@ -97,34 +105,6 @@ def test_a_sampler_of_fastloads_keeps_its_short_state_where_torchs_streams_are_f
     assert indices(first) == indices(whole)[8:]
     assert {row[1] for row in first}.isdisjoint(row[1] for row in whole)
     assert first == second
-
-
-@pytest.mark.parametrize("step", [0, 10])
-def test_nothing_is_said_between_two_epochs(step):
-    loader = make()
-    state = stopped(loader, 10)[0] if step else loader.state_dict()
-    if step:
-        state = loader.state_dict()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make().load_state_dict(state)
-
-
-def test_nothing_is_said_of_a_dataset_that_draws_nothing():
-    def plain() -> DataLoader[Any]:
-        return DataLoader(TensorDataset(torch.arange(20)), 4, num_workers=1)
-
-    loader = plain()
-    iterator = iter(loader)
-    next(iterator)
-    state = loader.state_dict()
-    rest = [batch[0].tolist() for batch in iterator]
-    again = plain()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        again.load_state_dict(state)
-        again.load_state_dict({name: value for name, value in state.items() if name != "seeding"})
-    assert [batch[0].tolist() for batch in again] == rest
 
 
 @pytest.mark.parametrize(
@@ -145,9 +125,3 @@ def test_a_state_of_the_other_seeding_goes_on_in_order_with_a_warning_that_names
         loader.load_state_dict(state)
     assert len(told) == 1
     assert indices(rows(loader)) == indices(whole)[12:]
-
-
-def test_a_wrong_seeding_in_a_state_is_refused():
-    state, _ = stopped(make(0), 3)
-    with pytest.raises(fastload.errors.StateError, match="seeding must be 'sample' or 'torch', got seeding=7"):
-        make(0).load_state_dict(state | {"seeding": 7})

@@ -2,11 +2,12 @@
 
 # ruff: noqa: B905
 import os
-import resource
+from typing import Any
 
 import pytest
 import torch
 from kit.comparison import difference
+from kit.datasets import Made
 from kit.ways import USUAL
 
 import fastload
@@ -16,46 +17,31 @@ def zipped(batch):
     return tuple(zip(*batch))
 
 
-class Ragged:
-    """Samples with draws, a tensor of another length each, and an object."""
-
-    def __len__(self):
-        return 22
-
-    def __getitem__(self, index):
-        return torch.rand(3, 5), {"boxes": torch.rand(index % 4, 4), "name": f"{index}.jpg"}, os.getpid()
+def ragged(index):
+    """A sample with draws, a tensor of another length each, and an object."""
+    return torch.rand(3, 5), {"boxes": torch.rand(index % 4, 4), "name": f"{index}.jpg"}, os.getpid()
 
 
-def epochs(way, collate_fn=zipped, **options):
-    loader = fastload.DataLoader(Ragged(), 8, shuffle=True, seed=3, collate_fn=collate_fn, **{**USUAL[way], **options})
-    found = [[batch[:2] for batch in loader] for _ in range(2)]
-    return found, loader
-
-
-OPTIONS = [(way, options) for way in USUAL for options in ({}, {"chunk_size": 2}, {"in_order": False})]
-OPTIONS += [("processes", {"worker_threads": 3}), ("kept", {"worker_threads": 3})]
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    *((way, {}) for way in USUAL),
+    ("processes", {"chunk_size": 2}),
+    ("processes", {"in_order": False}),
+    ("threads", {"in_order": False}),
+    ("processes", {"worker_threads": 3}),
+]
 
 
 @pytest.mark.parametrize(("way", "options"), OPTIONS, ids=str)
 def test_batches_are_those_of_tasks_that_are_whole_batches(way, options):
-    expected, _ = epochs("inline")
-    found, loader = epochs(way, **options)
-    if not options.get("in_order", True):
-        expected, found = ([sorted(epoch, key=repr) for epoch in one] for one in (expected, found))
-    assert difference(found, expected) is None
+    def make(**more):
+        return fastload.DataLoader(Made(22, ragged), 8, shuffle=True, seed=3, collate_fn=zipped, **more)
+
+    loader, alone = make(**USUAL[way], **options), make()
+    for _ in range(2):
+        expected, found = ([batch[:2] for batch in one] for one in (alone, loader))
+        if not options.get("in_order", True):
+            expected, found = (sorted(one, key=repr) for one in (expected, found))
+        assert difference(found, expected) is None
     if loader.num_workers:
         assert loader.statistics().without_layout_reason == {"custom collate_fn": 3 * 2}
-
-
-@pytest.mark.slow
-def test_32_workers_and_kept_batches_of_many_tensors_need_few_descriptors():
-    """torch's loader needs a descriptor for each tensor: 40 batches of 16 x 24 tensors would be 15,360 of them."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
-    try:
-        dataset = [{f"target{n}": torch.zeros((index + n) % 10, 4) for n in range(24)} for index in range(640)]
-        loader = fastload.DataLoader(dataset, 16, num_workers=32, collate_fn=lambda batch: tuple(batch))
-        batches = list(loader)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert difference([sample for batch in batches for sample in batch], dataset) is None
+    loader.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 
 class Sized(Dataset[Any]):
@@ -51,3 +51,28 @@ class Stream(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.make())
+
+
+class Replicas(IterableDataset[Any]):
+    """Numbers that say which replica they are of; each is ten shorter than the one before it."""
+
+    def __init__(self, length: int = 41) -> None:
+        self.length, self.place = length, 0
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
+        while self.place < self.length - 10 * worker:
+            self.place += 1
+            yield (self.place - 1) * workers + worker
+        self.place = 0
+
+
+class PlacedReplicas(Replicas):
+    """Replicas that say where they are."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.place = state["place"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,6 @@ from fastload.workers.on_error import (
     name_sample,
 )
 
-SEEDS = st.integers(-(2**127), 2**127 - 1)
-IDS = st.integers(0, 2**70)
-
 
 def failure(index: Any = 3, substitute: Any = None, file: str | None = None) -> FailedSample:
     return FailedSample(index=index, file=file, error="OSError", message="broken", substitute=substitute)
@@ -43,7 +41,13 @@ class Files:
         return self.samples[index]
 
 
-@given(seed=SEEDS, epoch=st.integers(0, 1000), sample_id=IDS, length=st.integers(1, 30), data=st.data())
+@given(
+    seed=st.integers(-(2**127), 2**127 - 1),
+    epoch=st.integers(0, 1000),
+    sample_id=st.integers(0, 2**70),
+    length=st.integers(1, 30),
+    data=st.data(),
+)
 def test_substitutes_are_other_indices_each_once_and_a_function_of_the_key(seed, epoch, sample_id, length, data):
     index = data.draw(st.integers(0, length - 1))
     error_policy = ErrorPolicy(candidates=range(length), seed=seed)
@@ -60,33 +64,12 @@ def test_substitutes_are_pinned():
     """Else a resumed run would go on with others."""
     error_policy = ErrorPolicy(candidates=range(1000), seed=1)
     assert list(error_policy.substitutes(5, 2, 5)) == [993, 815, 608, 764, 90, 702, 275, 280]
-
-
-def test_nothing_stands_in_where_samples_are_left_out_or_there_is_no_other():
-    assert list(ErrorPolicy(candidates=None, seed=0).substitutes(0, 0, 0)) == []
     assert list(ErrorPolicy(candidates=[], seed=0).substitutes(0, 0, 0)) == []
-
-
-@given(limit=st.integers(0, 5), sizes=st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=4))
-def test_a_log_raises_at_each_batch_with_failures_above_the_limit_and_begins_anew_in_each_epoch(limit, sizes):
-    log = FailureLog()
-    for epoch, batches in enumerate(sizes):
-        begun = log.begin(epoch, limit)
-        so_far = 0
-        for size in batches:
-            so_far += size
-            failures = [failure(index) for index in range(size)]
-            if size and so_far > limit:
-                with pytest.raises(DatasetError, match=rf"{so_far} samples of epoch {epoch} .*max_errors={limit}"):
-                    begun.note(failures)
-            else:
-                begun.note(failures)
-    assert log.total == sum(map(sum, sizes))
-    assert len(log.recent) <= max(1, limit)
 
 
 def test_a_log_keeps_the_last_and_its_error_lists_the_first():
     log = FailureLog()
+    log.begin(3, 10**30).note([failure(index) for index in range(3)])
     begun = log.begin(4, 7)
     for index in range(7):
         begun.note([failure(index, file=f"{index}.jpg")])
@@ -102,43 +85,36 @@ def test_a_log_keeps_the_last_and_its_error_lists_the_first():
     assert str(log.recent[-1]) == "index 7, 7.jpg (OSError: broken): replaced by 9"
 
 
-def test_files_are_found_through_subsets_and_concatenations():
-    both: Any = ConcatDataset([Files("a", 3), Subset(Files("b", 5), [4, 2])])
-    assert [file_of(both, index) for index in range(5)] == ["a/0.jpg", "a/1.jpg", "a/2.jpg", "b/4.jpg", "b/2.jpg"]
-    assert file_of(both, -1) == "b/2.jpg"
-    assert file_of(Subset(both, [3]), 0) == "b/4.jpg"
+class Broken:
+    @property
+    def samples(self) -> Any:
+        raise RuntimeError("not today")
 
 
-def test_a_path_object_is_a_file_and_anything_else_is_none():
-    class Images:
-        imgs = [(Path("x.png"), 1)]
-
-    class Broken:
-        @property
-        def samples(self) -> Any:
-            raise RuntimeError("not today")
-
-    class Numbers:
-        samples = [(1, 2), "text"]
-
-    assert file_of(Images(), 0) == "x.png"
-    assert file_of(Images(), 1) is None
-    assert file_of(Broken(), 0) is None
-    assert [file_of(Numbers(), index) for index in range(2)] == [None, None]
-    assert file_of([1, 2], 0) is None
+BOTH: Any = ConcatDataset([Files("a", 3), Subset(Files("b", 5), [4, 2])])
 
 
-def test_an_error_is_named_once_however_often_it_is_raised():
+@pytest.mark.parametrize(
+    ("dataset", "index", "file"),
+    [
+        *((BOTH, index, f"a/{index}.jpg") for index in range(3)),
+        (BOTH, 3, "b/4.jpg"),
+        (BOTH, -1, "b/2.jpg"),
+        (Subset(BOTH, [3]), 0, "b/4.jpg"),
+        (SimpleNamespace(imgs=[(Path("x.png"), 1)]), 0, "x.png"),
+        (SimpleNamespace(imgs=[(Path("x.png"), 1)]), 1, None),
+        (Broken(), 0, None),
+        (SimpleNamespace(samples=[(1, 2), "text"]), 0, None),
+        (SimpleNamespace(samples=[(1, 2), "text"]), 1, None),
+        ([1, 2], 0, None),
+    ],
+)
+def test_files_are_found_through_subsets_and_concatenations_and_anything_else_is_none(dataset, index, file):
+    assert file_of(dataset, index) == file
     error = ValueError("bad")
-    for _ in range(2):
-        name_sample(error, Files("a", 3), np.int64(1))
-    assert error.__notes__ == ["at index 1 of the dataset: a/1.jpg"]
-
-
-def test_any_limit_is_taken():
-    log = FailureLog()
-    log.begin(0, 10**30).note([failure(index) for index in range(3)])
-    assert [failed.index for failed in log.recent] == [0, 1, 2]
+    for _ in range(2):  # as one that is raised again
+        name_sample(error, dataset, np.int64(index))
+    assert error.__notes__ == [f"at index {index} of the dataset" + (f": {file}" if file else "")]
 
 
 def test_a_failure_keeps_the_first_line_of_what_can_be_said():

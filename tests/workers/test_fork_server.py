@@ -53,36 +53,38 @@ def told(folder: Path, main: str, *, cwd: Path | None = None, **files: str) -> A
 
 
 @pytest.mark.thorough
-def test_one_server_serves_all_loaders_has_one_thread_and_ends_with_the_process(tmp_path):
-    first, second, pid, words = told(
+def test_one_server_with_the_users_modules_serves_all_loaders_has_one_thread_and_ends_with_the_process(tmp_path):
+    (tmp_path / "nt.py").write_text("import torch\n")  # Python's pathlib imports one of that name, where there is one
+    first, second, pid, words, drawn = told(
         tmp_path,
         """
+def draw(end):
+    import numpy
+    end.send(float(numpy.random.rand()))
+
 def main():
+    multiprocessing.set_forkserver_preload(["users", "nowhere"])
     loader = fastload.DataLoader(Facts(), 8, num_workers=1, multiprocessing_context="forkserver", collate_fn=list)
     list(loader)
-    return facts(), facts(), forkserver._forkserver._forkserver_pid, loader.explain()
+    context = multiprocessing.get_context("forkserver")
+    drawn = []
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=draw, args=(theirs,))
+        process.start()
+        drawn.append(ours.recv())
+        process.join()
+    return facts(), facts(), forkserver._forkserver._forkserver_pid, loader.explain(), drawn
 """,
+        users="import os\nPID = os.getpid()\n",
     )
-    assert {sample[0] for sample in first + second} == {pid}
+    assert {sample[0] for sample in first + second} == {sample[2] for sample in first + second} == {pid}
     assert {sample[1] for sample in first + second} == {1}
     assert [sample[4] for sample in first] == [sample[4] for sample in second]  # by seed=1
     assert {sample[3] for sample in first}.isdisjoint(sample[3] for sample in second)  # each loader has its workers
     assert "imports torch" not in words
+    assert drawn[0] != drawn[1]  # other processes of the server have random states of NumPy's of their own
     wait_gone([pid])
-
-
-@pytest.mark.thorough
-def test_modules_that_the_user_has_named_for_forkserver_are_imported_by_the_server(tmp_path):
-    samples, pid = told(
-        tmp_path,
-        """
-def main():
-    multiprocessing.set_forkserver_preload(["users", "nowhere"])
-    return facts(), forkserver._forkserver._forkserver_pid
-""",
-        users="import os\nPID = os.getpid()\n",
-    )
-    assert {sample[2] for sample in samples} == {pid}
 
 
 def test_where_the_server_runs_already_its_workers_import_torch_each_and_explain_says_so(tmp_path):
@@ -98,30 +100,6 @@ def main():
     )
     assert {sample[0] for sample in samples} == {before} == {pid}
     assert "each worker imports torch: multiprocessing's fork server was started before the first loader" in words
-
-
-def test_other_processes_of_the_server_have_random_states_of_numpys_of_their_own(tmp_path):
-    first, second = told(
-        tmp_path,
-        """
-def draw(end):
-    import numpy
-    end.send(float(numpy.random.rand()))
-
-def main():
-    facts()
-    context = multiprocessing.get_context("forkserver")
-    found = []
-    for _ in range(2):
-        ours, theirs = context.Pipe()
-        process = context.Process(target=draw, args=(theirs,))
-        process.start()
-        found.append(ours.recv())
-        process.join()
-    return found
-""",
-    )
-    assert first != second
 
 
 def test_after_an_interrupt_while_the_server_imports_the_next_loader_starts_its_workers(tmp_path):
@@ -175,18 +153,6 @@ def main():
     return facts(), forkserver._forkserver._forkserver_pid
 """,
         cwd=elsewhere,
-    )
-    assert {sample[0] for sample in samples} == {pid}
-
-
-def test_a_module_of_the_script_with_the_name_of_one_that_python_starts_with_is_not_imported_by_the_server(tmp_path):
-    (tmp_path / "nt.py").write_text("import torch\n")  # Python's pathlib imports one of that name, where there is one
-    samples, pid = told(
-        tmp_path,
-        """
-def main():
-    return facts(), forkserver._forkserver._forkserver_pid
-""",
     )
     assert {sample[0] for sample in samples} == {pid}
 

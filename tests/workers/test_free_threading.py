@@ -14,8 +14,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 from random import getrandbits
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 import PIL.Image
 import torch
 from image_files import pixels
-from kit.datasets import Made, Sized
+from kit.datasets import Made
 from numpy.random import standard_normal
 from torchvision import datasets, transforms
 
@@ -42,25 +43,21 @@ def draws(index: int, broken: int = -1) -> Any:
     return index, torch.tensor(drawn, dtype=torch.float64), torch.rand(3), torch.dropout(torch.ones(4), 0.5, True)
 
 
-class Pictures(Sized):
-    """JPEG files decoded late, and an image that all samples share."""
+class Shared:
+    """A transform with an image that all samples share: late images may outlive a sample, and be another thread's."""
 
-    def __init__(self) -> None:
-        super().__init__(20)
-        self.files = [_jpeg(40 + index, seed=index) for index in range(20)]
+    def __init__(self, file: Path, steps: Any) -> None:
+        self.file, self.steps = file, steps
         self.shared: Any = None
-        crop, flip = transforms.RandomResizedCrop(24), transforms.RandomHorizontalFlip()
-        self.transform = transforms.Compose([crop, flip, transforms.ToTensor()])
 
-    def __getitem__(self, index: int) -> Any:
+    def __call__(self, image: Any) -> Any:
         shared = self.shared
         if shared is None:
-            shared = PIL.Image.open(io.BytesIO(self.files[0]))
+            shared = PIL.Image.open(self.file)
             shared.load()
-            self.shared = shared  # late images may outlive their sample, and be another thread's
-        part = shared.crop((index % 5, 2, 30, 30)).resize((8, 8), PIL.Image.Resampling.BILINEAR)
-        with PIL.Image.open(io.BytesIO(self.files[index])) as image:
-            return self.transform(image.convert("RGB")), np.array(part)
+            self.shared = shared
+        part = shared.crop((image.width % 5, 2, 30, 30)).resize((8, 8), PIL.Image.Resampling.BILINEAR)
+        return torch.cat([self.steps(image).flatten(), torch.from_numpy(np.array(part)).flatten()])
 
 
 def _jpeg(side: int, seed: int) -> bytes:
@@ -95,9 +92,8 @@ def outcomes(batches: Iterator[Any], most: int = sys.maxsize) -> list[str]:
 
 
 def two_epochs(make: Callable[..., Any], expected: list[list[str]]) -> None:
-    loader = make(persistent_workers=True)
-    assert [outcomes(iter(loader)) for _ in range(2)] == expected
-    loader.close()
+    with closing(make(persistent_workers=True)) as loader:
+        assert [outcomes(iter(loader)) for _ in range(2)] == expected
 
 
 def broken_off(make: Callable[..., Any], expected: list[list[str]]) -> None:
@@ -149,7 +145,7 @@ def test_loaders_of_many_threads_give_the_batches_of_one_without_workers(tmp_pat
         partial(loader_of, broken),
         partial(loader_of, broken, on_error="skip"),
         partial(loader_of, Made(40, draws), collate_fn=_collated),
-        partial(loader_of, Pictures()),
+        partial(loader_of, datasets.ImageFolder(tmp_path, Shared(tmp_path / "class" / "0.jpg", steps))),
         partial(loader_of, datasets.ImageFolder(tmp_path, steps), fuse=True),
     ]
     expected = []

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-import pickle
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
+import kit.datasets
 import pytest
 import torch
 import torch.utils.data
+from determinism_fakes import stopped_at
+from kit.resuming import assert_resumes, resumed
 from torch.utils.data import IterableDataset
 
 import fastload
@@ -86,25 +90,6 @@ class Settings(IterableDataset[int]):
         return {"size": 26}[name]
 
 
-class Reader(Stream):
-    def __next__(self) -> int:
-        if self.at == 26:
-            raise StopIteration
-        self.at += 1
-        return self.at
-
-    def __iter__(self) -> Any:
-        return self
-
-    def state_dict(self, prefix: str) -> Any:  # type: ignore[override]
-        return {prefix: self.at}
-
-
-class OfReaders(IterableDataset[int]):
-    def __iter__(self) -> Any:
-        return Reader()
-
-
 @pytest.fixture
 def every_state_is_cheap(monkeypatch):
     monkeypatch.setattr(replica_states, "_FLOOR_NS", 10**12)
@@ -123,35 +108,37 @@ def batches(loader: Any) -> list[list[int]]:
     return [batch.tolist() for batch in loader]
 
 
-def saved_after(loader: Any, num_batches: int) -> Any:
-    """Return the loader's state after so many batches of an epoch that is left then, as it comes from a file."""
-    list(itertools.islice(loader, num_batches))
-    state = pickle.loads(pickle.dumps(loader.state_dict()))
-    loader.close()
-    return state
+class Reader(Stream):
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at > 26:
+            raise StopIteration
+        return self.at
+
+    def __iter__(self) -> Any:
+        return self
+
+    def state_dict(self, prefix: str) -> Any:  # type: ignore[override]
+        return {prefix: self.at}
 
 
-def resumed_from(state: Any, dataset: Any, workers: dict[str, Any], batch_size: int = 4) -> Any:
-    loader = fastload.DataLoader(dataset, batch_size, **workers)
-    loader.load_state_dict(state)
-    return loader
+CANNOT_BE_HAD: dict[str, tuple[Any, str]] = {
+    "arguments": (WithArguments, r"WithArguments.state_dict fails \(TypeError: .* 2 required"),
+    "an error": (Raising, r"Raising.state_dict fails \(NotImplementedError: no place"),
+    "not ready": (NotReady, r"NotReady.state_dict fails \(RuntimeError: not ready"),
+    "answers all names": (Settings, r"Settings.state_dict fails \(KeyError"),
+    "a lock": (WithALock, r"WithALock.state_dict fails \(TypeError"),
+    "cannot be read": (Unreadable, r"what state_dict returned cannot be unpickled \(ValueError"),
+    "of the iterator": (lambda: kit.datasets.Stream(Reader), r"Reader.state_dict fails \(TypeError"),
+}
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (WithArguments, r"WithArguments.state_dict fails \(TypeError: .* 2 required"),
-        (Raising, r"Raising.state_dict fails \(NotImplementedError: no place"),
-        (NotReady, r"NotReady.state_dict fails \(RuntimeError: not ready"),
-        (Settings, r"Settings.state_dict fails \(KeyError"),
-        (WithALock, r"WithALock.state_dict fails \(TypeError"),
-        (Unreadable, r"what state_dict returned cannot be unpickled \(ValueError"),
-        (OfReaders, r"Reader.state_dict fails \(TypeError"),
-    ],
+    ("name", "workers"), [*((name, {}) for name in CANNOT_BE_HAD), *(("cannot be read", one) for one in WORKERS[1:])]
 )
-@EACH
 @pytest.mark.usefixtures("every_state_is_cheap")
-def test_a_state_that_cannot_be_had_is_an_error_of_who_asks_for_it_and_costs_no_batch(make, words, workers):
+def test_a_state_that_cannot_be_had_is_an_error_of_who_asks_for_it_and_costs_no_batch(name, workers):
+    make, words = CANNOT_BE_HAD[name]
     expected = batches(torch.utils.data.DataLoader(make(), 4, **workers))
     loader = fastload.DataLoader(make(), 4, **workers)
     iterator = iter(loader)
@@ -178,8 +165,11 @@ class Forwarding(IterableDataset[int]):
 
 
 class WithTensors(Stream):
+    """Its state is made of what was loaded."""
+
     def state_dict(self) -> Any:
-        return {"at": self.at, "part": torch.arange(6.0)[2:4], "leaf": torch.ones(2, requires_grad=True)}
+        given = self.begin + self.at - self.begin
+        return {"at": given, "part": torch.arange(6.0)[2:4], "leaf": torch.ones(2, requires_grad=True)}
 
     def load_state_dict(self, state: Any) -> None:
         assert (state["part"].tolist(), state["leaf"].requires_grad) == ([2.0, 3.0], True)
@@ -205,16 +195,6 @@ class EpochsOfItsOwn(Stream):
 
     def load_state_dict(self, state: Any) -> None:
         self.begin, self.current_epoch, self.goes_on = state["at"], state["epoch"], True
-
-
-class FromAnOffset(Stream):
-    """Its state is made of what was loaded."""
-
-    def state_dict(self) -> Any:
-        return {"given": self.begin + self.at - self.begin}
-
-    def load_state_dict(self, state: Any) -> None:
-        self.begin = state["given"]
 
 
 class OfParts(IterableDataset[int]):
@@ -257,28 +237,20 @@ class FailsAtOnce(Stream):
         yield from super().__iter__()
 
 
-@EACH
+MAKES = [Stream, NoneAtFirst, AtTimes, Forwarding, WithTensors, EpochsOfItsOwn, OfParts, InPlace, FailsAtOnce]
+
+
 @pytest.mark.parametrize(
-    "make",
-    [
-        Stream,
-        NoneAtFirst,
-        AtTimes,
-        Forwarding,
-        WithTensors,
-        EpochsOfItsOwn,
-        FromAnOffset,
-        OfParts,
-        InPlace,
-        FailsAtOnce,
-    ],
+    ("make", "workers"),
+    [(make, workers) for make in MAKES for workers in WORKERS if not workers or make in (Stream, AtTimes, FailsAtOnce)],
+    ids=str,
 )
 @pytest.mark.usefixtures("every_state_is_cheap")
 def test_a_resumed_epoch_is_the_rest_and_later_ones_are_whole(make, workers):
     whole = torch.utils.data.DataLoader(make(), 4, **workers)
     expected = [batches(whole) for _ in range(3)]
     for step in (1, 5, len(expected[0])):
-        loader = resumed_from(saved_after(fastload.DataLoader(make(), 4, **workers), step), make(), workers)
+        loader = resumed(lambda: fastload.DataLoader(make(), 4, **workers), 0, step)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warnings.filterwarnings("ignore", "This DataLoader will create")  # torch's, with one core
@@ -297,7 +269,7 @@ def test_a_resumed_epoch_is_the_rest_and_later_ones_are_whole(make, workers):
 @pytest.mark.parametrize("holds", [False, True])
 def test_after_a_resumed_epoch_that_was_left_the_next_is_whole(holds):
     stream = Stream()
-    loader = resumed_from(saved_after(fastload.DataLoader(Stream(), 4), 3), stream, {})
+    loader = resumed(lambda: fastload.DataLoader(Stream(), 4), 0, 3, lambda: fastload.DataLoader(stream, 4))
     iterator = iter(loader)
     assert next(iterator).tolist() == [13, 14, 15, 16]
     if not holds:
@@ -318,6 +290,22 @@ def test_a_dear_state_is_taken_as_seldom_as_keeps_it_below_a_hundredth_of_the_ti
     assert Counting.num_asked == 4
 
 
+@EACH
+@pytest.mark.usefixtures("each_state_costs_five_batches")
+def test_a_dear_state_says_a_snapshot_and_the_batches_since(workers):
+    make = functools.partial(fastload.DataLoader, Counting(), 1, **workers)
+    assert_resumes(make, [(0, 7)], view=batches)
+    loader = resumed(make, 0, 7)
+    for _ in itertools.islice(loader, 15):
+        pass
+    assert all(0 <= state["since"] < 5 for state in loader.state_dict()["workers"][0]["states"])
+    again = make()
+    again.load_state_dict(loader.state_dict())
+    assert batches(again) == batches(make())[22:]
+    for one in (loader, again):
+        one.close()
+
+
 class Large(Stream):
     def state_dict(self) -> Any:
         return {"at": self.at, "read ahead": bytes(100_000)}
@@ -326,38 +314,22 @@ class Large(Stream):
 @EACH
 @pytest.mark.usefixtures("every_state_is_cheap")
 def test_a_large_state_is_taken_once_states_are_wanted(workers):
-    expected = batches(torch.utils.data.DataLoader(Large(), 4, **workers))
-    first = saved_after(fastload.DataLoader(Large(), 4, **workers), 2)
-    assert first["workers"] == ()
-    loader = resumed_from(first, Large(), workers)
+    make = functools.partial(fastload.DataLoader, Large(), 4, **workers)
+    expected = batches(make())
+    loader = resumed(make, 0, 2)
     with pytest.warns(UserWarning, match="first 2 batches are loaded again"):
         assert [batch.tolist() for batch in itertools.islice(loader, 2)] == expected[2:4]
-    second = pickle.loads(pickle.dumps(loader.state_dict()))
+    second = loader.state_dict()
     loader.close()
     assert [state["since"] for state in second["workers"][0]["states"] if "since" in state]
-    loader = resumed_from(second, Large(), workers)
-    assert batches(loader) == expected[4:]
-    loader.close()
-
-
-@EACH
-@pytest.mark.usefixtures("each_state_costs_five_batches")
-def test_a_dear_state_says_a_snapshot_and_the_batches_since(workers):
-    expected = batches(torch.utils.data.DataLoader(Counting(), 1, **workers))
-    first = saved_after(fastload.DataLoader(Counting(), 1, **workers), 7)
-    loader = resumed_from(first, Counting(), workers, 1)
-    rest = [batch.tolist() for batch in itertools.islice(loader, 15)]
-    second = pickle.loads(pickle.dumps(loader.state_dict()))
-    loader.close()
-    assert rest == expected[7:22]
-    assert all(0 <= state["since"] < 5 for state in second["workers"][0]["states"])
-    loader = resumed_from(second, Counting(), workers, 1)
-    assert batches(loader) == expected[22:]
-    loader.close()
+    again = make()
+    again.load_state_dict(second)
+    assert batches(again) == expected[4:]
+    again.close()
 
 
 class Failing(IterableDataset[int]):
-    """An iterator that raises in places, and goes on."""
+    # An iterator that raises in places, and goes on.
 
     def __init__(self) -> None:
         self.at = 0
@@ -411,57 +383,54 @@ def test_an_error_that_the_loop_has_had_is_not_raised_again_after_a_resume(make,
 
 @pytest.mark.usefixtures("each_state_costs_five_batches")
 def test_an_error_since_the_snapshot_is_raised_again_and_nothing_is_lost():
-    loader = fastload.DataLoader(Failing(), 1)
+    loader, again = (fastload.DataLoader(Failing(), 1) for _ in range(2))
     loader.state_dict()
-    iterator = iter(loader)
-    assert outcomes(iterator, 12) == [[1], [2], "number 3", *([at] for at in range(4, 11)), "number 11", [12]]
-    state = loader.state_dict()
-    (replica,) = state["workers"][0]["states"]
+    assert outcomes(iter(loader), 12) == [[1], [2], "number 3", *([at] for at in range(4, 11)), "number 11", [12]]
+    (replica,) = loader.state_dict()["workers"][0]["states"]
     assert replica == {"state": {"at": 7}, "ended": False, "since": 5}
-    again = fastload.DataLoader(Failing(), 1)
-    again.load_state_dict(state)
+    again.load_state_dict(loader.state_dict())
     assert outcomes(iter(again), 2) == [[13], [14]]
 
 
+class Shorter(Counting):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.begin, 3))
+
+
 @EACH
-def test_a_stream_that_ends_before_the_saved_place_is_an_error(workers, each_state_costs_five_batches, monkeypatch):
-    loader = fastload.DataLoader(Counting(), 1, **workers)
-    loader.state_dict()
-    state = saved_after(loader, 20)
-    monkeypatch.setattr(Counting, "__iter__", lambda self: iter(range(self.begin, 3)))
-    loader = resumed_from(state, Counting(), workers, 1)
-    with pytest.raises(StateError, match="state was saved: it was changed"):
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (Shorter, StateError, "state was saved: it was changed"),
+        (Settings, (StateError, KeyError), "."),
+        (
+            lambda: torch.utils.data.ChainDataset([Stream()]),
+            StateError,
+            "where a ChainDataset was, but neither the dataset nor its iterator has",
+        ),
+    ],
+    ids=["shorter", "answers all names", "loads none"],
+)
+@pytest.mark.usefixtures("each_state_costs_five_batches")
+def test_a_state_that_the_dataset_cannot_go_on_from_is_an_error(make, error, words, workers):
+    first, later = (functools.partial(fastload.DataLoader, kind(), 1, **workers) for kind in (Counting, make))
+    loader = resumed(first, 0, 20, later)
+    with pytest.raises(error, match=words):
         list(loader)
     loader.close()
 
 
 @EACH
+@pytest.mark.parametrize("change", [{}, {"state": None}], ids=["", "of a state_dict that returned None"])
 @pytest.mark.usefixtures("every_state_is_cheap")
-def test_a_state_of_a_dataset_that_cannot_load_one_now_is_an_error(workers):
-    loader = resumed_from(saved_after(fastload.DataLoader(Stream(), 4, **workers), 3), Settings(), workers)
-    with pytest.raises((StateError, KeyError)):
-        list(loader)
-    loader.close()
-    state = saved_after(fastload.DataLoader(Stream(), 4, **workers), 3)
-    loader = resumed_from(state, torch.utils.data.ChainDataset([Stream()]), workers)
-    with pytest.raises(StateError, match="where a ChainDataset was, but neither the dataset nor its iterator has"):
-        list(loader)
-    loader.close()
-
-
-@EACH
-@pytest.mark.usefixtures("every_state_is_cheap")
-def test_a_state_saved_before_batches_were_counted_from_snapshots_still_loads(workers):
-    expected = batches(torch.utils.data.DataLoader(Stream(), 4, **workers))
-    state = saved_after(fastload.DataLoader(Stream(), 4, **workers), 5)
+def test_a_state_saved_before_batches_were_counted_from_snapshots_still_loads(change, workers):
+    state = stopped_at(fastload.DataLoader(Stream(), 4, **workers), 0, 5)
     for replica in state["workers"][0]["states"]:
         del replica["since"]
-    loader = resumed_from(state, Stream(), workers)
-    assert batches(loader) == expected[5:]
-    loader.close()
-    for replica in state["workers"][0]["states"]:
-        replica["state"] = None  # of a state_dict that returned None
-    loader = resumed_from(state, Stream(), workers)
-    with pytest.warns(UserWarning, match="its first 5 batches are loaded again"):
-        assert batches(loader) == expected[5:]
+        replica.update(change)
+    loader = fastload.DataLoader(Stream(), 4, **workers)
+    loader.load_state_dict(state)
+    with pytest.warns(UserWarning, match="its first 5 batches are loaded again") if change else nullcontext():
+        found = batches(loader)
+    assert found == batches(fastload.DataLoader(Stream(), 4, **workers))[5:]
     loader.close()

@@ -31,25 +31,6 @@ def test_batches_are_those_of_local_processes(cluster, expected):
     assert statistics.remote["bytes"] > 0
 
 
-def test_a_state_goes_from_local_workers_to_ray_and_back(cluster, expected):
-    first, second = sorted(random.Random(3).sample(range(1, 6), 2))
-    state: Any = None
-    batches = []
-    for stop, method in ((first, "multiprocessing"), (second, "ray"), (100, "thread")):
-        loader = DataLoader(Images(), 8, shuffle=True, seed=5, num_workers=2, worker_method=method)
-        if state is not None:
-            loader.load_state_dict(state)
-        for batch in loader:
-            batches.append(batch)
-            if len(batches) == stop:
-                break
-        state = loader.state_dict()
-        loader.close()
-    loader = DataLoader(Images(), 8, shuffle=True, seed=5)
-    loader.set_epoch(1)
-    assert digest(batches + list(loader)) == expected
-
-
 class Ragged(torch.utils.data.Dataset[Any]):
     """Samples that have no layout in common: they travel pickled."""
 
@@ -67,21 +48,6 @@ def as_list(samples: list[Any]) -> list[Any]:
 def test_samples_without_a_layout_and_whole_batches_come_pickled(cluster):
     arguments = {"dataset": Ragged(), "batch_size": 4, "collate_fn": as_list, "number": 1}
     assert epochs(worker_method="ray", **arguments)[0] == epochs(**arguments)[0]
-
-
-class Failing(Images):
-    def __getitem__(self, index: int) -> Any:
-        if index % 11 == 3:
-            raise KeyError(f"nothing at {index}")
-        return super().__getitem__(index)
-
-
-def test_an_error_of_the_dataset_keeps_its_traceback_and_its_sample(cluster):
-    loader = DataLoader(Failing(), 8, seed=1, num_workers=1, worker_method="ray")
-    with pytest.raises(KeyError, match=r"in DataLoader Ray worker 0 on .*[\s\S]*nothing at 3") as raised:
-        list(loader)
-    assert any("at index 3 of the dataset" in note for note in raised.value.__notes__)
-    loader.close()
 
 
 class Counting(torch.utils.data.IterableDataset[Any]):

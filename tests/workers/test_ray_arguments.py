@@ -12,6 +12,12 @@ from fastload.workers.ray.options import RayOptions, options_of
 from fastload.workers.ray.pool import task_cost
 
 
+def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
+    monkeypatch.setattr("fastload.options.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"worker_method='ray' needs Ray, .* pip install ray"):
+        DataLoader([1], worker_method="ray")
+
+
 @pytest.fixture(autouse=True)
 def with_ray(monkeypatch):
     """Let Ray be installed, whether it is or not: nothing is imported."""
@@ -43,12 +49,6 @@ def test_a_loader_that_names_ray_and_has_no_workers_says_so_at_the_users_line():
     assert len(list(loader)) == 2
 
 
-def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
-    monkeypatch.setattr("fastload.options.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"worker_method='ray' needs Ray, .* pip install ray"):
-        DataLoader([1], worker_method="ray")
-
-
 def test_options_of_ray_and_ours_are_told_apart():
     assert options_of(None) == RayOptions(actor={"num_cpus": 1}, placement_timeout=120.0)
     found = options_of({"resources": {"x": 1}, "placement_timeout": 5})
@@ -56,17 +56,17 @@ def test_options_of_ray_and_ours_are_told_apart():
     assert found.placement_timeout == 5.0
 
 
-@pytest.mark.parametrize(("num_workers", "seconds"), [(64, 0.128), (1000, 2.0)])
-def test_a_task_takes_two_milliseconds_for_each_worker_where_there_are_many(num_workers, seconds):
-    sample_ns = 1e6
-    size = choose_chunk_size(10_000, num_workers, sample_ns / task_cost(num_workers))
-    assert size * sample_ns / 1e9 == pytest.approx(seconds, rel=0.02)
-
-
-def test_a_task_of_few_workers_is_longer_than_a_local_one():
-    assert choose_chunk_size(32, 8, 20e6) == 1
-    assert choose_chunk_size(32, 8, 20e6 / task_cost(8)) == 4
-
-
-def test_all_of_many_workers_share_the_first_batch() -> None:
-    assert choose_chunk_size(256, 8, 1e6 / task_cost(8), awaited=True) == 32
+@pytest.mark.parametrize(
+    ("num_rows", "num_workers", "sample_ns", "awaited", "expected"),
+    [
+        (10_000, 64, 1e6, False, 128),  # two milliseconds for each worker
+        (10_000, 1000, 1e6, False, 2000),
+        (32, 8, 20e6, False, 4),  # where a local task has one sample
+        (256, 8, 1e6, True, 32),
+    ],
+)
+def test_tasks_are_longer_than_local_ones_where_there_are_many_workers(
+    num_rows, num_workers, sample_ns, awaited, expected
+):
+    size = choose_chunk_size(num_rows, num_workers, sample_ns / task_cost(num_workers), awaited=awaited)
+    assert size == pytest.approx(expected, rel=0.02)

@@ -51,22 +51,12 @@ def ray(monkeypatch) -> FakeRay:
     return fake
 
 
-def test_a_connection_of_the_users_is_used(ray):
-    ray.is_on = True
-    cluster.Cluster()
-    assert (ray.begins, ray.ends) == (0, 0)
-
-
-def test_one_connection_is_made_and_lasts(ray):
+@pytest.mark.parametrize("is_on", [False, True])
+def test_a_connection_of_the_users_is_used_or_one_is_made_and_lasts(ray, is_on):
+    ray.is_on = is_on
     cluster.Cluster()
     cluster.Cluster()
-    assert (ray.begins, ray.ends) == (1, 0)
-
-
-def test_a_cluster_that_cannot_be_started_is_an_error(ray):
-    ray.error = ConnectionError("nobody there")
-    with pytest.raises(ClusterError, match="Ray cannot be started on this machine: nobody there"):
-        cluster.Cluster()
+    assert (ray.begins, ray.ends) == (0 if is_on else 1, 0)
 
 
 def test_a_connection_that_the_user_has_ended_is_an_error_and_not_made_anew(ray, monkeypatch):
@@ -102,21 +92,11 @@ def free_port() -> Iterator[int]:
         yield bound.getsockname()[1]
 
 
-def test_an_address_at_which_nobody_answers_is_an_error(ray, monkeypatch, free_port):
-    ray.found = f"127.0.0.1:{free_port}"
-    monkeypatch.setenv("RAY_ADDRESS", ray.found)
-    with pytest.raises(ClusterError, match=f"RAY_ADDRESS={ray.found}: nothing answers .* unset it"):
-        cluster.Cluster()
-    assert ray.begins == 0
-
-
-def test_a_cluster_of_this_machine_that_is_gone_is_not_waited_for(ray, free_port):
+def test_a_cluster_that_is_named_is_connected_to_and_one_of_this_machine_not_waited_for(ray, monkeypatch, free_port):
     ray.found = f"127.0.0.1:{free_port}"
     cluster.Cluster()
     assert ray.options["address"] == "local"
-
-
-def test_a_cluster_that_answers_is_connected_to(ray, monkeypatch):
+    ray.shutdown()
     with socket.create_server(("127.0.0.1", 0)) as server:
         ray.found = f"127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", "auto")
@@ -124,8 +104,19 @@ def test_a_cluster_that_answers_is_connected_to(ray, monkeypatch):
     assert "address" not in ray.options
 
 
-def test_the_address_of_a_client_is_an_error(ray, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "ray://127.0.0.1:10001")
-    with pytest.raises(ClusterError, match="client of Ray"):
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        (None, "Ray cannot be started on this machine: nobody there"),
+        ("ray://127.0.0.1:10001", "client of Ray"),
+        ("127.0.0.1:{port}", "RAY_ADDRESS=127.0.0.1:{port}: nothing answers .* unset it"),
+    ],
+)
+def test_a_cluster_that_cannot_be_started_or_reached_is_an_error(ray, monkeypatch, free_port, address, words):
+    ray.error = ConnectionError("nobody there")
+    if address is not None:
+        ray.found = address.format(port=free_port)
+        monkeypatch.setenv("RAY_ADDRESS", ray.found)
+    with pytest.raises(ClusterError, match=words.format(port=free_port)):
         cluster.Cluster()
     assert ray.begins == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import queue
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from fakes import task
 
-from fastload import ClusterError, WorkerDied, observe
+from fastload import ClusterError, WorkerDied
 from fastload.buffers.layout import learn
 from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import SlotPool
@@ -108,6 +107,7 @@ class Running:
     """A relay, with what is at its ends."""
 
     def __init__(self, number: int = 1, *, assigned: bool = False, **options: Any) -> None:
+        self.assigned = assigned
         self.cluster, self.slots = FakeCluster(), SlotPool(PrivateMemory(), keep=1)
         self.errors = self.cluster.ray.exceptions
         given: Any = self.cluster, self.slots, b"job", options_of(options)
@@ -136,7 +136,7 @@ def running(request) -> Iterator[Running]:
 
 
 def of(*parameters: dict[str, Any]) -> Any:
-    return pytest.mark.parametrize("running", parameters, indirect=True)
+    return pytest.mark.parametrize("running", parameters, indirect=True, ids=str)
 
 
 def tasks_of(actor: Any) -> list[int]:
@@ -256,54 +256,32 @@ def test_what_a_worker_says_of_a_life_that_is_over_is_not_heard(running):
     assert running.told().task_id == 6
 
 
-@pytest.mark.parametrize("name", ["RayActorError", "TaskCancelledError", "OutOfMemoryError"])
-def test_three_losses_at_one_task_are_an_error_with_its_samples(running, name):
-    running.add(5)
-    for _ in range(3):
+@of({}, {"assigned": True})
+@pytest.mark.parametrize("name", ["RayActorError", "TaskCancelledError", "OutOfMemoryError", "ObjectLostError"])
+def test_a_worker_or_result_that_is_lost_too_often_or_that_no_other_stands_in_for_is_an_error(running, name):
+    assigned = running.assigned
+    running.add(5, 0 if assigned else None)
+    for _ in range(1 if assigned else 3):
         running.start(0).run.next().set_exception(getattr(running.errors, name)())
-    assert isinstance(running.told(), str)
+    if not assigned:
+        assert isinstance(running.told(), str)
     error = running.told()
     assert isinstance(error, WorkerDied)
-    assert "machine 0 was lost" in str(error)
-    assert "as 2 others were at batch 5 (samples 5)" in str(error)
     assert error.samples == (5,)
-
-
-def test_a_result_that_was_lost_on_the_way_is_made_again(running):
-    running.add(5)
-    running.start(0).run.next().set_exception(running.errors.ObjectLostError())
-    running.start(0).run.next().set_result(done(5))
-    assert isinstance(running.told(), str)
-    assert running.told().task_id == 5
-
-
-@of({"assigned": True})
-@pytest.mark.parametrize("name", ["RayActorError", "ObjectLostError"])
-def test_the_loss_of_a_worker_that_others_cannot_stand_in_for_is_an_error(running, name):
-    running.add(5, 0)
-    running.start(0).run.next().set_exception(getattr(running.errors, name)())
-    error = running.told()
-    assert isinstance(error, WorkerDied)
-    assert "its batches are bound to it" in str(error)
-    assert error.samples == (5,)
-
-
-def test_a_worker_that_is_not_there_yet_is_told_to_start_until_it_is(running):
-    for _ in range(4):
-        running.actors[0].started.next().set_exception(running.errors.ActorUnavailableError())
-    running.add(5)
-    running.start(0).run.next().set_result(done(5))
-    assert running.told().task_id == 5
-    assert running.relay.remote()["lost"] == 0
+    words = "its batches are bound to it" if assigned else "as 2 others were at batch 5 (samples 5)"
+    assert words in str(error)
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [("ActorDiedError", r"Ray worker 0 \(not started yet\) cannot start: no such place$"), ("", "same fastload")],
 )
-def test_a_worker_that_will_never_start_is_an_error(running, error, words):
+def test_a_worker_is_told_to_start_until_it_is_there_or_never_will_be(running, error, words):
+    for _ in range(4):
+        running.actors[0].started.next().set_exception(running.errors.ActorUnavailableError())
     raised = getattr(running.errors, error, ZeroDivisionError)("no such place")
     running.actors[0].started.next().set_exception(raised)
+    assert running.relay.remote()["lost"] == 0
     with pytest.raises(ClusterError, match=words):
         raise running.told()
 
@@ -322,11 +300,15 @@ def test_without_a_head_actors_are_not_ended_by_ray(running):
     assert running.cluster.ray.killed == []
 
 
-@of({"number": 2, "placement_timeout": 0.01})
-def test_where_no_worker_runs_in_time_it_is_an_error_with_why(running):
-    running.actors[0].started.next().set_exception(running.errors.ActorUnavailableError("killed"))
-    running.relay._events.put(lambda: None)
-    with pytest.raises(ClusterError, match=r"^0 of 2 Ray workers run after 0.01 s .* num_cpus=1.* 'ray status'"):
+@of({"number": 2, "placement_timeout": 0.01}, {"number": 2, "assigned": True, "placement_timeout": 1.0})
+def test_where_no_worker_runs_in_time_or_batches_are_bound_to_one_that_does_not_it_is_an_error_with_why(running):
+    if running.assigned:
+        running.start(0)
+    else:
+        running.actors[0].started.next().set_exception(running.errors.ActorUnavailableError("killed"))
+        running.relay._events.put(lambda: None)
+    words = r"^[01] of 2 Ray workers run after .* num_cpus=1.* 'ray status'"
+    with pytest.raises(ClusterError, match=words):
         raise running.told()
 
 
@@ -346,19 +328,6 @@ def test_where_some_run_it_is_one_warning(running):
     assert running.told() == "nothing more"
 
 
-@of({"number": 2, "assigned": True, "placement_timeout": 1.0})
-def test_where_batches_are_bound_to_workers_all_must_run(running):
-    running.start(0)
-    with pytest.raises(ClusterError, match=r"^1 of 2 Ray workers run"):
-        raise running.told()
-
-
-def test_a_relay_can_be_stopped_from_its_own_thread(running):
-    stopped: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    running.relay._events.put(lambda: stopped.put((threading.current_thread().name, running.relay.close())))
-    assert stopped.get(timeout=PATIENCE_S) == ("fastload_ray", None)
-
-
 def test_a_relay_that_cannot_be_made_leaves_no_actor():
     cluster: Any = FakeCluster()
     make = cluster.ray.make
@@ -373,25 +342,3 @@ def test_a_relay_that_cannot_be_made_leaves_no_actor():
         relay.RayPool(cluster, SlotPool(PrivateMemory(), keep=1), b"job", options_of(None), 3, assigned=False)
     assert [handle for handle, _ in cluster.ray.killed] == cluster.ray.made
     assert len(cluster.ray.made) == 1
-
-
-@pytest.mark.parametrize(
-    ("layout", "indices", "num_rows", "number"),
-    [(None, 7, 1, 1), (None, np.arange(4), 4, 4), (1, [5, 6], 8, 2)],
-)
-def test_the_profiler_is_told_how_long_a_task_took_and_how_many_samples_it_has(
-    running, monkeypatch, layout, indices, num_rows, number
-):
-    noted: list[Any] = []
-    monkeypatch.setattr(observe, "listener", SimpleNamespace(carried=lambda *arguments: noted.append(arguments)))
-    running.add(3, iteration=1, batch_id=2, layout=layout, indices=indices, num_rows=num_rows)
-    running.start(0).run.next().set_result(done(3, busy_ns=10))
-    assert running.told().task_id == 3
-    ((names, worker_id, number_told, begun, ended, busy_ns),) = noted
-    assert (names, worker_id, number_told, busy_ns) == ((1, 2, 0), 0, number, 10)
-    assert begun < ended
-
-
-def test_a_reason_without_words_is_the_name_of_the_error():
-    assert relay.reason(KeyError()) == "KeyError"
-    assert relay.reason(ValueError("it ended.\n\tpid: 7\nexit code 3..")) == "it ended. exit code 3"

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,14 +63,6 @@ class Shuffled(IterableDataset):
         yield from [order[i] for i in torch.randperm(LENGTH, generator=torchs)][info.id :: info.num_workers]
 
 
-class Wrapped(IterableDataset):
-    def __init__(self, stream):
-        self.parts = [{"first": stream}]
-
-    def __iter__(self):
-        yield from self.parts[0]["first"]
-
-
 class Stepping(IterableDataset):
     """Works by methods of its own that it keeps under other names."""
 
@@ -90,17 +83,17 @@ class Stepping(IterableDataset):
             self.go_on()
 
 
-class Delegating(IterableDataset):
+class Wrapped(IterableDataset):
     """Answers for the stream that it holds, also while it is not there yet."""
 
-    def __init__(self):
-        self.stream = Shared()
+    def __init__(self, stream):
+        self.parts = [{"first": stream}]
 
     def __getattr__(self, name):
-        return getattr(self.stream, name)
+        return getattr(self.parts[0]["first"], name)
 
     def __iter__(self):
-        yield from self.stream
+        yield from self.parts[0]["first"]
 
 
 class Reading(IterableDataset):
@@ -137,7 +130,6 @@ STREAMS = {
     "place in an object of another package": lambda: Shared(FakeClock),
     "place reached by methods": Stepping,
     "iterator": Reading,
-    "answers for another": Delegating,
     "generators": Shuffled,
     "copies itself": Reopened,
     "stream in a stream": lambda: Wrapped(Wrapped(Shared())),
@@ -151,71 +143,44 @@ def test_a_stream_that_each_worker_keeps_its_place_in_is_whole(name):
 
 
 class Owned(Sized):
-    """Tells whether its worker has marked it. It has a lock, which cannot be copied."""
-
-    __slots__ = ("lock", "owner")
+    """Tells whether its worker has marked it. It has a lock, which cannot be copied, and closes its file in the end."""
 
     def __init__(self):
         super().__init__(LENGTH)
-        self.owner, self.lock = None, threading.Lock()
+        self.owner, self.lock, self.file = None, threading.Lock(), Path(__file__).open()  # noqa: SIM115
 
     def __getitem__(self, index):
         time.sleep(0.001)
         with self.lock:
             return self.owner == get_worker_info().id
 
-
-class Adopted(Sized):
-    """Gets its state as it is, as many classes do: a plain copy would share it with the user's object."""
-
-    owner = None
-
-    def __setstate__(self, state):
-        self.__dict__ = state
-
-    def __getitem__(self, index):
-        time.sleep(0.001)
-        return self.owner == get_worker_info().id
-
-
-def owner_of(get):
-    def own(worker_id):
-        get(get_worker_info().dataset).owner = worker_id
-
-    return own
-
-
-@pytest.mark.parametrize(
-    ("dataset", "wrap", "get"),
-    [
-        pytest.param(Owned(), lambda dataset: dataset, lambda dataset: dataset, id="itself"),
-        pytest.param(Adopted(LENGTH), lambda dataset: dataset, lambda dataset: dataset, id="itself, by its state"),
-        pytest.param(Owned(), lambda dataset: Subset(dataset, range(LENGTH)), lambda one: one.dataset, id="subset"),
-        pytest.param(Owned(), lambda dataset: ConcatDataset([dataset]), lambda one: one.datasets[0], id="joined"),
-    ],
-)
-def test_what_the_init_function_writes_to_a_dataset_is_its_workers_alone(dataset, wrap, get):
-    found = epochs(wrap(dataset), worker_init_fn=owner_of(get))
-    assert (found, dataset.owner) == ([[True] * LENGTH] * 2, None)
-
-
-class Closing(Sized):
-    """Closes its file in the end."""
-
-    def __init__(self, path):
-        super().__init__(LENGTH)
-        self.file = path.open("rb")
-
     def __del__(self):
         self.file.close()
 
 
-def test_the_end_of_a_worker_closes_no_file_of_the_user(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"1")
-    dataset = Closing(path)
-    assert epochs(dataset, worker_init_fn=lambda _: None) == [list(range(LENGTH))] * 2
-    assert not dataset.file.closed
+class Adopted(Owned):
+    """Gets its state as it is, as many classes do: a plain copy would share it with the user's object."""
+
+    def __setstate__(self, state):
+        self.__dict__ = state
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrap", "get"),
+    [
+        pytest.param(Owned, lambda dataset: dataset, lambda dataset: dataset, id="itself"),
+        pytest.param(Adopted, lambda dataset: dataset, lambda dataset: dataset, id="itself, by its state"),
+        pytest.param(Owned, lambda dataset: Subset(dataset, range(LENGTH)), lambda one: one.dataset, id="subset"),
+        pytest.param(Owned, lambda dataset: ConcatDataset([dataset]), lambda one: one.datasets[0], id="joined"),
+    ],
+)
+def test_what_the_init_function_writes_to_a_dataset_is_its_workers_alone_and_no_file_is_closed(kind, wrap, get):
+    def own(worker_id):
+        get(get_worker_info().dataset).owner = worker_id
+
+    dataset = kind()
+    found = epochs(wrap(dataset), worker_init_fn=own)
+    assert (found, dataset.owner, dataset.file.closed) == ([[True] * LENGTH] * 2, None, False)
 
 
 class OneOfAKind:
@@ -259,33 +224,3 @@ def test_a_dataset_that_cannot_be_copied_is_an_error_that_says_what_to_do(make, 
     iter(DataLoader(dataset, **arguments))  # no worker changes it
     with pytest.raises(ConfigError, match=f"{why}.*use worker_method='multiprocessing'"):
         iter(DataLoader(dataset, worker_init_fn=lambda _: None, **arguments))
-
-
-class Resumable(IterableDataset):
-    def __init__(self):
-        self.at = 0
-
-    def __iter__(self):
-        info = get_worker_info()
-        own = range(info.id, LENGTH, info.num_workers)
-        start, self.at = self.at, 0
-        for self.at in range(start + 1, len(own) + 1):
-            yield own[self.at - 1]
-        self.at = 0
-
-    def state_dict(self):
-        return {"at": self.at}
-
-    def load_state_dict(self, state):
-        self.at = state["at"]
-
-
-@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
-def test_a_resumed_stream_is_whole_and_so_is_the_next_epoch(method):
-    arguments = {"batch_size": 2, "num_workers": 2, "worker_method": method}
-    loader, resumed = DataLoader(Resumable(), **arguments), DataLoader(Resumable(), **arguments)
-    before = [sample for _, batch in zip(range(2), loader, strict=False) for sample in batch.tolist()]
-    resumed.load_state_dict(loader.state_dict())
-    loader.close()
-    after, following = ([sample for batch in resumed for sample in batch.tolist()] for _ in range(2))
-    assert sorted(before + after) == sorted(following) == list(range(LENGTH))

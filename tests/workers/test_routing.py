@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import re
-import subprocess
 import sys
 import threading
 import types
@@ -21,8 +20,7 @@ import pytest
 import routing_captures
 import scipy.stats
 import torch
-from determinism_fakes import Drawing
-from kit.datasets import Sized, Stream
+from kit.datasets import Sized
 from torch.utils.data import get_worker_info
 
 import fastload
@@ -187,6 +185,7 @@ DRAWS: dict[str, Callable[[], Any]] = {
     ],
     "like": lambda: [torch.rand_like(ones), torch.randn_like(ones), torch.randint_like(ones, 9)],
     "out": lambda: [torch.rand(3, out=torch.empty(3)), torch.randperm(3, out=torch.empty(3, dtype=torch.int64))],
+    "a generator of the user's": lambda: torch.rand(2, generator=torch.Generator().manual_seed(3)),
     "the default generator by name": lambda: torch.rand(2, generator=torch.default_generator),
     "dropout": lambda: [
         functional.dropout(ones),
@@ -236,24 +235,6 @@ def test_torchscript_draws_are_routed_too():
     same_in_thread(lambda: script(ones), scripted=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "native"),
-    [
-        ("rand_like", lambda like: torch.rand_like(like)),
-        ("randn_like", lambda like: torch.randn_like(like, dtype=torch.float64)),
-        ("randint_like", lambda like: torch.randint_like(like, 2, 9)),
-    ],
-)
-def test_what_is_written_anew_for_want_of_a_generator_gives_the_same(name, native, monkeypatch):
-    monkeypatch.setattr(torch_routing, "_twin_with_generator", lambda _: None)  # as in older torch
-    monkeypatch.setattr(torch_routing, "_cases", {native_name(name): torch_routing._WITH_OPERATORS})
-    same_in_thread(lambda: native(torch.ones(3, 4)))
-
-
-def native_name(name: str) -> Any:
-    return getattr(torch, name)
-
-
 def test_an_operator_that_cannot_be_routed_is_an_error_that_names_it():
     operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     values = [torch.ones(1, 1, 2, 4)] * 3
@@ -261,21 +242,6 @@ def test_an_operator_that_cannot_be_routed_is_an_error_that_names_it():
         operator(*values)  # no dropout: nothing is drawn
         with pytest.raises(DatasetError, match=r"flash_attention_for_cpu.*worker_method='multiprocessing'"):
             operator(*values, 0.5)
-
-
-def test_errors_of_wrong_arguments_are_torchs_own():
-    def wrong() -> str:
-        with pytest.raises(TypeError) as error:
-            torch.rand(3, nonsense=1)
-        return str(error.value)
-
-    expected = wrong()
-    assert in_thread(lambda _: wrong()) == expected
-
-
-def test_a_generator_of_the_users_is_used():
-    expected = torch.rand(2, generator=torch.Generator().manual_seed(3)).tolist()
-    assert in_thread(lambda _: torch.rand(2, generator=torch.Generator().manual_seed(3)).tolist()) == expected
 
 
 def test_another_bit_generator_chosen_for_the_process_is_used_by_threads_too():
@@ -314,41 +280,34 @@ def test_everything_is_as_it_was_when_the_last_pool_of_threads_has_ended():
         assert all(one is other for one, other in zip(before, originals(), strict=True))
 
 
-def test_outside_of_worker_threads_routed_names_do_what_they_did():
-    with installed(), preserving.preserved_global_generators():
-        random.seed(3)
-        np.random.seed(3)
-        found = routing_captures.gauss(0, 1), routing_captures.rand(2).tolist(), random._inst.gauss_next
-    expected = random.Random(3)
-    assert found == (expected.gauss(0, 1), np.random.RandomState(3).rand(2).tolist(), expected.gauss_next)
-
-
-@pytest.fixture
-def routed() -> Iterator[None]:
-    with installed():
-        yield
-
-
-@pytest.mark.usefixtures("routed")
 @pytest.mark.parametrize("remake", [lambda thing: pickle.loads(pickle.dumps(thing)), copy.deepcopy])
-def test_copies_of_the_hidden_objects_are_plain_and_have_the_state(remake):
-    for routed_object, kind, draw in (
-        (random._inst, random.Random, lambda thing: thing.random()),
-        (np.random.mtrand._rand, np.random.RandomState, lambda thing: thing.rand()),
-    ):
-        copied = remake(routed_object)
-        assert isinstance(routed_object, kind)
-        assert type(copied) is kind
-        with preserving.preserved_global_generators():
+def test_copies_of_the_hidden_objects_and_of_functions_are_plain_and_have_the_state(remake):
+    with installed(), preserving.preserved_global_generators():
+        for routed_object, kind, draw in (
+            (random._inst, random.Random, lambda thing: thing.random()),
+            (np.random.mtrand._rand, np.random.RandomState, lambda thing: thing.rand()),
+        ):
+            copied = remake(routed_object)
+            assert type(copied) is kind
             assert draw(copied) == draw(routed_object)
-
-
-def test_a_pickled_function_works_where_nothing_is_routed():
-    with installed():
         pickled = pickle.dumps([random.random, np.random.rand, torch.random.manual_seed])
     *draws, seed = pickle.loads(pickled)
     assert all(0 <= draw() < 1 for draw in draws)
     assert seed is torch.random.manual_seed
+
+
+class Lazy(types.ModuleType):
+    """Is loaded when it is first used."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+def test_modules_that_were_not_loaded_and_names_that_others_have_exchanged_are_let_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lazy_module", Lazy("lazy_module"))
+    with installed():
+        monkeypatch.setattr(routing_captures, "gauss", print)
+    assert routing_captures.gauss is print
 
 
 def test_a_module_imported_while_threads_live_goes_on_working_and_is_routed_the_next_time(monkeypatch):
@@ -362,22 +321,6 @@ def test_a_module_imported_while_threads_live_goes_on_working_and_is_routed_the_
         assert module.random() == random.Random(4).random()
     for _ in range(2):
         same_in_thread(lambda: [module.random(), float(module.rand())])
-
-
-def test_a_module_that_is_loaded_when_it_is_first_used_is_not_loaded(monkeypatch):
-    class Lazy(types.ModuleType):
-        def __getattribute__(self, name: str) -> Any:
-            raise AssertionError(name)
-
-    monkeypatch.setitem(sys.modules, "lazy_module", Lazy("lazy_module"))
-    with installed():
-        pass
-
-
-def test_a_name_that_others_have_exchanged_meanwhile_stays_as_they_have_it(monkeypatch):
-    with installed():
-        monkeypatch.setattr(routing_captures, "gauss", print)
-    assert routing_captures.gauss is print
 
 
 @pytest.mark.parametrize("held", routing_captures.HELD, ids=lambda held: held[0])
@@ -410,85 +353,39 @@ def test_a_child_process_that_a_worker_thread_forks_draws_from_its_own_plain_gen
     assert float(drawn) != random.Random(seeding.words(KEYS[0])[0]).random()  # random seeds itself in a child
 
 
-THREADS = {"num_workers": 3, "worker_method": "thread", "chunk_size": 1}
+class Seeds(Sized):
+    def __getitem__(self, index: int) -> tuple[int, int, float]:
+        rng = getattr(get_worker_info(), "rng", None)
+        generator = None if rng is None else torch.random.thread_safe_generator()
+        assert rng is None or rng.random_generator.getstate() == random.getstate()
+        return torch.initial_seed(), index, torch.rand((), generator=generator).item()
 
 
-def test_this_processs_generators_are_untouched_by_threads_and_may_be_drawn_from_meanwhile():
-    def own() -> list[Any]:
-        return [random.random(), random.gauss(0, 1), float(np.random.randn()), torch.rand(2).tolist()]
+def test_generators_of_the_process_are_untouched_by_threads_whose_info_and_init_function_have_their_own():
+    """And may be drawn from meanwhile. ``torch.random.thread_safe_generator`` is the thread's own."""
+    initial: dict[int, Any] = {}
+
+    def own(worker_id: int = 0) -> None:
+        drawn = [random.random(), random.gauss(0, 1), float(np.random.randn()), torch.rand(2).tolist()]
+        initial.setdefault(threading.get_ident(), []).append(drawn)
 
     def go(loader: Any) -> list[Any]:
         random.seed(1), np.random.seed(1), torch.manual_seed(1)
-        drawn = []
-        for _ in loader:
+        initial.clear()
+        found = []
+        for batch in loader:
+            found.append(plain(batch))
             for _ in range(50):
-                drawn.append(own())
-        return [*drawn, states()]
+                own()
+        return [found, initial.pop(threading.get_ident()), states()]
 
+    generator = torch.Generator()
+    options: dict[str, Any] = {"seed": 11, "generator": generator, "batch_size": 5}
+    threads = {"num_workers": 3, "worker_method": "thread", "chunk_size": 1, "worker_init_fn": own}
     with preserving.preserved_global_generators():
-        dataset = Drawing(24)
-        generator = torch.Generator()
-        alone = go(range(5))
-        assert go(fastload.DataLoader(dataset, batch_size=5, seed=11, generator=generator, **THREADS)) == alone
-
-
-class Seeds(Sized):
-    def __getitem__(self, index: int) -> tuple[int, int, float]:
-        info = get_worker_info()
-        rng = getattr(info, "rng", None)
-        generator = None if rng is None else torch.random.thread_safe_generator()
-        drawn = torch.rand((), generator=generator)
-        assert rng is None or rng.random_generator.getstate() == random.getstate()
-        return torch.initial_seed(), index, drawn.item()
-
-
-@pytest.mark.slow
-def test_torchs_thread_safe_generator_is_the_threads_own():
-    loader = [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(6), seed=1)]
-    assert [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(6), seed=1, **THREADS)] == loader
-
-
-def streams() -> Any:
-    return iter([drawn_by_all() for _ in range(3)])
-
-
-INITIAL: dict[int, Any] = {}
-
-
-def drawn_by_all() -> list[float]:
-    return [random.random(), float(np.random.rand()), torch.rand(()).item(), float(torch.initial_seed() % 2**20)]
-
-
-def note_initial(worker_id: int) -> None:
-    INITIAL[worker_id] = drawn_by_all()
-
-
-@pytest.mark.parametrize("init_fn", [None, note_initial], ids=["", "worker_init_fn"])
-def test_iterable_datasets_have_torchs_streams_in_threads_as_in_processes(init_fn):
-    def run(**arguments: Any) -> list[Any]:
-        generator = torch.Generator().manual_seed(4)
-        return plain(
-            list(
-                fastload.DataLoader(
-                    Stream(streams),
-                    batch_size=None,
-                    num_workers=2,
-                    generator=generator,
-                    worker_init_fn=init_fn,
-                    **arguments,
-                )
-            )
-        )
-
-    assert run(worker_method="thread") == run()
-
-
-def test_worker_init_fn_draws_from_the_threads_generators():
-    INITIAL.clear()
-    before = states()[:2]
-    list(fastload.DataLoader(Seeds(6), num_workers=2, worker_method="thread", worker_init_fn=note_initial))
-    assert INITIAL[0] != INITIAL[1]
-    assert states()[:2] == before
+        expected = go(list(fastload.DataLoader(Seeds(24), **options)))
+        assert go(fastload.DataLoader(Seeds(24), **options, **threads)) == expected
+        assert len({repr(drawn) for drawn in initial.values()}) == 3
 
 
 def test_nothing_is_routed_for_a_dataset_that_draws_nothing_or_with_torchs_seeding():
@@ -498,16 +395,3 @@ def test_nothing_is_routed_for_a_dataset_that_draws_nothing_or_with_torchs_seedi
         assert random.random is original
         next(iterator)
         iterator._shutdown_workers()
-
-
-@pytest.mark.slow
-def test_a_draw_inside_of_a_function_does_not_import_the_compiler():
-    code = """
-import sys, torch
-from fastload.workers.torch_routing import TorchRouting
-with TorchRouting(torch.Generator()):
-    torch.nn.functional.dropout(torch.ones(3))
-print(sorted({"torch._dynamo", "sympy"} & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

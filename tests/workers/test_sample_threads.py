@@ -1,5 +1,6 @@
 """``worker_threads``: several samples at a time in each worker process, with the bits of one at a time."""
 
+import functools
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import torch
 from fakes import task
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.resuming import assert_resumes
 from torch.utils.data import default_collate, get_worker_info
 
 from fastload import DataLoader
@@ -37,12 +39,16 @@ class Drawing:
 
 
 class Failing(Drawing):
-    """Some samples cannot be loaded; the later of two fails at once, the earlier one after some time."""
+    """Some samples cannot be loaded; the later of two fails before the earlier one."""
+
+    def __init__(self):
+        self.later = threading.Event()
 
     def __getitem__(self, index):
         if index in (5, 6):
             if index == 5:
-                time.sleep(0.05)
+                self.later.wait(20)
+            self.later.set()
             raise ValueError(f"damaged {index}")
         return super().__getitem__(index)
 
@@ -82,7 +88,7 @@ def test_what_they_collate_has_the_dtype_of_one_thread():
 
 class Batched(Drawing):
     def __getitems__(self, indices):
-        return [(index, torch.rand(2), os.getpid()) for index in indices]
+        return [(index, torch.rand(2)) for index in indices]
 
 
 WAYS = {
@@ -91,30 +97,38 @@ WAYS = {
     "custom collate_fn": {"batch_size": 8, "collate_fn": as_list},
     "without batches": {"batch_size": None},
     "whole batches": {"batch_size": 16, "chunk_size": "batch"},
-    "chunks of 3": {"batch_size": 16, "chunk_size": 3},
     "a batch sampler": {"batch_sampler": [[3, 1, 2], [9], list(range(20, 40)), (4, 5)]},
+    "loaded at once": {"dataset": Batched(), "batch_size": 8},
+    "a rank": {"batch_size": 4, "sampler": DistributedSampler(range(COUNT), num_replicas=2, rank=1, seed=5)},
+    "kept": {"batch_size": 8, "shuffle": True},
+    "pipes": {"batch_size": 16, "chunk_size": 3},
+    "forkserver": {"batch_size": 8, "multiprocessing_context": "forkserver"},
+    "spawn": {"batch_size": 8, "multiprocessing_context": "spawn"},
 }
 
 
-def batches(dataset, **arguments):
-    return [repr(batch) for batch in DataLoader(dataset, seed=4, **arguments)]
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.slow] * (way in ("forkserver", "spawn"))) for way in WAYS]
+)
+def test_batches_are_those_without_threads_in_processes_and_where_there_are_none(way, monkeypatch):
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes" if way == "pipes" else "")
+    options = {"dataset": Drawing(), "seed": 4, **WAYS[way]}
+    threads = {"num_workers": 2, "worker_threads": 5, "persistent_workers": way == "kept"}
 
+    def view(loader):
+        return [repr(batch) for batch in loader]
 
-@pytest.mark.parametrize("transport", ["", "pipes"])
-@pytest.mark.parametrize("way", WAYS)
-def test_batches_are_those_without_threads_in_processes_and_where_there_are_none(way, transport, monkeypatch):
-    monkeypatch.setenv("FASTLOAD_TRANSPORT", transport)
-    expected = batches(Drawing(), **WAYS[way])
-    assert batches(Drawing(), num_workers=2, worker_threads=5, **WAYS[way]) == expected
-    if not transport:
-        assert batches(Drawing(), worker_threads=5, **WAYS[way]) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers_that_are_started_anew_have_threads_too(method):
-    started = {"multiprocessing_context": method, "num_workers": 1, "worker_threads": 4}
-    assert batches(Drawing(), batch_size=8, **started) == batches(Drawing(), batch_size=8)
+    context = options.pop("multiprocessing_context", None)
+    make = functools.partial(DataLoader, **options)
+    loader = make(multiprocessing_context=context, **threads)
+    alone, inline = make(), make(worker_threads=5)
+    for _ in range(2):
+        expected = view(alone)
+        assert view(loader) == expected
+        assert view(inline) == expected
+    loader.close()
+    if way == "kept":
+        assert_resumes(functools.partial(make, **threads), [(0, 3)], make, view)
 
 
 def test_explain_and_statistics_name_the_threads():
@@ -156,12 +170,6 @@ def test_worker_info_is_the_processs_in_each_thread_and_init_fn_runs_once():
     assert {*calls} == {1}
 
 
-def test_getitems_keeps_its_batches():
-    expected = [batch[:2] for batch in DataLoader(Batched(), 8, num_workers=1, seed=2)]
-    got = [batch[:2] for batch in DataLoader(Batched(), 8, num_workers=2, worker_threads=4, seed=2)]
-    assert repr(got) == repr(expected)
-
-
 @pytest.mark.parametrize("collate_fn", [None, as_list])
 def test_the_first_error_in_sample_order_takes_the_batchs_place(collate_fn):
     iterator = iter(DataLoader(Failing(), 10, num_workers=1, worker_threads=4, collate_fn=collate_fn))
@@ -171,71 +179,34 @@ def test_the_first_error_in_sample_order_takes_the_batchs_place(collate_fn):
     assert len(list(iterator)) == 4
 
 
-class Killing(Drawing):
+class Deadly(Drawing):
+    """Ends when three of its samples are being loaded."""
+
+    def __init__(self, end):
+        self.end, self.begun = end, threading.Semaphore(0)
+
     def __getitem__(self, index):
         if index == 3:
-            time.sleep(0.2)
-            os.kill(os.getpid(), signal.SIGKILL)
+            for _ in range(2):
+                self.begun.acquire()
+            self.end()
         if index in (1, 2):
+            self.begun.release()
             threading.Event().wait()
         return index
 
 
-def test_the_death_of_a_worker_names_what_its_threads_were_at():
-    with pytest.raises(WorkerDied, match="killed by SIGKILL") as caught:
-        list(DataLoader(Killing(), 4, num_workers=1, worker_threads=3))
+def exits():
+    raise SystemExit(7)
+
+
+@pytest.mark.parametrize(
+    ("end", "words"), [(lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL"), (exits, "code")]
+)
+def test_the_death_of_a_worker_names_what_its_threads_were_at(end, words):
+    with pytest.raises(WorkerDied, match=words) as caught:
+        list(DataLoader(Deadly(end), 4, num_workers=1, worker_threads=3))
     assert {1, 2, 3} <= set(caught.value.samples)
-
-
-class Exiting(Drawing):
-    def __getitem__(self, index):
-        if index == 3:
-            raise SystemExit(7)
-        return index
-
-
-def test_an_exit_in_a_thread_ends_the_process():
-    with pytest.raises(WorkerDied, match="code"):
-        list(DataLoader(Exiting(), 4, num_workers=1, worker_threads=3))
-
-
-def test_persistent_workers_and_a_resume_in_the_middle_of_an_epoch():
-    arguments = {"batch_size": 4, "shuffle": True, "seed": 1, "num_workers": 2, "worker_threads": 3}
-    loader = DataLoader(Drawing(), persistent_workers=True, **arguments)
-    first, second = ([repr(batch) for batch in loader] for _ in range(2))
-    assert first != second
-    loader.close()
-    half = DataLoader(Drawing(), **arguments)
-    iterator = iter(half)
-    assert [repr(next(iterator)) for _ in range(5)] == first[:5]
-    rest = DataLoader(Drawing(), **{**arguments, "worker_threads": 1})
-    rest.load_state_dict(half.state_dict())
-    assert [repr(batch) for batch in rest] == first[5:]
-    half.close()
-
-
-def test_a_distributed_sampler_gives_the_same_shares():
-    def loaded(**arguments):
-        sampler = DistributedSampler(Drawing(), num_replicas=2, rank=1, seed=5)
-        return [repr(batch) for batch in DataLoader(Drawing(), 4, sampler=sampler, seed=5, **arguments)]
-
-    assert loaded(num_workers=2, worker_threads=4) == loaded(num_workers=1)
-
-
-class _Loads:
-    """A loader of samples, of which some fail, and some are left out."""
-
-    def __init__(self, failing, left_out):
-        self.failing, self.left_out, self.failures = failing, left_out, []
-
-    def load(self, indices, epoch, position):
-        (index,) = indices
-        if index in self.failing:
-            raise ValueError(index)
-        if index in self.left_out:
-            self.failures.append(FailedSample(index=index, file=None, error="OSError", message="", substitute=None))
-            return []
-        return [(index, epoch, position)]
 
 
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7), max_size=2), st.sets(st.integers(0, 7)))

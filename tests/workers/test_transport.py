@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-import fastload
 from fastload.workers.pipes import Pipes
 from fastload.workers.transport import MAX_PACKET, Packets, use_packets
 
@@ -124,54 +121,47 @@ def received(transport: Transport, count: int) -> list[bytes]:
 
 
 @each_transport
-def test_messages_reach_one_worker_in_order_and_answers_come_back_in_order(start, name):
-    transport, team = start(name, begin=True)
-    messages = [b"%d" % i for i in range(1000)] + [os.urandom(MAX_PACKET) for _ in range(50)]  # the largest, too
-    send_all(transport, messages)
-    assert received(transport, 1050) == messages
-    assert team.seen == [messages]
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_messages_reach_each_worker_in_order_and_answers_come_back_in_order(start, name, num_workers):
+    transport, team = start(name, num_workers, begin=True)
+    messages = [b"%d" % i for i in range(300)] + [os.urandom(MAX_PACKET) for _ in range(30)]  # the largest, too
+    shared = name == "shared packets"
+    for i, message in enumerate(messages):
+        transport.send(message, None if shared else i % num_workers)
+    found = received(transport, 330)
+    if num_workers == 1:
+        assert found == messages
+        assert team.seen == [messages]
+    elif not shared:
+        assert team.seen == [messages[worker_id::3] for worker_id in range(3)]
+    assert sorted(found) == sorted(messages)
 
 
+# A worker may take long to start, or hang in worker_init_fn: timeout= and Ctrl-C must still work then.
 @each_transport
-def test_sending_never_waits_for_a_reader(start, name):
-    transport, team = start(name)
-    messages = [b"%05d" % i + bytes(3000) for i in range(3000)]  # more than any buffer of the system
-    send_all(transport, messages)
+@pytest.mark.parametrize(("number", "size"), [(3000, 3000), (1, 20_000_000)], ids=["many", "large"])
+def test_sending_never_waits_for_a_reader_nor_does_closing(start, name, number, size):
+    """Of more than any buffer of the system, and for workers that are held up by their own answers meanwhile."""
+    if number == 1 and name != "pipes":
+        pytest.skip("packets are small: what is larger lies in memory")
+    transport, team = start(name, answer=lambda _, message: message + bytes(8000))
+    messages = [b"%05d" % i + bytes(size) for i in range(number)]
+    sender = threading.Thread(target=send_all, args=(transport, messages), daemon=True)
+    sender.start()
+    sender.join(20.0)
+    assert not sender.is_alive()
     assert transport.receive() is None
     assert transport.wait([], 0) == []
     team.start()  # nobody has read until now
-    assert received(transport, 3000) == messages
-
-
-def test_sending_what_no_buffer_can_hold_does_not_wait_for_a_reader_either(start):
-    # A worker may take long to start, or hang in worker_init_fn: timeout= and Ctrl-C must still work then.
-    transport, team = start("pipes")
-    message = bytes(20_000_000)
-    sender = threading.Thread(target=transport.send, args=(message, None), daemon=True)
-    sender.start()
-    sender.join(2.0)
-    blocked = sender.is_alive()
-    team.start()
-    sender.join()
-    assert received(transport, 1) == [message]
-    assert not blocked
-
-
-@each_transport
-def test_answers_that_nobody_reads_do_not_stop_the_sender(start, name):
-    transport, _ = start(name, answer=lambda _, message: message + bytes(8000), begin=True)
-    # The worker is held up by its own answers meanwhile.
-    messages = send_all(transport, [b"%05d" % i for i in range(2000)])
-    assert [message[:5] for message in received(transport, 2000)] == messages
-
-
-@pytest.mark.parametrize("name", ["pipes", pytest.param("packets", marks=needs_packets)])
-def test_a_message_for_one_worker_reaches_that_one(start, name):
-    transport, team = start(name, num_workers=3, begin=True)
-    for i in range(300):
-        transport.send(b"%d" % i, i % 3)
-    received(transport, 300)
-    assert team.seen == [[b"%d" % i for i in range(worker_id, 300, 3)] for worker_id in range(3)]
+    assert [message[:5] for message in received(transport, number)] == [message[:5] for message in messages]
+    other, team = start(name)
+    send_all(other, messages)  # which are there still when it is closed
+    gone, team = start(name, num_workers=2)
+    for endpoint in team.endpoints:
+        endpoint.end.close()
+    for i in range(20):
+        gone.send(b"message", i % 2)
+    assert gone.receive() is None
 
 
 @each_transport
@@ -220,110 +210,6 @@ def test_waiting_ends_with_the_time_a_message_or_a_sentinel(start, name):
                 os.close(fd)
 
 
-def test_closing_ends_a_worker_that_has_just_answered_a_large_message(start):
-    transport, team = start("pipes", begin=True)
-    transport.send(bytes(1_000_000), None)
-    while transport.receive() is None:  # without wait()
-        pass
-    transport.close()
-    team.join()
-
-
-@each_transport
-def test_closing_does_not_wait_for_messages_that_nobody_reads(start, name):
-    transport, _ = start(name)
-    for _ in range(1000):
-        transport.send(bytes(3000), None)
-    transport.close()
-
-
-@each_transport
-def test_sending_to_workers_that_are_gone_is_no_error(start, name):
-    transport, team = start(name, num_workers=2)
-    for endpoint in team.endpoints:
-        endpoint.end.close()
-    for i in range(20):
-        transport.send(b"message", i % 2)
-    assert transport.receive() is None
-
-
-def _answer_until_the_end(endpoint: Any, foreign: list[Any]) -> None:
-    for end in foreign:
-        end.close()
-    while (message := endpoint.receive()) is not None:
-        endpoint.send(bytes(message) + b" by %d" % os.getpid())
-
-
-@each_transport
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
-def test_forked_workers_end_when_the_transport_is_closed_though_others_hold_copies(name):
-    transport = MAKERS[name](2)
-    context = multiprocessing.get_context("fork")
-    workers = []
-    for worker_id in range(2):
-        endpoint = transport.endpoint(worker_id)
-        worker = context.Process(target=_answer_until_the_end, args=(endpoint, transport.inherited()))
-        worker.start()
-        workers.append(worker)
-        transport.started(worker_id)
-    hears, tells = os.pipe()
-    stranger = os.fork()  # has a copy of the user's ends, as any process forked meanwhile has
-    if stranger == 0:
-        os.close(tells)
-        os.read(hears, 1)
-        os._exit(0)
-    for i in range(10):
-        transport.send(b"%d" % i, i % 2)
-    answers = received(transport, 10)
-    assert sorted(int(answer.split()[0]) for answer in answers) == list(range(10))
-    transport.close()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
-        worker.close()
-    os.close(hears)
-    os.close(tells)
-    assert os.waitpid(stranger, 0)[1] == 0
-
-
-@each_transport
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
-def test_a_worker_that_is_gone_is_seen_by_its_sentinel_after_all_that_it_sent(name):
-    transport = MAKERS[name](1)
-    context = multiprocessing.get_context("fork")
-    endpoint = transport.endpoint(0)
-    worker = context.Process(target=_answer_once, args=(endpoint,))
-    worker.start()
-    transport.started(0)
-    transport.send(b"question", None)
-    while transport.wait([worker.sentinel], None) != [worker.sentinel]:
-        pass
-    assert received(transport, 1) == [b"question"]
-    assert transport.receive() is None
-    assert transport.wait([worker.sentinel], None) == [worker.sentinel]
-    worker.join()
-    worker.close()
-    transport.close()
-
-
-def _answer_once(endpoint: Any) -> None:
-    endpoint.send(bytes(endpoint.receive()))
-
-
-@needs_packets
-def test_a_packet_endpoint_is_passed_as_its_socket():
-    transport = Packets(1, shared=True)
-    endpoint = transport.endpoint(0)
-    assert endpoint.__getstate__() is endpoint.end
-    again = object.__new__(type(endpoint))
-    again.__setstate__(endpoint.end)
-    transport.send(pickle.dumps("hello"), None)
-    message = again.receive()
-    assert message is not None
-    assert pickle.loads(message) == "hello"
-    transport.close()
-
-
 @pytest.mark.parametrize(
     ("wish", "available", "expected"),
     [
@@ -347,15 +233,56 @@ def test_the_environment_and_the_system_choose_the_transport(monkeypatch, wish, 
             use_packets()
 
 
+def _answer(endpoint: Any, foreign: list[Any], number: int) -> None:
+    for end in foreign:
+        end.close()
+    while number and (message := endpoint.receive()) is not None:
+        endpoint.send(bytes(message))
+        number -= 1
+
+
+@each_transport
+@pytest.mark.parametrize("ended_by", ["closing", "itself"])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
+def test_forked_workers_end_though_others_hold_copies_and_all_that_they_sent_arrives(name, ended_by):
+    transport = MAKERS[name](1)
+    endpoint = transport.endpoint(0)
+    number = 2 if ended_by == "itself" else -1
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=_answer, args=(endpoint, transport.inherited(), number))
+    worker.start()
+    transport.started(0)
+    hears, tells = os.pipe()
+    stranger = os.fork()  # has a copy of the user's ends, as any process forked meanwhile has
+    if stranger == 0:
+        os.close(tells)
+        os.read(hears, 1)
+        os._exit(0)
+    messages = send_all(transport, [b"first", b"second"])
+    if ended_by == "itself":
+        while transport.wait([worker.sentinel], None) != [worker.sentinel]:
+            pass
+    assert received(transport, 2) == messages
+    assert transport.receive() is None
+    transport.close()
+    worker.join()
+    assert worker.exitcode == 0
+    worker.close()
+    os.close(hears)
+    os.close(tells)
+    assert os.waitpid(stranger, 0)[1] == 0
+
+
 @needs_packets
 def test_workers_wait_without_end_whatever_the_default_timeout_of_sockets():
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(0.05)
     try:
-        loader = fastload.DataLoader(list(range(8)), 4, num_workers=2, persistent_workers=True)
-        for _ in range(2):
-            assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-            time.sleep(0.2)  # not for order: longer than the timeout, so that an idle worker would meet it
-        loader.close()
+        transport = Packets(1, shared=True)
+        endpoint = transport.endpoint(0)
+        inherited = _as_if_inherited(endpoint)
+        assert (endpoint.end.gettimeout(), inherited.end.gettimeout()) == (None, None)
+        inherited.end.close()
+        transport.close()
     finally:
         socket.setdefaulttimeout(before)

@@ -51,92 +51,79 @@ class Clips(Dataset):
         return self.decoder.get_frames_at([index * 7 % 48, (index * 11 + 5) % 48]).data, self.decoder[index % 48]
 
 
-def _load(path, ways):
+def _load(path, options, at_once):
     torch.set_num_threads(1)  # torch's own threads are not in a forked process
     expected = list(fastload.DataLoader(Clips(path, at_once=False), 8, num_workers=1))
-    for options, at_once in ways:
-        found = list(fastload.DataLoader(Clips(path, at_once=at_once), 8, **options))
-        assert difference(found, expected) is None
+    found = list(fastload.DataLoader(Clips(path, at_once=at_once), 8, **options))
+    assert difference(found, expected) is None
 
 
-WAYS = [{"num_workers": 3, "worker_method": "thread"}, {"num_workers": 1, "worker_threads": 4}]
+THREADS = {"num_workers": 3, "worker_method": "thread"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", WAYS, ids=str)
-def test_threads_share_a_decoder(clip, options):
+@pytest.mark.parametrize(
+    ("options", "at_once"), [(THREADS, False), (THREADS, True), ({"num_workers": 1, "worker_threads": 4}, False)]
+)
+def test_threads_share_a_decoder(clip, options, at_once):
     # A decoder that two threads use at once ends the process: this one only waits for its end.
-    ways = [(options, at_once) for at_once in (False, options.get("worker_method") == "thread")]
-    process = multiprocessing.get_context("fork").Process(target=_load, args=(clip, ways))
+    process = multiprocessing.get_context("fork").Process(target=_load, args=(clip, options, at_once))
     process.start()
     process.join(60)
     process.kill()
     assert process.exitcode == 0
 
 
+class VideoReader:
+    """As decord's. Notes how many use it at once, and tells others while it is used."""
+
+    def __init__(self):
+        self.using, self.most = 0, 0
+        self.begun, self.meeting = threading.Event(), threading.Barrier(1)
+
+    def next(self):
+        self.using += 1
+        self.most = max(self.most, self.using)
+        self.begun.set()
+        self.meeting.wait(60)
+        self.using -= 1
+        return self[0]
+
+    def __getitem__(self, index):
+        return 7
+
+
+METHODS = ("next", "__getitem__")
+
+
 @pytest.fixture
-def import_decord(monkeypatch):
-    """Return what lets a library be imported, with a class of decoders, after decoders are locked."""
-
-    def imported(reader):
-        library = types.ModuleType("decord")
-        library.__spec__ = types.SimpleNamespace(_initializing=False)
-        library.VideoReader = reader
-        monkeypatch.setitem(sys.modules, "decord", library)
-        lock_decoders.__wrapped__()
-
-    return imported
+def reader(monkeypatch):
+    """Return a class of decoders of a library that is imported after decoders are locked."""
+    library = types.ModuleType("decord")
+    library.__spec__ = types.SimpleNamespace(_initializing=False)
+    library.VideoReader = type("VideoReader", (VideoReader,), {name: vars(VideoReader)[name] for name in METHODS})
+    monkeypatch.setitem(sys.modules, "decord", library)
+    lock_decoders.__wrapped__()
+    return library.VideoReader
 
 
-def test_one_thread_at_a_time_uses_a_decoder_and_several_use_two(import_decord):
-    """With a library that is imported after the threads have begun."""
-    using, most, meeting = [], [], threading.Barrier(2)
-
-    class VideoReader:
-        def get_batch(self, meets=False):
-            using.append(self)
-            most.append(using.count(self))
-            if meets:
-                meeting.wait(30)
-            using.remove(self)
-            return self[0]
-
-        def __getitem__(self, index):
-            return index
-
-    import_decord(VideoReader)
-    one, others = VideoReader(), [VideoReader(), VideoReader()]
-    threads = [threading.Thread(target=lambda: [one.get_batch() for _ in range(200)]) for _ in range(4)]
-    threads += [threading.Thread(target=other.get_batch, args=(True,)) for other in others]
+def test_one_thread_at_a_time_uses_a_decoder_several_use_two_and_a_fork_finds_no_lock_held(reader):
+    one, others, used = reader(), [reader(), reader()], reader()
+    others[0].meeting = others[1].meeting = threading.Barrier(2)
+    used.meeting = threading.Barrier(2)
+    threads = [threading.Thread(target=lambda: [one.next() for _ in range(200)]) for _ in range(4)]
+    threads += [threading.Thread(target=other.next) for other in [*others, used]]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert most == [1] * (4 * 200 + 2)
-    assert not meeting.broken
-
-
-def test_a_fork_while_a_thread_uses_a_decoder_leaves_no_lock_held(import_decord):
-    began, ends = threading.Event(), threading.Event()
-
-    class VideoReader:
-        def next(self, waits=False):
-            if waits:
-                began.set()
-                assert ends.wait(60)
-            return 7
-
-    import_decord(VideoReader)
-    reader = VideoReader()
-    thread = threading.Thread(target=reader.next, args=(True,))
-    thread.start()
-    assert began.wait(60)
-    process = multiprocessing.get_context("fork").Process(target=lambda: os._exit(reader.next()))
+    assert used.begun.wait(60)
+    process = multiprocessing.get_context("fork").Process(target=lambda: os._exit(used[0]))
     process.start()
     process.join(60)
-    ends.set()
-    thread.join(60)
+    used.meeting.wait(60)
+    for thread in threads:
+        thread.join(60)
     assert process.exitcode == 7
+    assert [decoder.most for decoder in (one, *others, used)] == [1] * 4
 
 
 class Cache:
