@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, JpegImagePlugin, PngImagePlugin
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fastload.cache.records import Records
 from fastload.late import LateSamples
@@ -34,6 +36,30 @@ class Calls:
 
     def _see(self, frame: Any, event: str, function: Any) -> None:
         self.count += event == "c_call" and any(function is one for one in self._functions)
+
+
+class Function(TorchFunctionMode):
+    """A mode that takes note of what functions of torch are called, and changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.noted.append(getattr(func, "__qualname__", repr(func)))
+        return func(*args, **kwargs or {})
+
+
+class Dispatch(TorchDispatchMode):
+    """The same of operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.noted.append(str(func))
+        return func(*args, **kwargs or {})
 
 
 def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.Image:

@@ -20,10 +20,9 @@ import numpy as np
 import pytest
 import torch
 import torchvision.io
-from comparing import jpeg, picture
+from comparing import Function, jpeg, picture
 from kit.datasets import Made
 from PIL import Image
-from test_late_modes import Function
 from torch.utils.data import get_worker_info
 from whole_images import (
     IS_OLD,

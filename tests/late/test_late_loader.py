@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import operator
@@ -17,9 +18,9 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
-from comparing import jpeg
+from comparing import Dispatch, Function, jpeg, opened
 from kit.comparison import difference
-from kit.datasets import Sized, Stream
+from kit.datasets import Made, Sized, Stream
 from PIL import Image, JpegImagePlugin
 from torch.utils.data import ConcatDataset
 from torchvision import transforms as v1
@@ -300,3 +301,22 @@ def test_workers_that_change_colors_and_boxes_make_what_they_make_without_late_d
     assert decoded.keys() <= {"late, in part", "late, whole"}
     assert sum(decoded.values()) == 24
     assert decoded["late, in part"] > 5 or "to image first: False" in name
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_workers": 2, "worker_threads": 3}, {"num_workers": 2, "worker_method": "thread"}], ids=str
+)
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, Function, Dispatch])
+def test_worker_threads_cut_first_unless_a_users_mode_may_see_the_calls(options, mode):
+    to_float = v2.ToDtype(torch.float32, scale=True)
+    crop = v2.Compose([v2.ToImage(), v2.RandomCrop(16), to_float, v2.Normalize([0.5] * 3, [0.25] * 3)])
+
+    def sample(index: int) -> Any:
+        with mode():
+            return crop(opened(jpeg(40, 31, "RGB", seed=index)))
+
+    with closing(DataLoader(Made(12, sample), 4, seed=1, **options)) as loader:
+        late = list(loader)
+        decoded = loader.statistics().decoded
+    assert difference(late, epochs(Made(12, sample), 1, fuse=False)[0]) is None
+    assert decoded == {"late, in part" if mode is contextlib.nullcontext else "late, whole": 12}
