@@ -45,18 +45,12 @@ if pillow_mixes_alike("bilinear") and pillow_mixes_alike("bicubic"):  # elsewher
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_an_image_is_late_behind_a_change_of_its_colors(name: str) -> None:
+def test_an_image_is_late_behind_a_change_of_its_colors_where_the_library_makes_pillows(name, monkeypatch) -> None:
     data = jpeg(60, 44)
-    kinds = as_sample(lambda: type(CHANGES[name](opened(data).crop((3, 4, 50, 40)))))
-    assert kinds is LateImage
-    assert_equal(lambda: CHANGES[name](opened(data).crop((3, 4, 50, 40))).resize((20, 30)).transpose(1))
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_colors_are_pillows_where_the_library_makes_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "_agrees", lambda *_: False)
-    assert as_sample(lambda: type(CHANGES[name](opened(jpeg(60, 44))))) is Image.Image
-    assert_equal(lambda: CHANGES[name](opened(jpeg(60, 44))))
+    for kind in (LateImage, Image.Image):
+        monkeypatch.setattr(image, "_agrees", image._agrees if kind is LateImage else lambda *_: False)
+        assert as_sample(lambda: type(CHANGES[name](opened(data).crop((3, 4, 50, 40))))) is kind
+        assert_equal(lambda: CHANGES[name](opened(data).crop((3, 4, 50, 40))).resize((20, 30)).transpose(1))
 
 
 def test_arguments_and_classes_that_are_not_plain_are_left_to_pillow() -> None:
@@ -109,18 +103,17 @@ def _changed_between(found: Any, kind: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ENHANCERS)
-def test_what_users_set_of_an_enhancer_is_what_it_mixes(kind: Any) -> None:
+def test_what_users_set_of_an_enhancer_is_what_it_mixes_and_copies_have_all_its_attributes(kind: Any) -> None:
+    def enhancer() -> Any:
+        return kind(opened(jpeg(60, 44)).convert("RGB"))
+
     def sets(name: str, make: Callable[[Any], Any]) -> Any:
-        enhancer = kind(opened(jpeg(60, 44)).convert("RGB"))
-        setattr(enhancer, name, make(enhancer.image))
-        return enhancer.enhance(0.4), enhancer.degenerate, enhancer.image
+        changed = enhancer()
+        setattr(changed, name, make(changed.image))
+        return changed.enhance(0.4), changed.degenerate, changed.image
 
     for name in ("degenerate", "image"):
         for make in (lambda image: image.transpose(0), lambda image: image.rotate(90, expand=False)):
             assert_equal(lambda name=name, make=make: sets(name, make))
-
-
-@pytest.mark.parametrize("kind", ENHANCERS)
-def test_an_enhancer_is_pickled_with_all_its_attributes(kind: Any) -> None:
-    for copied in (copy.copy, copy.deepcopy, lambda enhancer: pickle.loads(pickle.dumps(enhancer))):
-        assert_equal(lambda copied=copied: vars(copied(kind(opened(jpeg(60, 44)).convert("RGB")))))
+    for copied in (copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+        assert_equal(lambda copied=copied: vars(copied(enhancer())))

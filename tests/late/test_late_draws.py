@@ -81,7 +81,7 @@ aspect = st.tuples(st.floats(0.1, 1), st.floats(0.8, 8))
 options = st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0, -1]), max_size=4).map(lambda found: [*found, 1.0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.lists(corner, max_size=5), st.sampled_from(["XYXY", "XYWH", "CXCYWH"]),
     st.sampled_from([torch.float32, torch.int64]), scale, aspect, options, st.integers(0, 50), st.integers(0, 2**62),
@@ -231,12 +231,3 @@ def test_where_both_ways_differ_the_original_keeps_boxes(monkeypatch):
     for seed in range(5):
         assert_equal(of_boxes(v2.RandomIoUCrop()), seed)
     assert not draws.OVERRIDES[0].agrees()
-
-
-@pytest.mark.usefixtures("compared")
-def test_a_class_that_draws_otherwise_is_called(monkeypatch):
-    monkeypatch.setattr(v1.RandomResizedCrop, "get_params", staticmethod(lambda *_: (0, 0, 1, 1)))
-    monkeypatch.setattr(v2.RandomHorizontalFlip, "__init__", None)
-    assert draws.draw_of(v1.RandomResizedCrop) is None
-    assert draws.draw_of(v2.RandomHorizontalFlip) is None
-    assert draws.draw_of(v2.RandomResizedCrop) is not None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
+import itertools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import comparing
@@ -25,7 +25,6 @@ from torchvision.transforms.v2 import functional
 from torchvision.transforms.v2.functional import _color
 
 from fastload.base import overrides
-from fastload.base.overrides import Override
 from fastload.late import tensor_colors
 
 FUNCTIONS: dict[str, Any] = {
@@ -52,20 +51,8 @@ def known_of(name: str) -> tensor_colors.Known:
     return tensor_colors.KNOWN[name.removesuffix(", version 1")]
 
 
-def override_of(name: str) -> Override:
-    """Return that of plain tensors."""
-    plain = name.removesuffix(", version 1")
-    path = f"{tensor_colors._V1}.{plain}" if plain != name else f"{tensor_colors._V2}.{plain} of torch.Tensor"
-    return next(one for one in tensor_colors.OVERRIDES if one.path == path)
-
-
 def value_of(name: str) -> Any:
     return ARGUMENTS[name.removesuffix(", version 1")]
-
-
-def original_of(name: str) -> Any:
-    """Return torchvision's function of plain tensors."""
-    return FUNCTIONS[name] if name.endswith(", version 1") else getattr(_color, f"{name}_image")
 
 
 @pytest.fixture(autouse=True)
@@ -119,21 +106,56 @@ def test_functions_that_were_replaced_are_scripted_and_give_the_same(transform: 
     assert as_sample(lambda: run(scripted)) == run(transform)
 
 
-@pytest.mark.parametrize("kind", [tv_tensors.Image, Tensor])
+class Own(tv_tensors.Image):
+    pass
+
+
+TAKEN: list[Callable[[Tensor], Any]] = [
+    lambda image: image,
+    lambda image: image.contiguous(),
+    lambda image: image[:, 2:20, 3:30],
+    lambda image: image.contiguous()[:, 2:20, 3:30],
+]
+LEFT: list[Callable[[Tensor], Any]] = [
+    lambda image: image.to(torch.float32) / 255,
+    lambda image: image.to(torch.int16),
+    lambda image: image[:1],
+    lambda image: image[:2],
+    lambda image: image[None],
+    lambda image: image[:, :0],
+    lambda image: image[:, :1],
+    lambda image: image.transpose(1, 2),
+    lambda image: image[..., ::2],
+    lambda image: image.as_subclass(Own),
+    lambda image: tv_tensors.Video(image[None]),
+    lambda image: (image / 255).requires_grad_(),
+    lambda image: Image.fromarray(image.permute(1, 2, 0).numpy()),
+]
+BAD: list[Any] = [-3, "much", None, [0, 1], [2, 1, -1], [0, 1, 3], torch.tensor(0.5), True]
+
+
 @each_function
-def test_the_library_changes_images_of_both_classes(name: str, kind: Any, changed: list[str]) -> None:
-    value, named = value_of(name), {known_of(name).argument: value_of(name)}
-    image = picture().as_subclass(kind)
-    for form in (image, image.contiguous(), image[:, 2:20, 3:30], image.contiguous()[:, 2:20, 3:30]):
-        form = form.as_subclass(kind)
+def test_the_library_changes_what_it_takes_as_torchvision_and_no_more(name: str, changed: list[str]) -> None:
+    value, image = value_of(name), picture()
+    for make in LEFT:
+        assert_equal(lambda make=make: call(name, make(image), value))
+    for bad in BAD:
+        assert_equal(lambda bad=bad: call(name, image, bad))
+    assert_equal(lambda: call(name, image, value, 3))
+    assert_equal(lambda: call(name, image, some=value))
+    assert name not in changed
+    for make, kind in itertools.product(TAKEN, (tv_tensors.Image, Tensor)):
+        form = make(image).as_subclass(kind)
+        changed.clear()
         assert_equal(lambda form=form: call(name, form, value))
-        assert_equal(lambda form=form: call(name, form, **named))
-    is_its_own = kind is Tensor or not name.endswith("version 1")
-    assert changed.count(name) == (8 if is_its_own else 0)
+        assert_equal(lambda form=form: call(name, form, **{known_of(name).argument: value}))
+        is_its_own = kind is Tensor or not name.endswith("version 1")
+        assert changed.count(name) == (2 if is_its_own else 0)
+        call(name, form, value)  # outside of samples
+        assert changed.count(name) == (2 if is_its_own else 0)
     assert torch.equal(image, picture())
-    changed.clear()
-    call(name, image, value)  # outside of samples
-    assert not changed
+    assert_equal(lambda: call(name, image))  # one of them has a default
+    assert_equal(lambda: torch.func.vmap(lambda one: call(name, one, value))(torch.stack([image, image])))
 
 
 factor = st.floats(0, 4) | st.integers(0, 3) | st.sampled_from([0.0, 1.0, 1e6, 1e7, -0.5])
@@ -153,85 +175,41 @@ def test_any_factor_gives_what_torchvision_gives(
 
 
 @each_function
-def test_what_the_library_does_not_take_is_left_to_torchvision(name: str, changed: list[str]) -> None:
-    class Own(tv_tensors.Image):
-        pass
-
-    value, image = value_of(name), picture()
-    for other in (
-        image.to(torch.float32) / 255,
-        image.to(torch.int16),
-        image[:1],
-        image[:2],
-        image[None],
-        image[:, :0],
-        image[:, :1],
-        image.transpose(1, 2),
-        image[..., ::2],
-        image.as_subclass(Own),
-        tv_tensors.Video(image[None]),
-        (image / 255).requires_grad_(),
-        Image.fromarray(image.permute(1, 2, 0).numpy()),
-    ):
-        assert_equal(lambda other=other: call(name, other, value))
-    bad: Any
-    for bad in (-3, "much", None, [0, 1], [2, 1, -1], [0, 1, 3], torch.tensor(0.5), True):
-        assert_equal(lambda bad=bad: call(name, image, bad))
-    assert_equal(lambda: call(name, image, value, 3))
-    assert_equal(lambda: call(name, image, some=value))
-    assert name not in changed
-    assert_equal(lambda: call(name, image))  # one of them has a default
-    assert_equal(lambda: torch.func.vmap(lambda one: call(name, one, value))(torch.stack([image, image])))
-
-
-@each_function
-def test_a_function_that_makes_something_else_stays_in_its_place(
-    name: str, changed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(overrides, "results", {})
+def test_a_function_that_makes_something_else_is_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, version = name.removesuffix(", version 1"), 1 if name.endswith(", version 1") else 2
+    original = FUNCTIONS[name] if version == 1 else getattr(_color, f"{name}_image")
 
     def one_other(image: Tensor, value: Any) -> Tensor:
-        made = original_of(name)(image, value).clone()
+        made = original(image, value).clone()
         made[0, 0, 0] ^= 1
         return made
 
     def other_strides(image: Tensor, value: Any) -> Tensor:
-        return original_of(name)(image, value).transpose(1, 2).contiguous().transpose(1, 2)
+        return original(image, value).transpose(1, 2).contiguous().transpose(1, 2)
 
-    def fails(image: Tensor, value: Any) -> Tensor:
-        raise RuntimeError("it fails")
+    def of_the_other_order(image: Tensor, value: Any) -> Tensor:
+        made = original(image, value)
+        if made.is_contiguous():
+            return made.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+        return made.contiguous()
 
-    for function in (one_other, other_strides, fails):
-        space: Any = types.SimpleNamespace(function=function)
-        monkeypatch.setitem(sys.modules, "space", space)
-        override = Override("space", "space", "function", "", self_test=override_of(name).self_test)
-        assert not override.compare()
-    overrides.results[override_of(name).path,] = False
-    assert_equal(lambda: call(name, picture(), value_of(name)))
-    assert not changed
+    def is_same(function: Any) -> bool:
+        color = tensor_colors._Color(tensor_colors.KNOWN[plain], version)
+        return color.makes_the_same(types.SimpleNamespace(original=function))  # type: ignore[arg-type]
 
-
-def test_hues_that_are_computed_in_another_way_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (tensor_colors._Color(tensor_colors.KNOWN["adjust_hue"], version) for version in (1, 2))
-
-    def in_the_form_of_1(image: Tensor, factor: float) -> Tensor:
-        return _color.adjust_hue_image(image, factor).permute(1, 2, 0).contiguous().permute(2, 0, 1)
-
-    def in_the_form_of_2(image: Tensor, factor: float) -> Tensor:
-        return FUNCTIONS["adjust_hue, version 1"](image, factor).contiguous()
-
-    def divided(image: Tensor, dtype: Any, scale: bool) -> Tensor:
-        return image.to(dtype) / 255 if dtype.is_floating_point else by_torch(image, dtype, scale)
-
-    def same(one: tensor_colors._Color, function: Any) -> bool:
-        return one.makes_the_same(types.SimpleNamespace(original=function))  # type: ignore[arg-type]
-
-    assert same(second, _color.adjust_hue_image)
-    assert not same(first, in_the_form_of_1)
-    assert not same(second, in_the_form_of_2)
-    by_torch = _color.to_dtype_image
-    monkeypatch.setattr(_color, "to_dtype_image", divided)
-    assert not same(second, _color.adjust_hue_image)
+    assert is_same(original)
+    assert not any(map(is_same, (one_other, other_strides)))
+    if plain == "adjust_hue":
+        assert not is_same(of_the_other_order)
+        by_torch = _color.to_dtype_image
+        monkeypatch.setattr(
+            _color,
+            "to_dtype_image",
+            lambda image, dtype, scale: (
+                image.to(dtype) / 255 if dtype.is_floating_point else by_torch(image, dtype, scale)
+            ),
+        )
+        assert is_same(original) == (version == 1)
 
 
 def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.machinery
+import itertools
 import operator
 import sys
 import types
@@ -233,23 +234,17 @@ def _with(changed: Any, **attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", RARE)
-@pytest.mark.parametrize("last", [[], [to_float(), norm(v2), v2.ToPureTensor()]])
-def test_rare_pipelines_give_the_same_also_beside_boxes_and_masks(name, last):
-    for first in (v2.ToImage(), v2.PILToTensor()):
-        run = v2.Compose([first, *RARE[name](), *last])
-        for size in ((80, 60), (24, 50), (400, 2)):
-            for form in (run, pair(run), in_a_dict(run)):
-                assert_equal(form, jpeg(*size))
-
-
-@pytest.mark.parametrize("name", RARE)
-@pytest.mark.parametrize("kind", ["image", "plain", "part"])
-def test_rare_pipelines_of_a_tensor_give_the_same(name, kind):
-    for last in ([], [v2.RandomHorizontalFlip(0.0)], [v2.ToImage(), to_float(), norm(v2), v2.ToPureTensor()]):
-        if not RARE[name]() and not last:
+def test_rare_pipelines_give_the_same_of_images_beside_boxes_and_of_tensors(name):
+    rare, to_values = RARE[name](), [to_float(), norm(v2), v2.ToPureTensor()]
+    for first, last in itertools.product((v2.ToImage(), v2.PILToTensor()), ([], to_values)):
+        run = v2.Compose([first, *rare, *last])
+        for size, form in itertools.product(((80, 60), (24, 50), (400, 2)), (run, pair(run), in_a_dict(run))):
+            assert_equal(form, jpeg(*size))
+    for last in ([], [v2.RandomHorizontalFlip(0.0)], [v2.ToImage(), *to_values]):
+        if not rare and not last:
             continue  # torchvision refuses no transforms
-        run = v2.Compose([*RARE[name](), *last])
-        for form in (run, beside(run)):
+        run = v2.Compose([*rare, *last])
+        for form, kind in itertools.product((run, beside(run)), ("image", "plain", "part")):
             assert_equal(of_tensor(form, MADE[kind]), jpeg(80, 60))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ def seen(make: Callable[[], Any]) -> Any:
     if isinstance(made, np.ndarray):
         return "array", made.shape, made.strides, made.dtype, made.flags.writeable, made.flags.owndata, made.tobytes()
     return [seen(lambda one=one: one) for one in made] if isinstance(made, list) else made
+
+
+def written(folder: Path, files: Iterable[tuple[str, bytes]], ending: str) -> Path:
+    """Write files by name into a folder, and return it."""
+    for name, data in files:
+        (folder / f"{name}.{ending}").write_bytes(data)
+    return folder
 
 
 def memory(path: Path) -> Any:
@@ -146,3 +154,20 @@ def assert_workers_read_the_same(folder: Path, library: str, without: Collection
         assert found == before, path.name
     assert [read(path) for path in paths[:3]] == expected[:3]  # nothing is replaced here
     return decoded
+
+
+def num_taken(data: np.ndarray, form: str, flags: Collection[int] = FLAGS) -> int:
+    """Decode a damaged file in all modes; return how many images were made, which are the functions' own."""
+    file, taken = torch.from_numpy(data.copy()), 0
+    of_torch = functools.partial(getattr(torch.ops.image, f"decode_{form}"), file)
+    cases: list[tuple[Any, Callable[[], Any]]] = [
+        (arrays._imdecode(of_any_kind, data, one), functools.partial(cv2.imdecode, data, one)) for one in flags
+    ]
+    cases += [
+        (arrays._tensor(of_any_kind, file, mode, True), functools.partial(of_torch, mode, True)) for mode in range(5)
+    ]
+    for made, original in cases:
+        if made is not None:
+            taken += 1
+            assert seen(lambda made=made: made) == seen(original)
+    return taken
