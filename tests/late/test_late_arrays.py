@@ -248,11 +248,11 @@ def by_a_thread_that_makes_no_sample(folder: Path) -> Any:
 
 
 USES: list[tuple[Callable[[Path], Any], dict[str, int]]] = [
-    (scripted, {f"at once, for {DECODE_JPEG}": 2}),
+    (scripted, {f"at once, for {DECODE_JPEG}": 4}),
     (functools.partial(enlarged, "jpeg"), {f"at once, for {DECODE_JPEG}": 2}),
     (functools.partial(enlarged, "png"), {"at once, for torchvision.io.decode_png": 2}),
     (where_open_was_replaced, {f"at once, for {IMREAD}": 2}),
-    (in_a_mode, {}),
+    (in_a_mode, {f"at once, for {DECODE_JPEG}": 2}),
     (by_a_thread_that_makes_no_sample, {f"at once, for {IMREAD}": 2}),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import torch
 import torchvision.io
 from comparing import jpeg
 from kit.datasets import Made
+from kit.stores import written as written_once
 from test_late_arrays import files
-from test_late_cache import cache, written  # noqa: F401
-from whole_images import FLAGS, LIBRARIES, memory, needs_library, of_any_kind, same, seen, tensor
+from whole_images import FLAGS, LIBRARIES, memory, needs_library, of_any_kind, same, seen, tensor, written
 
 import fastload
 from fastload.cache import shared, store
@@ -30,35 +30,29 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _settled_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store, "SETTLED_NS", 0)
-    yield
-    shared.forget()
-
-
 @pytest.mark.parametrize("library", ["cv2", "torchvision.io"])
-def test_workers_give_the_same_in_every_epoch(library: str, tmp_path: Path) -> None:
-    for name, data in files():
-        (tmp_path / f"{name}.jpg").write_bytes(data)
+def test_workers_give_the_same_in_every_epoch(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+    written(tmp_path, files(), "jpg")
     paths = sorted(tmp_path.iterdir())
     read = LIBRARIES[library]
     expected = [read(path) for path in paths]
     dataset = Made(len(paths), lambda index: read(paths[index]))
     loader = fastload.DataLoader(dataset, None, collate_fn=same, num_workers=2, cache="32MiB")
-    for _ in range(3):
+    for _ in range(2):
         for path, found, before in zip(paths, loader, expected, strict=True):
             assert found == before, path.name
     assert loader.statistics().cached_files > 20
+    shared.forget()
 
 
-def as_sample(decode: Callable[..., Any], cache: Records, *arguments: Any) -> Any:  # noqa: F811
+def as_sample(decode: Callable[..., Any], cache: Records, *arguments: Any) -> Any:
     with LateSamples(cache):
         return decode(of_any_kind, *arguments)
 
 
-def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
+def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(written_once(tmp_path / "a.jpg", jpeg(60, 40)))
     as_sample(arrays._imread, cache, path)
     assert cache.store.contents().entries == 1
     monkeypatch.setattr(os, "pread", None)
@@ -69,11 +63,11 @@ def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypat
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
-    cache: Records,  # noqa: F811
+    cache: Records,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = written(tmp_path / "a.jpg", jpeg(60, 40))
+    path = written_once(tmp_path / "a.jpg", jpeg(60, 40))
     pread = os.pread
 
     def changing(*arguments: Any) -> bytes:
@@ -82,13 +76,13 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 
     monkeypatch.setattr(os, "pread", changing)
     path.chmod(0o640)
-    written(path, path.read_bytes())
+    written_once(path, path.read_bytes())
     assert as_sample(arrays._imread, cache, str(path)) is not None
     assert cache.store.contents().entries == 0
 
 
-def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: F811
-    path = written(tmp_path / "a.jpg", jpeg(60, 40))
+def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_path: Path, monkeypatch: Any) -> None:
+    path = written_once(tmp_path / "a.jpg", jpeg(60, 40))
     as_sample(arrays._imdecode, cache, memory(path), 1)
     monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
     made = as_sample(arrays._tensor, cache, tensor(path), 3)
@@ -96,9 +90,9 @@ def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_pat
     assert cache.store.contents().entries == 1
 
 
-def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_path: Path) -> None:  # noqa: F811
+def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_path: Path) -> None:
     turned = dict(files())["turned 6"]
-    path = written(tmp_path / "a.jpg", turned)
+    path = written_once(tmp_path / "a.jpg", turned)
     assert as_sample(arrays._imread, cache, str(path)) is None
     assert as_sample(arrays._tensor, cache, tensor(path), 3, True) is None
     assert cache.store.contents().entries == 0
@@ -108,8 +102,8 @@ def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_pat
     assert as_sample(arrays._imread, cache, str(path)) is None  # its record has the header that says so
 
 
-def test_a_jpeg_file_that_is_read_in_grey_is_counted_as_read_in_another_way(cache: Records, tmp_path: Path) -> None:  # noqa: F811
-    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
+def test_a_jpeg_file_that_is_read_in_grey_is_counted_as_read_in_another_way(cache: Records, tmp_path: Path) -> None:
+    path = str(written_once(tmp_path / "a.jpg", jpeg(60, 40)))
     take_not_kept()
     assert as_sample(arrays._imread, cache, path, cv2.IMREAD_GRAYSCALE) is None
     assert take_not_kept() == {NOT_KEPT + OTHER_WAY: 1}

@@ -120,13 +120,24 @@ VERSION_1 = st.one_of(
     st.just(v1.ColorJitter(0.4, 0.4, 0.4, 0.2)),
     st.builds(v1.RandomGrayscale, CHANCE),
 )
+
+
+def policies(module: Any) -> list[Any]:
+    return [
+        module.ColorJitter(0.4, 0.4), module.RandomGrayscale(0.3), module.Grayscale(3), module.RandomPosterize(3),
+        module.RandomSolarize(100, 0.5), module.RandomEqualize(), module.RandomAutocontrast(), module.AutoAugment(),
+        module.RandAugment(3, fill=9), module.TrivialAugmentWide(), module.AugMix(),
+    ]  # fmt: skip
+
+
 BEFORE = {
     version: st.one_of(
         st.builds(module.RandomResizedCrop, sides),
         st.builds(module.RandomHorizontalFlip, CHANCE),
         st.builds(module.Resize, side),
         st.builds(module.CenterCrop, side),
-        st.just(module.ColorJitter(0.4, 0.4)),
+        st.builds(module.RandomApply, st.just([module.ColorJitter(0.4, 0.4, 0.2, 0.1)]), CHANCE),
+        st.sampled_from(policies(module)),
     )
     for version, module in ((1, v1), (2, v2))
 }
