@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparing import as_sample, counts_of, jpeg, outcome
-from kit.stores import store_in_memory, written
+from comparing import as_sample, jpeg, outcome
+from kit.stores import written
 from PIL import Image, ImageFile
 from test_late_files import kinds, used
 
 from fastload.cache import store
-from fastload.cache.records import CachedRecord, Records, take_not_kept
+from fastload.cache.records import CachedRecord, Records
 from fastload.cache.store import key_of_bytes
-from fastload.late import LateSamples
 
 USUAL = {"plain", "grey", "4:4:4", "4:2:2", "restarts", "optimized", "profile", "trailer"}
 
@@ -38,35 +37,6 @@ def test_a_file_without_a_record_is_known_as_such_and_not_tried_again(cache, mon
     assert cache.find(key_of_bytes(data)) is False
     monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
     as_sample(lambda: Image.open(io.BytesIO(data)).crop((0, 0, 9, 9)), cache)
-
-
-def test_the_scan_of_a_kept_file_is_not_read_again(cache, tmp_path, monkeypatch):
-    path = written(tmp_path / "a.jpg", jpeg(400, 300))
-
-    def sample() -> Any:
-        with Image.open(path) as image:
-            return image.convert("RGB").crop((5, 5, 99, 99)).resize((20, 20), 2)
-
-    take_not_kept()  # of other tests
-    with LateSamples(cache) as late:
-        first = sample()
-        late.materialize(first)
-        monkeypatch.setattr("fastload.late.source._read_scans", None)
-        second = sample()
-        late.materialize(second)
-    assert first == second
-    assert [how.split(", ", 2)[2] for how in late.take_counts()] == ["kept in the cache", "from the cache"]
-    assert cache.store.contents().entries == 1
-
-
-def test_a_file_that_changes_between_uses_is_read_anew(cache, tmp_path):
-    path = tmp_path / "a.jpg"
-    for seed in range(2):
-        expected = Image.open(written(path, jpeg(seed=seed))).crop((3, 3, 30, 30)).copy()
-        for _ in range(2):
-            found = as_sample(lambda: Image.open(path).crop((3, 3, 30, 30)), cache)
-            assert found.tobytes() == expected.tobytes()
-    assert cache.store.contents().entries == 2
 
 
 def left(path: Path) -> tuple[bytes, int]:
@@ -113,23 +83,6 @@ def test_the_users_file_is_left_where_pillow_leaves_it_and_kept_where_nothing_fo
     assert cache.store.contents().entries == (why == "nothing")
     if why == "nothing":
         assert as_sample(lambda: left(path), cache) == left(path)
-
-
-def test_a_full_cache_keeps_no_more_and_images_stay_the_same():
-    if not hasattr(os, "memfd_create"):
-        pytest.skip("the system has no memory files")
-    cache = Records(store_in_memory(1 << 20))
-    files = [jpeg(300, 200, seed=seed) for seed in range(80)]
-    for _ in range(2):
-        for data in files:
-            found = as_sample(lambda data=data: Image.open(io.BytesIO(data)).crop((9, 9, 99, 99)), cache)
-            assert found.tobytes() == Image.open(io.BytesIO(data)).crop((9, 9, 99, 99)).tobytes()
-    contents = cache.store.contents()
-    assert contents.is_full
-    assert 0 < contents.entries < len(files)
-    take_not_kept()  # of this thread until now
-    found = counts_of(lambda: Image.open(io.BytesIO(files[-1])).crop((9, 9, 99, 99)), cache)
-    assert found == {"late, in part": 1, "not kept: no room": 1}
 
 
 def test_what_a_readers_buffer_has_of_an_older_file_is_not_kept(cache, tmp_path):

@@ -59,20 +59,6 @@ def assert_equal(make: Make, seed: int = 0) -> None:
     assert result(make, seed, late=True) == result(make, seed, late=False)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    version=st.sampled_from([v1, v2]),
-    size=st.tuples(st.integers(1, 60), st.integers(1, 60)),
-    to=st.sampled_from([9, (7, 12), [12, 7]]),
-    scale=st.tuples(st.floats(0.001, 1), st.floats(0.001, 2)).map(sorted),
-    ratio=st.tuples(st.floats(0.05, 20), st.floats(0.05, 20)).map(sorted),
-    interpolation=st.sampled_from([*list(InterpolationMode)[:3], InterpolationMode.BOX, InterpolationMode.LANCZOS]),
-    seed=st.integers(0, 2**63),
-)
-def test_a_random_resized_crop_draws_and_makes_the_same(version, size, to, scale, ratio, interpolation, seed):
-    assert_equal(of_file(version.RandomResizedCrop(to, scale, ratio, interpolation), *size), seed)
-
-
 corner = st.tuples(*[st.floats(0, 60, width=32)] * 4).map(
     lambda edges: [min(edges[:2]), min(edges[2:]), max(edges[:2]), max(edges[2:])]
 )

@@ -146,7 +146,11 @@ def epochs(dataset: Any, count: int = 2, **options: Any) -> list[Any]:
     random.seed(3)
     with closing(DataLoader(dataset, **{"batch_size": 4, "seed": 1, **options})) as loader:
         found = [outcomes(iter(loader)) for _ in range(count)]
-    return [[str(one).splitlines()[-1] if isinstance(one, Exception) else one for one in batches] for batches in found]
+    return [[last_line(one) if isinstance(one, Exception) else one for one in batches] for batches in found]
+
+
+def last_line(error: Exception) -> tuple[type, str]:
+    return type(error), str(error).splitlines()[-1].removeprefix("OSError: ")
 
 
 @functools.cache

@@ -69,7 +69,7 @@ CHANCE = st.sampled_from((0.0, 0.5, 1.0))
 ANTIALIAS = st.sampled_from((True, True, True, False, None))
 PADDING = st.sampled_from(("constant", "edge", "reflect"))
 FILL = st.sampled_from((0, (9, 8, 7), {tv_tensors.Image: (9, 8, 7), "others": 0}))
-SCALE = st.sampled_from(((0.08, 1.0), (0.01, 0.1), (0.9, 1.0)))
+SCALE = st.sampled_from(((0.08, 1.0), (0.01, 0.1), (0.9, 1.0), (0.5, 2.0)))
 RATIO = st.sampled_from(((3 / 4, 4 / 3), (0.2, 5.0), (0.001, 0.001)))
 DTYPES_BY_CLASS = st.sampled_from(
     (
@@ -132,7 +132,7 @@ def policies(module: Any) -> list[Any]:
 
 BEFORE = {
     version: st.one_of(
-        st.builds(module.RandomResizedCrop, sides),
+        st.builds(module.RandomResizedCrop, sides, SCALE, RATIO, st.sampled_from(list(MODES))),
         st.builds(module.RandomHorizontalFlip, CHANCE),
         st.builds(module.Resize, side),
         st.builds(module.CenterCrop, side),
@@ -174,10 +174,14 @@ class Called(nn.Module):
     pipelines(),
     st.sampled_from(((40, 31), (16, 16), (9, 50), (1, 7), (6, 1), (1, 1))),
     st.sampled_from(("RGB", "RGB", "L", "L in RGB")),
+    st.integers(0, 2**63),
 )
-def test_any_transforms_give_the_same_and_draw_the_same(run, size, mode):
-    of_mode = (lambda image: run(image.convert("RGB"))) if mode == "L in RGB" else run
-    assert_equal(of_mode, jpeg(*size, mode[:1] if mode[0] == "L" else mode))
+def test_any_transforms_give_the_same_and_draw_the_same(run, size, mode, seed):
+    def seeded(image: Any) -> Any:
+        torch.manual_seed(seed)
+        return run(image.convert("RGB") if mode == "L in RGB" else image)
+
+    assert_equal(seeded, jpeg(*size, mode[:1] if mode[0] == "L" else mode))
 
 
 def of_tensor(run: Any, made: Callable[[Any], torch.Tensor]) -> Callable[[Any], Any]:
