@@ -166,39 +166,29 @@ def files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("files_settle_at_once")
-def test_files_have_keys_by_what_they_are_and_not_by_their_names(tmp_path):
-    for name in "ab":
-        (tmp_path / name).write_bytes(b"the same")
+def test_files_have_keys_by_what_they_are_and_another_one_when_they_change(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"first")
+        os.utime(tmp_path / name, ns=(1, 1))
     (tmp_path / "link").symlink_to("a")
-    keys = {}
-    for path in (tmp_path / "a", tmp_path / "b", tmp_path / "link"):
-        with path.open("rb") as file:
-            keys[path.name] = key_of(file)
-            assert same(keys[path.name], key_of_file(file.fileno()))
-    assert same(keys["a"], keys["link"])
-    assert not same(keys["a"], keys["b"])
 
+    def key(name: str) -> object:
+        with ticked(tmp_path / name).open("rb") as file:
+            found = key_of(file)
+            assert same(found, key_of_file(file.fileno()))
+            return found
 
-@pytest.mark.usefixtures("files_settle_at_once")
-def test_a_file_that_is_written_replaced_or_renamed_has_another_key(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"first")
-    os.utime(path, ns=(1, 1))
-
-    def key() -> object:
-        with ticked(path).open("rb") as file:
-            return key_of(file)
-
-    first = key()
-    path.write_bytes(b"other")
-    os.utime(path, ns=(1, 1))  # the same size and time, as some tools preserve it
-    second = key()
-    path.rename(tmp_path / "new")
-    (tmp_path / "new").rename(path)
-    third = key()
+    first = key("a")
+    assert same(key("link"), first)
+    assert not same(key("b"), first)
+    (tmp_path / "a").write_bytes(b"other")
+    os.utime(tmp_path / "a", ns=(1, 1))  # the same size and time, as some tools preserve it
+    second = key("a")
     assert not same(first, second)
-    assert not same(second, third)
-    assert same(third, key())
+    (tmp_path / "a").rename(tmp_path / "new")
+    (tmp_path / "new").rename(tmp_path / "a")
+    assert not same(key("a"), second)
+    assert same(key("a"), key("a"))
 
 
 def test_what_has_changed_lately_and_what_is_no_file_has_no_key(tmp_path):

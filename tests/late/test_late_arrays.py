@@ -22,9 +22,11 @@ import pytest
 import torch
 import torchvision.io
 from comparing import Function, jpeg, picture
+from kit import stores
 from kit.datasets import Made
 from PIL import Image
 from whole_images import (
+    FLAGS,
     IS_OLD,
     LIBRARIES,
     assert_workers_read_the_same,
@@ -41,8 +43,9 @@ from whole_images import (
 
 import fastload
 from fastload.base import overrides
-from fastload.cache import shared
-from fastload.late import arrays
+from fastload.cache import shared, store
+from fastload.cache.records import NOT_KEPT, OTHER_WAY, Records, take_not_kept
+from fastload.late import LateSamples, arrays
 from fastload.native import jpeg as native_jpeg
 from fastload.native import png
 
@@ -165,18 +168,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("files"), [*files(), ("ünïcode", jpeg(20, 30))], "jpg")
 
 
+@pytest.mark.parametrize("cache", [None, "32MiB"])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_whole_images_are_those_of_the_functions_as_they_are(folder: Path, library: str) -> None:
-    decoded = assert_workers_read_the_same(folder, library)
+def test_whole_images_are_those_of_the_functions_as_they_are_in_every_epoch(
+    folder: Path, library: str, cache: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+    found = assert_workers_read_the_same(folder, library, cache=cache)
+    shared.forget()
     names = {"cv2": ("imread", "imdecode"), "torchvision.io": ("decode_image", "decode_jpeg")}
     for name in names.get(library, ("decode_jpeg",)):
-        assert decoded[f"at once, for {library}.{name}"] > 20
-
-
-def test_a_door_takes_most_files_of_the_usual_kinds(folder: Path) -> None:
-    taken = {path.stem for path in folder.iterdir() if arrays._imread(of_any_kind, str(path)) is not None}
-    assert {"0False", "2True", "grey", "restarts", "turned 1", "a pixel", "ünïcode", "with ICC"} <= taken
-    assert taken.isdisjoint({"turned 6", "CMYK", "two", "half", "nothing", "a record of a pack"})
+        assert found.decoded[f"at once, for {library}.{name}"] > 20
+    assert cache is None or found.cached_files > 20
 
 
 def test_damaged_files_give_the_same_or_are_left_to_the_original() -> None:
@@ -282,31 +285,6 @@ def test_only_worker_processes_that_decode_late_replace_functions(folder: Path, 
     assert samples_of(sample, **options) == (["builtin_function_or_method"] * 2, {})
 
 
-class Damaged:
-    """Starts workers whose library makes other pixels of some JPEG files, or of PNG files."""
-
-    def __init__(self, is_damaged: Callable[..., bool]) -> None:
-        self.is_damaged = is_damaged
-
-    def __call__(self, worker_id: int) -> None:
-        overrides.results.clear()
-        for name in ("pixels_of_image", "row_of_image"):
-            setattr(arrays, name, functools.partial(self.made, getattr(arrays, name)))
-        png.whole_image = functools.partial(self.made_of_png, png.whole_image)
-
-    def made(self, make: Any, data: Any, cut: Any, *layout: str, **named: Any) -> Any:
-        pixels = make(data, cut, *layout, **named)
-        if self.is_damaged(native_jpeg.read_size(data).sampling, *layout):
-            pixels ^= 1
-        return pixels
-
-    def made_of_png(self, make: Any, *arguments: Any) -> Any:
-        pixels = make(*arguments)
-        if self.is_damaged("PNG"):
-            pixels ^= 1
-        return pixels
-
-
 TRIALS = {one: next(native_jpeg.trial_files(NOISE, one)) for one in ("4:4:4", "4:4:0", "4:2:0")}
 OTHER_PIXELS: dict[str, tuple[Callable[..., bool], list[tuple[str, str, int]], dict[str, str]]] = {
     # What is damaged; functions, files and modes that are read; what a function decodes itself, by function.
@@ -330,8 +308,31 @@ OTHER_PIXELS: dict[str, tuple[Callable[..., bool], list[tuple[str, str, int]], d
 }
 
 
+def damage(monkeypatch: pytest.MonkeyPatch, is_damaged: Callable[..., bool]) -> None:
+    """Let the library make other pixels of some JPEG files, or of PNG files."""
+
+    def made(make: Any, data: Any, cut: Any, *layout: str, **named: Any) -> Any:
+        pixels = make(data, cut, *layout, **named)
+        if is_damaged(native_jpeg.read_size(data).sampling, *layout):
+            pixels ^= 1
+        return pixels
+
+    def made_of_png(make: Any, *arguments: Any) -> Any:
+        pixels = make(*arguments)
+        if is_damaged("PNG"):
+            pixels ^= 1
+        return pixels
+
+    monkeypatch.setattr(overrides, "results", {})
+    for name in ("pixels_of_image", "row_of_image"):
+        monkeypatch.setattr(arrays, name, functools.partial(made, getattr(arrays, name)))
+    monkeypatch.setattr(png, "whole_image", functools.partial(made_of_png, png.whole_image))
+
+
 @pytest.mark.parametrize("name", OTHER_PIXELS)
-def test_files_with_other_pixels_are_left_to_the_function_and_no_others(name: str, tmp_path: Path) -> None:
+def test_files_with_other_pixels_are_left_to_the_function_and_no_others(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_damaged, reads, itself = OTHER_PIXELS[name]
     for kind, data in TRIALS.items():
         (tmp_path / kind).write_bytes(data)
@@ -346,9 +347,8 @@ def test_files_with_other_pixels_are_left_to_the_function_and_no_others(name: st
     def sample(index: int) -> Any:
         return [seen(lambda one=one: read(*one)) for one in reads]  # type: ignore[misc]
 
-    loader = fastload.DataLoader(
-        Made(2, sample), None, collate_fn=same, num_workers=1, worker_init_fn=Damaged(is_damaged)
-    )
+    damage(monkeypatch, is_damaged)
+    loader = fastload.DataLoader(Made(2, sample), None, collate_fn=same, num_workers=1)
     assert list(loader) == [sample(0)] * 2
     decoded = loader.statistics().decoded
     for function, kind in itself.items():
@@ -407,6 +407,70 @@ def test_explain_says_what_is_decoded_in_place_of_others_and_what_is_not(monkeyp
     assert "JPEG and PNG files that worker processes read by cv2, torchvision.io" in explained()
     monkeypatch.setattr(arrays, "processor_level", lambda: "plain")
     assert "cv2 in worker processes is as it was: without AVX2" in explained()
+
+
+def kept_by(cache: Records, decode: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what is decoded in a sample with a cache."""
+    with LateSamples(cache):
+        return decode(of_any_kind, *arguments)
+
+
+def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(stores.written(tmp_path / "a.jpg", jpeg(60, 40)))
+    kept_by(cache, arrays._imread, path)
+    assert cache.store.contents().entries == 1
+    monkeypatch.setattr(os, "pread", None)
+    for flags in sorted(arrays._KNOWN[arrays.JPEG] & set(FLAGS)):
+        assert seen(lambda flags=flags: kept_by(cache, arrays._imread, path, flags)) == seen(
+            lambda flags=flags: cv2.imread(path, flags)
+        )
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(
+    cache: Records,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = stores.written(tmp_path / "a.jpg", jpeg(60, 40))
+    pread = os.pread
+
+    def changing(*arguments: Any) -> bytes:
+        path.chmod(0o600)
+        return pread(*arguments)
+
+    monkeypatch.setattr(os, "pread", changing)
+    path.chmod(0o640)
+    stores.written(path, path.read_bytes())
+    assert kept_by(cache, arrays._imread, str(path)) is not None
+    assert cache.store.contents().entries == 0
+
+
+def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_path: Path, monkeypatch: Any) -> None:
+    path = stores.written(tmp_path / "a.jpg", jpeg(60, 40))
+    kept_by(cache, arrays._imdecode, memory(path), 1)
+    monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
+    made = kept_by(cache, arrays._tensor, tensor(path), 3)
+    assert torch.equal(made, torchvision.io.decode_image(str(path)))
+    assert cache.store.contents().entries == 1
+
+
+def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_path: Path) -> None:
+    turned = dict(files())["turned 6"]
+    path = stores.written(tmp_path / "a.jpg", turned)
+    assert kept_by(cache, arrays._imread, str(path)) is None
+    assert kept_by(cache, arrays._tensor, tensor(path), 3, True) is None
+    assert cache.store.contents().entries == 0
+    upright = kept_by(cache, arrays._imread, str(path), 1 | 128)
+    assert np.array_equal(upright, cv2.imread(str(path), 1 | 128))
+    assert cache.store.contents().entries == 1
+    assert kept_by(cache, arrays._imread, str(path)) is None  # its record has the header that says so
+
+
+def test_a_jpeg_file_that_is_read_in_grey_is_counted_as_read_in_another_way(cache: Records, tmp_path: Path) -> None:
+    path = str(stores.written(tmp_path / "a.jpg", jpeg(60, 40)))
+    take_not_kept()
+    assert kept_by(cache, arrays._imread, path, cv2.IMREAD_GRAYSCALE) is None
+    assert take_not_kept() == {NOT_KEPT + OTHER_WAY: 1}
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from kit.stores import written
 from PIL import Image, ImageFile
 from test_late_files import kinds, used
 
-from fastload.cache import store
 from fastload.cache.records import CachedRecord, Records
 from fastload.cache.store import key_of_bytes
 
@@ -57,19 +56,14 @@ def changing(monkeypatch: pytest.MonkeyPatch, path: Path, cache: Records) -> Non
     monkeypatch.setattr(source, "_read_scans", then_changed)
 
 
-def failing(error: type[Exception]) -> Callable[[pytest.MonkeyPatch, Path, Records], None]:
-    def fail(*given: Any) -> None:
-        raise error
-
-    return lambda monkeypatch, path, cache: monkeypatch.setattr(cache.store, "keep", fail)
+def no_memory(*given: Any) -> None:
+    raise MemoryError
 
 
 NOT_KEPT: dict[str, Callable[[pytest.MonkeyPatch, Path, Records], None]] = {
-    "it was written just now": lambda patch, path, cache: patch.setattr(store, "SETTLED_NS", 1 << 60),
     "it changes while it is read": changing,
     "it is read in other blocks": lambda patch, path, cache: patch.setattr(ImageFile, "MAXBLOCK", 1000),
-    "there is no memory for a record": failing(MemoryError),
-    "no record can be written": failing(OSError),
+    "there is no memory for a record": lambda patch, path, cache: patch.setattr(cache.store, "keep", no_memory),
 }
 
 

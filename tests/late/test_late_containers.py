@@ -216,10 +216,3 @@ def test_a_known_run_is_made_in_the_decoding_pass(monkeypatch):
     assert_equal(v1.Compose([v1.RandomResizedCrop(17), v1.ToTensor(), norm()]), jpeg())
     assert len(made) == 1
     assert made[0] is not None
-
-
-def test_outside_of_samples_transforms_are_called_one_by_one(monkeypatch, file):
-    monkeypatch.setattr(containers, "_run", lambda *inputs: pytest.fail("called outside of a sample"))
-    v1.Compose([v1.ToTensor()])(opened(file))
-    v2.Compose([v2.ToImage()])(opened(file))
-    nn.Sequential(v2.PILToTensor())(opened(file))

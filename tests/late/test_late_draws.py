@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
+import comparing
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,8 @@ def boxes_of(edges: Any, form: Any = "XYXY", dtype: torch.dtype = torch.float32)
     return tv_tensors.BoundingBoxes(found, format=form, canvas_size=(60, 80))
 
 
+result = functools.partial(outcome, lines=False)
+assert_equal = functools.partial(comparing.assert_equal, lines=False)
 IMAGE = tv_tensors.Image(torch.arange(3 * 60 * 80).reshape(3, 60, 80).to(torch.uint8))
 BOXES = boxes_of([[2, 3, 30, 40], [40, 20, 70, 50], [10, 10, 75, 58]])
 
@@ -44,19 +48,6 @@ BOXES = boxes_of([[2, 3, 30, 40], [40, 20, 70, 50], [10, 10, 75, 58]])
 def of_boxes(transform: Any, boxes: Any = BOXES) -> Make:
     """Return what makes a sample of an image and boxes."""
     return lambda: transform({"image": IMAGE, "boxes": boxes})
-
-
-def result(make: Make, seed: int = 0, *, late: bool) -> Any:
-    def seeded() -> Any:
-        torch.manual_seed(seed)
-        return make()
-
-    return outcome(seeded, late=late, lines=False)
-
-
-def assert_equal(make: Make, seed: int = 0) -> None:
-    """Assert that a sample is the same with late decoding as without."""
-    assert result(make, seed, late=True) == result(make, seed, late=False)
 
 
 corner = st.tuples(*[st.floats(0, 60, width=32)] * 4).map(
@@ -74,7 +65,7 @@ options = st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0, -1]), max_s
 )  # fmt: skip
 def test_a_crop_that_keeps_any_boxes_draws_and_makes_the_same(edges, form, dtype, scale, aspect, options, trials, seed):
     transform = v2.RandomIoUCrop(*scale, *aspect, sampler_options=options, trials=trials)
-    assert_equal(of_boxes(transform, boxes_of(edges, form, dtype)), seed)
+    assert_equal(of_boxes(transform, boxes_of(edges, form, dtype)), seed=seed)
 
 
 @pytest.mark.parametrize("version", [v1, v2])
@@ -103,10 +94,10 @@ def compared(monkeypatch) -> None:
 def test_the_ordinary_calls_are_spared(make):
     assert_equal(make)  # compares both ways
     with Calls(torch.rand, torch.randint) as calls:
-        found = [result(make, seed, late=True) for seed in range(20)]
+        found = [result(make, seed=seed, late=True) for seed in range(20)]
     assert calls.count == 0
     with Calls(torch.rand, torch.randint) as calls:
-        assert [result(make, seed, late=False) for seed in range(20)] == found
+        assert [result(make, seed=seed, late=False) for seed in range(20)] == found
     assert calls.count >= 20
 
 
@@ -170,7 +161,7 @@ def test_unusual_boxes_and_arguments_do_what_they_do_in_torchvision(boxes, chang
     transform = v2.RandomIoUCrop(trials=5)
     vars(transform).update(changes)
     for seed in range(5):
-        assert_equal(of_boxes(transform, boxes), seed)
+        assert_equal(of_boxes(transform, boxes), seed=seed)
 
 
 @pytest.mark.parametrize("version", [v1, v2])
@@ -215,5 +206,5 @@ def test_an_unusual_default_dtype_at_first_decides_nothing(request):
 def test_where_both_ways_differ_the_original_keeps_boxes(monkeypatch):
     monkeypatch.setattr(draws, "_most_overlap", lambda *edges: 0.95)
     for seed in range(5):
-        assert_equal(of_boxes(v2.RandomIoUCrop()), seed)
+        assert_equal(of_boxes(v2.RandomIoUCrop()), seed=seed)
     assert not draws.OVERRIDES[0].agrees()

@@ -166,13 +166,6 @@ def test_samples_are_those_of_fuse_false(name, way, folder):
     assert difference(epochs(DATASETS[name](folder), **WAYS[way]), expected) is None
 
 
-def test_workers_that_inherit_nothing_decode_late(folder):
-    with closing(DataLoader(Photos(folder), 3, num_workers=1, seed=1, multiprocessing_context="forkserver")) as loader:
-        made = list(loader)
-        assert loader.statistics().decoded["late, in part"] > 0
-    assert difference(made, epochs(Photos(folder), 1, batch_size=3, fuse=False)[0]) is None
-
-
 @pytest.mark.parametrize("name", ["one view", "cached", "a stream"])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_with_torchs_seeding_samples_are_torchs_own(name, num_workers, folder):

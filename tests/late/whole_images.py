@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision.io
+from comparing import described
 from kit.datasets import Made
 
 import fastload
@@ -47,16 +48,12 @@ def same(sample: Any) -> Any:
 
 
 def seen(make: Callable[[], Any]) -> Any:
-    """Return all that can be seen of an array or tensor, or of an error."""
+    """Return all that can be seen of what a function returns or raises."""
     try:
         made = make()
     except Exception as error:
-        return type(error), str(error)
-    if isinstance(made, torch.Tensor):
-        return "tensor", made.shape, made.stride(), made.dtype, type(made), made.contiguous().numpy().tobytes()
-    if isinstance(made, np.ndarray):
-        return "array", made.shape, made.strides, made.dtype, made.flags.writeable, made.flags.owndata, made.tobytes()
-    return [seen(lambda one=one: one) for one in made] if isinstance(made, list) else made
+        made = error
+    return described(made)
 
 
 def written(folder: Path, files: Iterable[tuple[str, bytes]], ending: str) -> Path:
@@ -141,19 +138,26 @@ def read_by_torchcodec(path: Path) -> list[Any]:
 LIBRARIES = {"cv2": read_by_opencv, "torchvision.io": read_by_torchvision, "torchcodec.decoders": read_by_torchcodec}
 
 
-def assert_workers_read_the_same(folder: Path, library: str, without: Collection[str] = ()) -> dict[str, int]:
-    """Read files of a folder here and in workers, without those named; return how their images were decoded there."""
+def assert_workers_read_the_same(
+    folder: Path, library: str, without: Collection[str] = (), cache: str | None = None
+) -> Any:
+    """Read files of a folder here and in workers, without those named; return the loader's statistics.
+
+    With a cache they are read in two epochs.
+    """
     if library == "torchcodec.decoders":
         pytest.importorskip("torchcodec", reason="needs TorchCodec", exc_type=Exception)
         importlib.import_module(library)
     read = LIBRARIES[library]
     paths = sorted(path for path in folder.iterdir() if path.stem not in without)
     expected = [read(path) for path in paths]
-    samples, decoded = samples_of(lambda i: read(paths[i]), len(paths), num_workers=2)
-    for path, found, before in zip(paths, samples, expected, strict=True):
-        assert found == before, path.name
+    dataset = Made(len(paths), lambda index: read(paths[index]))
+    loader = fastload.DataLoader(dataset, None, collate_fn=same, num_workers=2, cache=cache)
+    for _ in range(1 if cache is None else 2):
+        for path, found, before in zip(paths, loader, expected, strict=True):
+            assert found == before, path.name
     assert [read(path) for path in paths[:3]] == expected[:3]  # nothing is replaced here
-    return decoded
+    return loader.statistics()
 
 
 def num_taken(data: np.ndarray, form: str, flags: Collection[int] = FLAGS) -> int:
