@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import comparing
@@ -15,7 +14,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from replacing import put_back
 from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import _functional_tensor
@@ -29,13 +27,14 @@ FUNCTIONS: dict[str, Any] = {
     **{name: getattr(functional, name) for name in tensor_colors.KNOWN},
     **{f"{name}, version 1": getattr(_functional_tensor, name) for name in tensor_colors.KNOWN},
 }
-ARGUMENTS: dict[str, Any] = {
+VALUES: dict[str, Any] = {
     "adjust_brightness": 1.1,
     "adjust_contrast": 0.6,
     "adjust_saturation": 1.4,
     "adjust_hue": -0.04,
     "rgb_to_grayscale": 3,
 }
+pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 each_function = pytest.mark.parametrize("name", FUNCTIONS)
 
 
@@ -43,40 +42,6 @@ def call(name: str, image: Any, *values: Any, **named: Any) -> Any:
     """Call a function as torchvision's transforms do: version 1's by its name in the module."""
     plain, is_1 = name.removesuffix(", version 1"), name.endswith(", version 1")
     return (getattr(_functional_tensor, plain) if is_1 else FUNCTIONS[name])(image, *values, **named)
-
-
-def known_of(name: str) -> tensor_colors.Known:
-    return tensor_colors.KNOWN[name.removesuffix(", version 1")]
-
-
-def value_of(name: str) -> Any:
-    return ARGUMENTS[name.removesuffix(", version 1")]
-
-
-@pytest.fixture(autouse=True)
-def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Replace the functions, as a worker process does, and put them back.
-
-    Returns the list that gets the name of each change that the native library makes of a sample.
-    """
-    made: list[str] = []
-
-    def noted(name: str, make: Any) -> Any:
-        def noting(*arguments: Any, **named: Any) -> Any:
-            found = make(*arguments, **named)
-            if found is not None:
-                made.append(name)
-            return found
-
-        return noting
-
-    for one in tensor_colors.OVERRIDES:
-        name = f"{one.name}, version 1" if one.library == tensor_colors._V1 else one.owner.partition(":")[2]
-        monkeypatch.setattr(one, "make", noted(name, one.make))
-    put_back()
-    overrides.install()
-    yield made
-    put_back()
 
 
 def picture(height: int = 24, width: int = 37, seed: int = 0) -> Tensor:
@@ -91,13 +56,13 @@ class Own(tv_tensors.Image):
     pass
 
 
-TAKEN: list[Callable[[Tensor], Any]] = [
+FORMS: list[Callable[[Tensor], Any]] = [
     lambda image: image,
     lambda image: image.contiguous(),
     lambda image: image[:, 2:20, 3:30],
     lambda image: image.contiguous()[:, 2:20, 3:30],
-]
-LEFT: list[Callable[[Tensor], Any]] = [
+    lambda image: tv_tensors.Image(image[:, 2:20, 3:30]),
+    lambda image: tv_tensors.Image(image.contiguous()),
     lambda image: image.to(torch.float32) / 255,
     lambda image: image.to(torch.int16),
     lambda image: image[:1],
@@ -112,31 +77,27 @@ LEFT: list[Callable[[Tensor], Any]] = [
     lambda image: (image / 255).requires_grad_(),
     lambda image: Image.fromarray(image.permute(1, 2, 0).numpy()),
 ]
-BAD: list[Any] = [-3, "much", None, [0, 1], [2, 1, -1], [0, 1, 3], torch.tensor(0.5), True]
+OTHER_VALUES: list[Any] = [-3, "much", None, [0, 1], [2, 1, -1], [0, 1, 3], torch.tensor(0.5), True]
 
 
+@pytest.mark.parametrize("is_exact", [True, False], ids=["", "where torch rounds now once, now twice"])
 @each_function
-def test_the_library_changes_what_it_takes_as_torchvision_and_no_more(name: str, changed: list[str]) -> None:
-    value, image = value_of(name), picture()
-    for make in LEFT:
+def test_images_and_values_of_any_form_do_what_they_do_in_torchvision(name: str, is_exact: bool, monkeypatch) -> None:
+    plain, image = name.removesuffix(", version 1"), picture()
+    if not is_exact:
+        monkeypatch.setattr(tensor_colors, "_fused", lambda version: None)
+        monkeypatch.setattr(overrides, "results", {})
+    value, argument = VALUES[plain], tensor_colors.KNOWN[plain].argument
+    for make in FORMS:
         assert_equal(lambda make=make: call(name, make(image), value))
-    for bad in BAD:
-        assert_equal(lambda bad=bad: call(name, image, bad))
+    for other in OTHER_VALUES:
+        assert_equal(lambda other=other: call(name, image, other))
     assert_equal(lambda: call(name, image, value, 3))
     assert_equal(lambda: call(name, image, some=value))
-    assert name not in changed
-    for make, kind in itertools.product(TAKEN, (tv_tensors.Image, Tensor)):
-        form = make(image).as_subclass(kind)
-        changed.clear()
-        assert_equal(lambda form=form: call(name, form, value))
-        assert_equal(lambda form=form: call(name, form, **{known_of(name).argument: value}))
-        is_its_own = kind is Tensor or not name.endswith("version 1")
-        assert changed.count(name) == (2 if is_its_own else 0)
-        call(name, form, value)  # outside of samples
-        assert changed.count(name) == (2 if is_its_own else 0)
-    assert torch.equal(image, picture())
+    assert_equal(lambda: call(name, image, **{argument: value}))
     assert_equal(lambda: call(name, image))  # one of them has a default
     assert_equal(lambda: torch.func.vmap(lambda one: call(name, one, value))(torch.stack([image, image])))
+    assert torch.equal(image, picture())
 
 
 factor = st.floats(0, 4) | st.integers(0, 3) | st.sampled_from([0.0, 1.0, 1e6, 1e7, -0.5])
@@ -191,13 +152,3 @@ def test_a_function_that_makes_something_else_is_told_apart(name: str, monkeypat
             ),
         )
         assert is_same(original) == (version == 1)
-
-
-def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(
-    changed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tensor_colors, "_fused", lambda version: None)
-    monkeypatch.setattr(overrides, "results", {})
-    for name in tensor_colors.KNOWN:
-        assert_equal(lambda name=name: call(name, picture(), value_of(name)))
-    assert changed == ["adjust_brightness", "adjust_hue"]
