@@ -99,16 +99,6 @@ def _words(number: int) -> Any:
     return key
 
 
-def test_an_entry_that_has_changed_is_not_used_and_kept_anew(folder):
-    kept = opened(folder, SIZE)
-    keep(kept, range(10))
-    flip(folder / RECORDS, (folder / RECORDS).read_bytes().index(data_of(5)) + 20)
-    assert [number for number in range(10) if not found(kept, number)] == [5]
-    keep(kept, range(5, 6))
-    for one in (kept, opened(folder, SIZE)):
-        assert all(found(one, number) for number in range(10))
-
-
 def flip(path: Path, place: int, mask: int = 1) -> None:
     with path.open("r+b") as file:
         file.seek(place)

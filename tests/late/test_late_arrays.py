@@ -22,14 +22,15 @@ import pytest
 import torch
 import torchvision.io
 from comparing import Function, jpeg, picture
-from kit import stores
 from kit.datasets import Made
+from kit.stores import written
 from PIL import Image
 from whole_images import (
     FLAGS,
     IS_OLD,
     LIBRARIES,
     assert_workers_read_the_same,
+    folder_of,
     memory,
     needs_library,
     num_taken,
@@ -38,7 +39,6 @@ from whole_images import (
     samples_of,
     seen,
     tensor,
-    written,
 )
 
 import fastload
@@ -165,7 +165,7 @@ def files() -> Iterator[tuple[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("files"), [*files(), ("ünïcode", jpeg(20, 30))], "jpg")
+    return folder_of(tmp_path_factory.mktemp("files"), [*files(), ("ünïcode", jpeg(20, 30))], "jpg")
 
 
 @pytest.mark.parametrize("cache", [None, "32MiB"])
@@ -416,7 +416,7 @@ def kept_by(cache: Records, decode: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = str(stores.written(tmp_path / "a.jpg", jpeg(60, 40)))
+    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
     kept_by(cache, arrays._imread, path)
     assert cache.store.contents().entries == 1
     monkeypatch.setattr(os, "pread", None)
@@ -431,7 +431,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = stores.written(tmp_path / "a.jpg", jpeg(60, 40))
+    path = written(tmp_path / "a.jpg", jpeg(60, 40))
     pread = os.pread
 
     def changing(*arguments: Any) -> bytes:
@@ -440,13 +440,13 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 
     monkeypatch.setattr(os, "pread", changing)
     path.chmod(0o640)
-    stores.written(path, path.read_bytes())
+    written(path, path.read_bytes())
     assert kept_by(cache, arrays._imread, str(path)) is not None
     assert cache.store.contents().entries == 0
 
 
 def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_path: Path, monkeypatch: Any) -> None:
-    path = stores.written(tmp_path / "a.jpg", jpeg(60, 40))
+    path = written(tmp_path / "a.jpg", jpeg(60, 40))
     kept_by(cache, arrays._imdecode, memory(path), 1)
     monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
     made = kept_by(cache, arrays._tensor, tensor(path), 3)
@@ -456,7 +456,7 @@ def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_pat
 
 def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_path: Path) -> None:
     turned = dict(files())["turned 6"]
-    path = stores.written(tmp_path / "a.jpg", turned)
+    path = written(tmp_path / "a.jpg", turned)
     assert kept_by(cache, arrays._imread, str(path)) is None
     assert kept_by(cache, arrays._tensor, tensor(path), 3, True) is None
     assert cache.store.contents().entries == 0
@@ -467,7 +467,7 @@ def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_pat
 
 
 def test_a_jpeg_file_that_is_read_in_grey_is_counted_as_read_in_another_way(cache: Records, tmp_path: Path) -> None:
-    path = str(stores.written(tmp_path / "a.jpg", jpeg(60, 40)))
+    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
     take_not_kept()
     assert kept_by(cache, arrays._imread, path, cv2.IMREAD_GRAYSCALE) is None
     assert take_not_kept() == {NOT_KEPT + OTHER_WAY: 1}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torchvision.io
 from png_files import KINDS, chunk, damaged, drawn, file_of, header, in_pieces
-from whole_images import LIBRARIES, assert_workers_read_the_same, needs_library, num_taken, written
+from whole_images import LIBRARIES, assert_workers_read_the_same, folder_of, needs_library, num_taken
 
 from fastload import native
 from fastload.late import arrays
@@ -131,7 +131,7 @@ NOT_BY_TORCHVISION |= {name for name, data in files() if data[25:26] == b"\3"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("files"), files(), "png")
+    return folder_of(tmp_path_factory.mktemp("files"), files(), "png")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -56,7 +56,7 @@ def seen(make: Callable[[], Any]) -> Any:
     return described(made)
 
 
-def written(folder: Path, files: Iterable[tuple[str, bytes]], ending: str) -> Path:
+def folder_of(folder: Path, files: Iterable[tuple[str, bytes]], ending: str) -> Path:
     """Write files by name into a folder, and return it."""
     for name, data in files:
         (folder / f"{name}.{ending}").write_bytes(data)

@@ -100,6 +100,11 @@ def as_they_are(samples: Any) -> Any:
     return samples
 
 
+def last_line(error: Exception) -> tuple[type, str]:
+    """Return what an error says, in a worker or here."""
+    return type(error), str(error).splitlines()[-1].removeprefix(f"{type(error).__name__}: ")
+
+
 def assert_equal_to_torch(dataset: Any, **settings: Any) -> None:
     """Check all batches, or the type and last line of an error, and torch's generator behind them."""
     note(f"{dataset} {getattr(dataset, '_data', None)} {getattr(dataset, 'format', None)}")
@@ -109,8 +114,9 @@ def assert_equal_to_torch(dataset: Any, **settings: Any) -> None:
         for kind in (fastload.DataLoader, TorchDataLoader):
             torch.manual_seed(11)
             found = outcomes(iter(kind(dataset, **settings)))
-            errors = [(type(one), str(one).splitlines()[-1]) if isinstance(one, Exception) else one for one in found]
-            seen.append((errors, torch.get_rng_state()))
+            seen.append(
+                ([last_line(one) if isinstance(one, Exception) else one for one in found], torch.get_rng_state())
+            )
     assert difference(*seen) is None
 
 
