@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastload.cache.disk import open_records
+from fastload.cache.record_file import LINE
 from fastload.cache.store import Store, key_of_bytes
 
 
@@ -36,3 +39,10 @@ def found(kept: Store, number: int) -> bool:
     entry = kept.find(named(number))
     assert entry is None or bytes(entry) == data_of(number)
     return entry is not None
+
+
+def put_lines(kept: Store, number: int) -> bool:
+    """Put so many keys of nothing into a store's table at once; return whether there was room."""
+    lines = np.zeros(number, LINE)
+    lines["key"] = np.random.default_rng(0).integers(1, 1 << 63, (number, 3))
+    return kept._put(lines, all_count=True)

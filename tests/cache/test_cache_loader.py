@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,6 @@ from fastload.cache.request import read
 from fastload.loader import argument_defaults
 
 FUSED = [False, True]
-# A fork server imports torch for seconds.
-EACH_KIND = ["inline", "processes", "threads", pytest.param("forkserver", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(autouse=True)
@@ -85,17 +82,41 @@ def on_disk(tmp_path: Path) -> dict[str, Any]:
     return {"cache": tmp_path / "cache", "cache_size": "32MiB"}
 
 
+STORES = [(where, kind) for where in ("memory", "folder") for kind in ("inline", "processes", "threads")]
+STORES += [("folder of other inodes", "inline"), ("folder of other inodes", "processes")]
+# A fork server imports torch for seconds.
+STORES += [pytest.param(where, "forkserver", marks=pytest.mark.slow) for where in ("memory", "folder")]
+
+
 @pytest.mark.parametrize("fuse", FUSED)
-@pytest.mark.parametrize("kind", EACH_KIND)
-def test_batches_are_those_without_a_cache_in_every_epoch(folder, kind, fuse):
-    loader = loader_of(folder, kind, fuse, cache="32MiB")
-    assert difference(epochs(loader), epochs(loader_of(folder, "inline", fuse))) is None
+@pytest.mark.parametrize(("where", "kind"), STORES)
+def test_batches_are_those_without_a_cache_in_every_epoch_and_run(folder, monkeypatch, where, kind, fuse, on_disk):
+    in_memory, lasting = where == "memory", where == "folder"
+    monkeypatch.setattr(records, "has_lasting_inodes", lambda _: lasting)
+    expected = epochs(loader_of(folder, "inline", fuse))
+    options = {"cache": "32MiB"} if in_memory else on_disk
+
+    def first_run() -> None:
+        # A forkserver is its own process's.
+        first = loader_of(folder, kind if kind != "forkserver" else "inline", fuse, **options)
+        assert difference(epochs(first), expected) is None
+
+    if not in_memory:
+        in_a_run(first_run)
+    loader = loader_of(folder, kind, fuse, **options)
+    assert difference(epochs(loader), expected) is None
     statistics = loader.statistics()
-    if kind != "forkserver":  # files just written are not kept there
-        assert statistics.cached_files > 0
-        assert not statistics.cache_is_full
+    assert fuse or counts(loader, "late, in part") > 0  # also of workers that inherit nothing
+    assert not statistics.cache_is_full
+    assert statistics.cache_folder == (None if in_memory else str(on_disk["cache"]))
+    assert ("on the disk, for later runs too" in loader.explain()) != in_memory
+    if kind != "forkserver":  # where files just written have no key
+        epochs_found = 3 if lasting else 2
+        assert counts(loader, ", from") >= (epochs_found * 9 if not in_memory else 1)
+        assert in_memory or counts(loader, ", kept in the cache") == (0 if lasting or fuse else 9)
+    if kind != "forkserver" or not in_memory:
+        assert statistics.cached_files == 12 - 1  # of a PNG nothing is known
         assert statistics.cached_bytes > 0
-        assert counts(loader, "from") > 0
         assert f"of {statistics.cached_files} files so far" in loader.explain()
 
 
@@ -131,7 +152,7 @@ def test_it_is_said_why_files_that_might_be_kept_are_not(folder, fuse, monkeypat
     loader = loader_of(folder, "inline", fuse, cache="32MiB")
     shared.records_of("32MiB")
     monkeypatch.setattr(what, name, instead)
-    epochs(loader, 1)
+    assert difference(epochs(loader, 1), epochs(loader_of(folder, "inline", fuse), 1)) is None
     assert loader.statistics().not_kept[reason] >= 9
 
 
@@ -170,27 +191,16 @@ def test_batches_are_torchs_with_torchs_seeding(folder):
         assert difference(epochs(ours, 1), expected) is None
 
 
-def test_loaders_of_a_process_share_one_cache_which_outlives_them(folder):
+def test_a_cache_outlives_its_loader_and_is_that_of_all_loaders_copies_and_forked_processes(folder):
     first = loader_of(folder, "processes", False, cache="32MiB")
     epochs(first, 1)
     kept = first.statistics().cached_files
+    copied = pickle.loads(pickle.dumps(first))
     del first
-    second = loader_of(folder, "inline", False, cache="32MiB")
-    epochs(second, 1)
-    assert second.statistics().cached_files == kept
-    assert counts(second, "from the cache") >= kept - 2
-
-
-def test_a_loader_that_is_pickled_goes_on_without_what_is_kept(folder):
-    loader = loader_of(folder, "inline", False, cache="32MiB")
-    epochs(loader, 1)
-    assert pickle.loads(pickle.dumps(loader)).cache == "32MiB"
-
-
-def test_a_forked_process_uses_the_cache_of_its_parent(folder):
-    loader = loader_of(folder, "inline", False, cache="32MiB")
-    epochs(loader, 1)
-    kept = loader.statistics().cached_files
+    for loader in (copied, loader_of(folder, "inline", False, cache="32MiB")):
+        epochs(loader, 1)
+        assert loader.statistics().cached_files == kept
+        assert counts(loader, "from the cache") >= kept - 2
 
     def work() -> bool:
         epochs(loader, 1)
@@ -200,17 +210,14 @@ def test_a_forked_process_uses_the_cache_of_its_parent(folder):
         assert is_true_in_a_child(work)
 
 
-def test_auto_takes_half_of_what_is_free(folder, monkeypatch):
-    monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
+def test_auto_takes_half_of_what_is_free_and_is_an_error_where_that_is_nothing(folder, monkeypatch):
+    monkeypatch.setattr(shared, "free_on_host", lambda: 0)
     loader = loader_of(folder, "inline", False, cache="auto")
+    with pytest.raises(ConfigError, match="finds no free memory"):
+        next(iter(loader))
+    monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
     epochs(loader, 1)
     assert shared.records_of("auto").store.size == 32 << 20
-
-
-def test_without_free_memory_auto_is_an_error_and_not_a_tiny_cache(folder, monkeypatch):
-    monkeypatch.setattr(shared, "free_on_host", lambda: 0)
-    with pytest.raises(ConfigError, match="finds no free memory"):
-        next(iter(loader_of(folder, "inline", False, cache="auto")))
 
 
 @pytest.mark.parametrize(
@@ -237,21 +244,34 @@ def test_sizes_are_read_with_their_units(value, size):
         assert read("./folder", value).size == size
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["64", "GiB", "GB", "64G", "1e9", "5XB", "-1GiB", "-1GB", "\u0663GB", "", True, 1.5, b"1GiB", ["1GiB"]],
-)
-def test_what_is_no_size_is_an_error_that_names_the_units(value):
-    with pytest.raises(ConfigError, match=r"cache must be .*got cache=.*units are [^;]*$|cache must be None"):
-        DataLoader([0], cache=value)
+UNITS = r"cache must be .*got cache=.*units are [^;]*$"
+BEYOND = r"is more than the .* of memory that this machine"
+LEFT_OUT = [
+    *((UNITS, {"cache": size}) for size in ("64", "GiB", "GB", "64G", "1e9", "5XB", "-1GiB", "-1GB", "\u0663GB", "")),
+    *((r"cache must be None", {"cache": size}) for size in (True, 1.5, b"1GiB", ["1GiB"])),
+    *((BEYOND, {"cache": size}) for size in ((limit_of_host() or 0) + 1, "9" * 500 + "TiB")),
+    (r"fuse=False decodes files by their own libraries", {"cache": "1MiB", "fuse": False}),
+    (r"ends with Ray's workers, after an epoch", {"cache": "1MiB", "worker_method": "ray", "num_workers": 1}),
+    (r"is a folder, and needs cache_size", {"cache": "./here"}),
+    (r"cache_size must be a size as '64GiB'.*are B, kB, MB, GB, ", {"cache": "./here", "cache_size": "200 giga"}),
+    (r"cache_size must be a size as '64GiB'", {"cache": "./here", "cache_size": "auto"}),
+    (r"cache_size must be at least 1MiB", {"cache": "./here", "cache_size": 1000}),
+    (r"cache_size='1MiB' goes with a folder", {"cache": "1MiB", "cache_size": "1MiB"}),
+    (r"cache_size='1MiB' goes with a folder", {"cache_size": "1MiB"}),
+    (r"cache must be a folder with a slash in it, as './here', 'auto', or a size", {"cache": "here"}),
+    (r"which has a slash in it, as .* got cache='here'", {"cache": "here", "cache_size": "1MiB"}),
+    (r"has room for", {"cache": "./here", "cache_size": 1 << 60}),
+    (r"cache='/local/a\\x00b' has a null byte", {"cache": "/local/a\0b", "cache_size": "1MiB"}),
+    (r"cache='/local/a\\x00b' has a null byte", {"cache": Path("/local/a\0b"), "cache_size": "1MiB"}),
+]
 
 
-def test_more_than_the_machine_has_is_an_error():
-    limit = limit_of_host()
-    assert limit is not None
-    for size in (limit + 1, "9" * 500 + "TiB"):
-        with pytest.raises(ConfigError, match=r"is more than the .* of memory that this machine"):
-            DataLoader([0], cache=size)
+@pytest.mark.parametrize(("why", "arguments"), LEFT_OUT)
+def test_what_can_be_no_cache_is_an_error_that_says_why(why, arguments):
+    if arguments.get("worker_method") == "ray":
+        pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match=why):
+        DataLoader([0], **arguments)
 
 
 def test_two_sizes_in_a_process_are_an_error(folder):
@@ -259,22 +279,6 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     DataLoader([0], cache=32 << 20)
     with pytest.raises(ConfigError, match="share one cache, and the first one has cache=33554432, got cache=67108864"):
         DataLoader([0], cache="64MiB")
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"fuse": False}, "fuse=False decodes files by their own libraries"),
-        pytest.param(
-            {"worker_method": "ray", "num_workers": 1},
-            "ends with Ray's workers, after an epoch",
-            marks=pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
-        ),
-    ],
-)
-def test_where_nothing_could_be_kept_is_an_error(options, why):
-    with pytest.raises(ConfigError, match=why):
-        DataLoader([0], cache="1MiB", **options)
 
 
 def in_a_run(work: Callable[[], object]) -> None:
@@ -301,53 +305,23 @@ def counts(loader: Any, words: str) -> int:
     return sum(number for how, number in loader.statistics().decoded.items() if words in how)
 
 
-@pytest.mark.parametrize("lasting", [True, False], ids=["inodes that last", "others"])
 @pytest.mark.parametrize("fuse", FUSED)
-@pytest.mark.parametrize("kind", EACH_KIND)
-def test_batches_are_those_without_a_cache_in_every_run_with_a_folder(
-    folder, tmp_path, monkeypatch, kind, fuse, lasting, on_disk
+def test_between_two_runs_a_copied_file_is_known_by_what_is_in_it_and_a_changed_one_read_again(
+    folder, tmp_path, fuse, on_disk
 ):
-    monkeypatch.setattr(records, "has_lasting_inodes", lambda _: lasting)
-    expected = epochs(loader_of(folder, "inline", fuse))
-
-    def first_run() -> None:
-        # A forkserver is its own process's.
-        first = loader_of(folder, kind if kind != "forkserver" else "inline", fuse, **on_disk)
-        assert difference(epochs(first), expected) is None
-
-    in_a_run(first_run)
-    loader = loader_of(folder, kind, fuse, **on_disk)
-    assert difference(epochs(loader), expected) is None
-    assert loader.statistics().cached_files == 12 - 1  # of a PNG nothing is known
-    assert loader.statistics().cache_folder == str(tmp_path / "cache")
-    assert "on the disk, for later runs too" in loader.explain()
-    if kind != "forkserver":  # where files just written have no key
-        assert counts(loader, ", from") >= (3 if lasting else 2) * 9
-        assert counts(loader, ", kept in the cache") == (0 if lasting or fuse else 9)
-
-
-@pytest.mark.parametrize("fuse", FUSED)
-def test_a_file_that_has_changed_between_two_runs_is_read_again(folder, tmp_path, fuse, on_disk):
+    in_a_run(lambda: epochs(loader_of(folder, "inline", fuse, **on_disk), 1))
     copied = tmp_path / "photos"
     shutil.copytree(folder, copied)
-    in_a_run(lambda: epochs(loader_of(copied, "inline", fuse, **on_disk), 2))
+    loader = loader_of(copied, "inline", fuse, **on_disk)
+    epochs(loader, 1)
+    kept = loader.statistics()
+    assert kept.cached_files == 11
     changed = copied / "a" / "00.jpg"
     before = changed.stat()
     PIL.Image.new("RGB", (90, 80), "red").save(changed, "JPEG")
     os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
-    expected = epochs(loader_of(copied, "inline", fuse))
-    assert difference(epochs(loader_of(copied, "inline", fuse, **on_disk)), expected) is None
-
-
-def test_a_copy_of_the_files_is_known_by_what_is_in_them(folder, tmp_path, on_disk):
-    in_a_run(lambda: epochs(loader_of(folder, "inline", False, **on_disk), 1))
-    shutil.copytree(folder, tmp_path / "photos")
-    loader = loader_of(tmp_path / "photos", "inline", False, **on_disk)
-    epochs(loader, 1)
-    kept = loader.statistics()
-    epochs(loader, 2)
-    assert loader.statistics().cached_bytes == kept.cached_bytes
-    assert kept.cached_files == 11
+    assert difference(epochs(loader, 1), epochs(loader_of(copied, "inline", fuse), 2)[1:]) is None
+    assert loader.statistics().cached_files == 12
 
 
 @pytest.mark.parametrize("first", FUSED)
@@ -401,28 +375,6 @@ def test_a_full_disk_is_said_once_and_changes_no_batch(folder, on_disk, monkeypa
     assert "it is full" in loader.explain()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"cache": "./here"}, r"is a folder, and needs cache_size"),
-        (
-            {"cache": "./here", "cache_size": "200 giga"},
-            r"cache_size must be a size as '64GiB'.*are B, kB, MB, GB, ",
-        ),
-        ({"cache": "./here", "cache_size": "auto"}, r"cache_size must be a size as '64GiB'"),
-        ({"cache": "./here", "cache_size": 1000}, r"cache_size must be at least 1MiB"),
-        ({"cache": "1MiB", "cache_size": "1MiB"}, r"cache_size='1MiB' goes with a folder"),
-        ({"cache_size": "1MiB"}, r"cache_size='1MiB' goes with a folder"),
-        ({"cache": "here"}, r"cache must be a folder with a slash in it, as './here', 'auto', or a size"),
-        ({"cache": "here", "cache_size": "1MiB"}, r"a folder, which has a slash in it, as .* got cache='here'"),
-        ({"cache": "./here", "cache_size": 1 << 60}, r"has room for"),
-    ],
-)
-def test_a_folder_and_a_size_go_together(arguments, why):
-    with pytest.raises(ConfigError, match=why):
-        DataLoader([0], **arguments)
-
-
 def test_a_size_by_fastload_run_is_for_the_loaders_with_a_folder(tmp_path):
     defaults = argument_defaults()
     defaults.change({"cache": str(tmp_path / "cache"), "cache_size": "32MiB"})
@@ -456,18 +408,6 @@ def test_explain_says_where_ranks_keep_files(folder, monkeypatch):
     loader = loader_of(folder, "inline", False, cache="32MiB")
     epochs(loader, 1)
     assert "for the 2 ranks of this machine together" in loader.explain()
-
-
-@pytest.mark.parametrize("kind", [str, Path])
-def test_a_folder_in_the_users_home_is_found_there(kind, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert read(kind("~/photos"), "1MiB").path == tmp_path / "photos"
-
-
-@pytest.mark.parametrize("kind", [str, Path])
-def test_a_folder_with_a_null_byte_is_an_error(kind):
-    with pytest.raises(ConfigError, match=r"cache='/local/a\\x00b' has a null byte"):
-        DataLoader([0], cache=kind("/local/a\0b"), cache_size="1MiB")
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not count what a process reads")

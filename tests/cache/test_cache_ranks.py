@@ -123,16 +123,19 @@ def started() -> Iterator[Callable[[int], Rank]]:
         one.close()
 
 
-def test_what_one_rank_keeps_the_others_find(started):
+@pytest.mark.parametrize("asked", [SIZE, "auto"])
+def test_what_one_rank_keeps_the_others_find_in_all_that_there_is(started, asked, monkeypatch):
+    monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + 2 * SIZE)
     first, second, third = (started(rank) for rank in (0, 1, 2))
-    second.begin(opened, SIZE)  # at once: one of them makes it
-    assert first.do(opened, SIZE) == (SIZE, [])
+    second.begin(opened, asked)  # at once: one of them makes it
+    assert first.do(opened, asked) == (SIZE, [])
     assert second.done() == (SIZE, [])
-    assert third.do(opened, SIZE) == (SIZE, [])
-    assert second.do(keep, 1)
-    assert first.do(keep, 2)
-    assert [rank.do(find, 1) for rank in (first, second, third)] == [b"1"] * 3
-    assert [rank.do(find, 2) for rank in (first, second, third)] == [b"2"] * 3
+    assert third.do(opened, asked) == (SIZE, [])
+    if asked == SIZE:
+        assert second.do(keep, 1)
+        assert first.do(keep, 2)
+        assert [rank.do(find, 1) for rank in (first, second, third)] == [b"1"] * 3
+        assert [rank.do(find, 2) for rank in (first, second, third)] == [b"2"] * 3
 
 
 def test_the_others_go_on_with_the_memory_of_a_rank_that_was_killed(started):
@@ -151,33 +154,22 @@ def test_the_others_go_on_with_the_memory_of_a_rank_that_was_killed(started):
     assert started(1).do(find, 1) == b"none"
 
 
-def test_auto_is_not_divided_where_ranks_share_it(started, monkeypatch):
-    monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
-    first, second = started(0), started(1)
-    assert first.do(opened, "auto") == (32 << 20, [])
-    assert second.do(opened, "auto") == (32 << 20, [])
-
-
 @pytest.mark.parametrize("in_folder", [False, True])
-def test_ranks_with_other_sizes_or_folders_are_an_error(started, tmp_path, in_folder):
+def test_ranks_with_other_sizes_or_folders_are_an_error_of_which_nothing_stays_open(
+    started, tmp_path, in_folder, monkeypatch
+):
     folder = str(tmp_path / "cache")
     has, others = (SIZE,), [(2 * SIZE,), ("auto",)]
     if in_folder:
         has, others = (folder, SIZE), [(folder, 2 * SIZE), (f"{folder}2", SIZE)]
     started(0).do(opened, *has)
-    for asked in others:
-        with pytest.raises(ConfigError, match=rf"share one cache, and another has .*{SIZE}.*, got cache="):
-            started(1).do(opened, *asked)
-
-
-def test_nothing_stays_open_where_another_rank_has_another_cache(started, monkeypatch):
-    started(0).do(opened, SIZE)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    before = set(os.listdir("/proc/self/fd"))
-    with pytest.raises(ConfigError, match="all ranks of a machine share one cache"):
-        shared.records_of(2 * SIZE)
-    assert set(os.listdir("/proc/self/fd")) == before
-    shared.forget()
+    for asked in others:
+        before = set(os.listdir("/proc/self/fd"))
+        with pytest.raises(ConfigError, match=rf"share one cache, and another has .*{SIZE}.*, got cache="):
+            shared.records_of(*asked)
+        assert set(os.listdir("/proc/self/fd")) == before
+        shared.forget()
 
 
 def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_last(started, tmp_path):
@@ -215,21 +207,21 @@ def test_a_restarted_run_and_another_run_have_other_names(monkeypatch):
     assert ranks.words_of_run() is None
 
 
-def test_memory_of_another_user_is_not_taken(started, monkeypatch):
+def test_memory_of_another_user_or_a_part_of_it_alone_is_not_taken_and_nothing_of_it_stays_open(started, monkeypatch):
     started(0).do(opened, SIZE)
     monkeypatch.setenv("LOCAL_RANK", "1")
     name, parts = name_of_run(), ["table", "records"]
+    before = os.listdir("/proc/self/fd")
     found = ranks._found(name, parts, f"cache={SIZE}")
     assert found is not None
     for file in found.files:
         os.close(file)
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
-    assert ranks._found(name, parts, f"cache={SIZE}") is None
-
-
-def test_nothing_stays_open_of_a_process_that_has_a_part_alone(started):
-    ours = ranks.make(ranks.words_of_run() or (), ["table"], SIZE, "something")
-    before = os.listdir("/proc/self/fd")
-    assert ranks._found(name_of_run(), ["table", "records"], "something") is None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: 12345)
+        assert ranks._found(name, parts, f"cache={SIZE}") is None
     assert os.listdir("/proc/self/fd") == before
+    monkeypatch.setenv("MASTER_PORT", "1")  # another run, of which there is a part
+    ours = ranks.make(ranks.words_of_run() or (), ["table"], SIZE, "something")
+    assert ranks._found(name_of_run(), parts, "something") is None
     os.close(ours.files[0])
+    assert os.listdir("/proc/self/fd") == before

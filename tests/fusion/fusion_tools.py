@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from image_files import files, pixels
-from torchvision import datasets
+from torch import nn
+from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -128,6 +129,15 @@ PIPELINES = {
     "half": [v2.CenterCrop(20), v2.ToImage(), v2.ToDtype(torch.bfloat16, scale=True), v2.Normalize(MEAN, STD)],
     "two dtypes": [v2.CenterCrop(20), v2.ToImage(), TO_FLOAT, v2.Normalize(MEAN, STD), v2.ToDtype(torch.float16)],
     "there and back": [v2.CenterCrop(20), v2.ToImage(), TO_FLOAT, v2.ToDtype(torch.uint8, scale=True)],
+    "by class": [
+        *(v2.CenterCrop(20), v2.ToImage(), v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True)),
+        *(v2.ToPureTensor(), v2.ToDtype({torch.Tensor: torch.float16, "others": None}), v2.ToPureTensor()),
+    ],
+    "not for version 2": [v2.CenterCrop(20), v2.ToImage(), v2.PILToTensor(), v2.Identity()],
+    "containers": [
+        v1.Compose([v1.Resize((20, 24)), nn.Sequential(v1.RandomHorizontalFlip(), nn.Identity())]),
+        *(v1.RandomVerticalFlip(), v1.ToTensor()),
+    ],
     "wide": [v1.CenterCrop(20), v1.PILToTensor(), v2.ToDtype(torch.int32, scale=True)],
 }
 

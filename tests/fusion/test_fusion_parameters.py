@@ -30,7 +30,7 @@ def root(tmp_path_factory):
     cuts=st.lists(st.integers(0, 40), max_size=3),
     epoch=st.integers(0, 5),
 )
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_a_sample_is_the_same_in_whatever_chunk(root, name, arrays, indices, cuts, epoch):
     transform = v1.Compose(PIPELINES[name])
     one = fused(cifar(transform, size=(45, 53)) if arrays else folder(root, transform))

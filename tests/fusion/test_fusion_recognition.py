@@ -10,10 +10,10 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from fusion_tools import MEAN, STD, cifar, folder, fused, made, mnist, pixels, planes
+from fusion_tools import MEAN, STD, cifar, folder, fused, made, mnist, pixels
 from torch import nn
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
-from torchvision import datasets, tv_tensors
+from torchvision import datasets
 from torchvision import transforms as v1
 from torchvision.datasets.folder import default_loader, pil_loader
 from torchvision.transforms import v2
@@ -27,29 +27,6 @@ def reason_of(*steps, size=None):
     with pytest.raises(NotFused) as caught:
         read_transform(v1.Compose(steps), 3, size)
     return str(caught.value)
-
-
-def test_containers_are_opened_and_what_changes_nothing_changes_nothing():
-    inner = nn.Sequential(v1.RandomHorizontalFlip(), nn.Identity(), v1.RandomVerticalFlip())
-    found = read_transform(v2.Compose([v1.Compose([v1.Resize((5, 6)), inner]), v1.ToTensor()]), 3, None)
-    assert [name for _, name in found.steps] == [
-        "fused Resize", "fused RandomHorizontalFlip", "fused RandomVerticalFlip",
-    ]  # fmt: skip
-    assert (found.kind, found.table.dtype, found.size) == ("tensor", torch.float32, (5, 6))
-
-
-@pytest.mark.parametrize(
-    ("steps", "kind", "dtype"),
-    [
-        ([v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True)], "Image", torch.float32),
-        ([v2.ToPureTensor(), v2.ToDtype({torch.Tensor: torch.float16, "others": None})], "tensor", torch.float16),
-        ([v2.ToDtype(torch.float64), v2.ToPureTensor(), v2.ToPureTensor()], "tensor", torch.float64),
-        ([v2.PILToTensor(), v2.Identity()], "Image", torch.uint8),  # v2 passes by what it does not take
-    ],
-)
-def test_values_are_what_torchvision_makes_of_all_levels(steps, kind, dtype):
-    found = read_transform(v2.Compose([v2.ToImage(), *steps]), 3, (5, 6))
-    assert (found.kind, found.table.dtype, found.table.shape) == (kind, dtype, (3, 256))
 
 
 class MyCrop(v1.RandomCrop):
@@ -193,25 +170,6 @@ class MySubset(Subset):
 
     def __getitems__(self, indices):
         return super().__getitems__(indices)
-
-
-SOURCES = [
-    (lambda t: cifar(t), "CIFAR10: 12 images of 32 x 32, RGB"),
-    (lambda t: made(Plain, t, data=pixels(2, 32, 32, 3), targets=[0, 1]), "Plain: 2 images"),
-    (lambda t: mnist(t), "MNIST: 12 images of 28 x 28, L"),
-    (lambda t: mnist(t, kind=datasets.EMNIST), "EMNIST"),
-    (lambda t: planes(datasets.SVHN, t), "SVHN: 12 images of 32 x 32, RGB"),
-    (lambda t: planes(datasets.STL10, t), "STL10: 12 images of 96 x 96, RGB"),
-    (lambda t: Subset(cifar(t), [1]), "CIFAR10: 12 images"),
-]
-
-
-@pytest.mark.parametrize("module", [v1, v2])
-@pytest.mark.parametrize(("make", "shown"), SOURCES)
-def test_sources_are_known(make, shown, module):
-    plan = recognise(make(module.PILToTensor()))
-    assert plan.fused
-    assert str(plan).splitlines()[1].startswith(shown)
 
 
 @pytest.mark.parametrize("kind", [datasets.ImageFolder, datasets.DatasetFolder])

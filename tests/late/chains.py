@@ -261,6 +261,12 @@ FIXED: dict[str, Step] = {
         (31, 30), Image.Transform.AFFINE, (1.1, 0.1, -2, 0.2, 1, 1), fillcolor=(1, 2, 3)[: len(image.getbands())]
     ),
     "scaled": lambda image: image.transform((31, 30), Image.Transform.AFFINE, (0.7, 0, -2.5, 0, 1.3, 4)),
+    "rotated, bicubic": lambda image: image.rotate(
+        13, Image.Resampling.BICUBIC, fillcolor=(4, 5, 6)[: len(image.getbands())]
+    ),
+    "sheared, bilinear": lambda image: image.transform(
+        image.size, Image.Transform.AFFINE, (1, 0.2, -3, 0, 1, 0), Image.Resampling.BILINEAR
+    ),
     "affine": lambda image: image.transform((30, 30), Image.Transform.AFFINE, (1, 0.1, 2, 0, 1, 1)),
     "thumbnail": lambda image: _thumbnail(image, 2.0),
     "thumbnail without a gap": lambda image: _thumbnail(image, None),

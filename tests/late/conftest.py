@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from kit.stores import store_in_memory
 from replacing import put_back
 
 from fastload.base import overrides
 from fastload.base.compat import process
+from fastload.cache import store
+from fastload.cache.records import Records
 from fastload.late import opener
 
 _ARRAYS = "fastload.late.arrays"
@@ -44,3 +47,14 @@ def as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     torch.set_warn_always(False)
     put_back()
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Records]:
+    """Return an empty cache, which keeps files that were just written too."""
+    if not hasattr(os, "memfd_create"):
+        pytest.skip("the system has no memory files")
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+    made = Records(store_in_memory(32 << 20))
+    yield made
+    vars(made).clear()  # pytest holds it for longer than its memory may stay

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
-from PIL import Image, ImageEnhance
-from torch import nn
-from torchvision import transforms as v1
-from torchvision.transforms import _functional_pil, _functional_tensor, v2
-from torchvision.transforms.v2 import functional
 from torchvision.transforms.v2.functional import _utils
 
 import fastload.late
 from fastload.base import overrides
-from fastload.late import containers, tensor_colors
+from fastload.late import containers
 
-REGISTRY: dict[Any, dict[type, Any]] = _utils._KERNEL_REGISTRY
-
-_ENHANCERS = ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness
-_PLACES: list[tuple[Any, tuple[str, ...]]] = [
-    *((kind, ("__init__",)) for kind in _ENHANCERS),
-    (Image, ("blend",)),
-    (_functional_pil, ("adjust_hue", "to_grayscale")),
-    (_functional_tensor, tuple(name for name in tensor_colors.KNOWN if hasattr(_functional_tensor, name))),
-    (v2.RandomIoUCrop, ("make_params",)),
-    (v1.Compose, ("__call__",)),
-    (v2.Compose, ("forward",)),
-    (nn.Sequential, ("forward",)),
+TABLE = [
+    one
+    for module, one in overrides.table()
+    if module in {*itertools.chain(*overrides.MODULES.values()), *overrides.OTHER_MODULES[:2]}
+    and one.library != "torchcodec.decoders"
 ]
-_BEFORE = [(owner, name, vars(owner).get(name)) for owner, names in _PLACES for name in names]
-_FUNCTIONS = [getattr(functional, name) for name in tensor_colors.KNOWN]
-_KERNELS = [(REGISTRY[function], dict(REGISTRY[function])) for function in _FUNCTIONS]
+"""The overrides that are installed in a worker process, or for Pillow's files."""
+WATCHED = [one for one in TABLE if one.library not in ("cv2", "torchvision.io", "PIL.Image")]
+_BEFORE = [one.found() for one in WATCHED]
 
 
 def put_back() -> None:
@@ -58,7 +47,4 @@ def forget(monkeypatch: Any) -> None:
 
 def replaced() -> set[str]:
     """Return what is replaced now."""
-    found = {f"{owner.__name__}.{name}" for owner, name, one in _BEFORE if vars(owner).get(name) is not one}
-    for kernels, originals in _KERNELS:
-        found |= {f"{one.__name__} of {kind.__name__}" for kind, one in originals.items() if kernels[kind] is not one}
-    return found
+    return {one.path for one, before in zip(WATCHED, _BEFORE, strict=True) if one.found() is not before}

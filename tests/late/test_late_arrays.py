@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,16 +21,19 @@ import numpy as np
 import pytest
 import torch
 import torchvision.io
-from comparing import jpeg, picture
+from comparing import Function, jpeg, picture
 from kit.datasets import Made
+from kit.stores import written
 from PIL import Image
-from test_late_modes import Function
-from torch.utils.data import get_worker_info
 from whole_images import (
+    FLAGS,
     IS_OLD,
+    LIBRARIES,
     assert_workers_read_the_same,
+    folder_of,
     memory,
     needs_library,
+    num_taken,
     of_any_kind,
     same,
     samples_of,
@@ -39,8 +43,9 @@ from whole_images import (
 
 import fastload
 from fastload.base import overrides
-from fastload.cache import shared
-from fastload.late import arrays
+from fastload.cache import shared, store
+from fastload.cache.records import NOT_KEPT, OTHER_WAY, Records, take_not_kept
+from fastload.late import LateSamples, arrays
 from fastload.native import jpeg as native_jpeg
 from fastload.native import png
 
@@ -49,6 +54,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning"),
     needs_library,
 ]
+
+
+NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (120, 144, 3), dtype=np.uint8))
+IMREAD, DECODE_IMAGE, DECODE_JPEG = "cv2.imread", "torchvision.io.decode_image", "torchvision.io.decode_jpeg"
 
 
 def exif(orientation: int, order: str = "little", kind: int = 3, tag: int = 0x0112, entries: int = 1) -> bytes:
@@ -156,32 +165,21 @@ def files() -> Iterator[tuple[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("files")
-    for name, data in files():
-        (folder / f"{name}.jpg").write_bytes(data)
-    (folder / "ünïcode.jpg").write_bytes(jpeg(20, 30))
-    return folder
+    return folder_of(tmp_path_factory.mktemp("files"), [*files(), ("ünïcode", jpeg(20, 30))], "jpg")
 
 
-@pytest.mark.parametrize(
-    ("library", "names"),
-    [
-        ("cv2", ("cv2.imread", "cv2.imdecode")),
-        ("torchvision.io", ("torchvision.io.decode_image", "torchvision.io.decode_jpeg")),
-        ("torchcodec.decoders", ("torchcodec.decoders.decode_jpeg",)),
-    ],
-)
-def test_whole_images_are_those_of_the_functions_as_they_are(
-    folder: Path, library: str, names: tuple[str, ...]
+@pytest.mark.parametrize("cache", [None, "32MiB"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_whole_images_are_those_of_the_functions_as_they_are_in_every_epoch(
+    folder: Path, library: str, cache: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded = assert_workers_read_the_same(folder, library)
-    assert all(decoded.get(f"at once, for {name}", 0) > 20 for name in names)
-
-
-def test_a_door_takes_most_files_of_the_usual_kinds(folder: Path) -> None:
-    taken = {path.stem for path in folder.iterdir() if arrays._imread(of_any_kind, str(path)) is not None}
-    assert {"0False", "2True", "grey", "restarts", "turned 1", "a pixel", "ünïcode", "with ICC"} <= taken
-    assert taken.isdisjoint({"turned 6", "CMYK", "two", "half", "nothing", "a record of a pack"})
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+    found = assert_workers_read_the_same(folder, library, cache=cache)
+    shared.forget()
+    names = {"cv2": ("imread", "imdecode"), "torchvision.io": ("decode_image", "decode_jpeg")}
+    for name in names.get(library, ("decode_jpeg",)):
+        assert found.decoded[f"at once, for {library}.{name}"] > 20
+    assert cache is None or found.cached_files > 20
 
 
 def test_damaged_files_give_the_same_or_are_left_to_the_original() -> None:
@@ -193,15 +191,7 @@ def test_damaged_files_give_the_same_or_are_left_to_the_original() -> None:
         for _ in range(draw.choice((0, 1, 1, 2, 5))):
             place = draw.randrange(draw.choice((len(data), 400)) if len(data) > 400 else len(data))
             data[place] = draw.choice((0, 0xFF, draw.randrange(256)))
-        array = np.frombuffer(bytes(data), dtype=np.uint8)
-        made = arrays._imdecode(of_any_kind, array, 1)
-        if made is not None:
-            taken += 1
-            assert np.array_equal(made, cv2.imdecode(array, 1))
-        turned = arrays._tensor(of_any_kind, torch.frombuffer(data, dtype=torch.uint8), 3, True)
-        if turned is not None:
-            expected = torch.ops.image.decode_jpeg(torch.frombuffer(data, dtype=torch.uint8), 3, True)
-            assert torch.equal(turned, expected)
+        taken += num_taken(np.frombuffer(bytes(data), dtype=np.uint8), "jpeg", [1])
     assert taken > 400
 
 
@@ -225,17 +215,60 @@ def test_a_dataset_may_hold_a_function_and_what_has_its_place_is_pickled_by_name
     assert decoded
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-def test_operators_are_scripted_and_refuse_to_be_pickled_as_elsewhere(folder: Path) -> None:
+def scripted(folder: Path) -> Any:
     data = tensor(folder / "0False.jpg")
+    torchvision.io.decode_jpeg(data)
+    with pytest.raises((RuntimeError, TypeError), match="pickle"):
+        pickle.dumps(torch.ops.image.decode_jpeg)
+    return seen(lambda: torch.jit.script(torchvision.io.decode_jpeg)(data))
 
-    def sample(index: int) -> Any:
-        torchvision.io.decode_jpeg(data)
-        with pytest.raises((RuntimeError, TypeError), match="pickle"):
-            pickle.dumps(torch.ops.image.decode_jpeg)
-        return seen(lambda: torch.jit.script(torchvision.io.decode_jpeg)(data))
 
-    assert samples_of(sample)[0] == [sample(0)] * 2
+def enlarged(form: str, folder: Path) -> Any:
+    made = getattr(torch.ops.image, f"decode_{form}")(tensor(folder / f"to enlarge.{form}"), 3)
+    return made.untyped_storage().resizable(), made._is_view(), made.resize_(3, 900, 900).shape
+
+
+def where_open_was_replaced(folder: Path) -> Any:
+    with unittest.mock.patch("builtins.open", side_effect=TypeError("a user's own")):
+        return seen(lambda: cv2.imread(str(folder / "0False.jpg")))
+
+
+def in_a_mode(folder: Path) -> Any:
+    data = tensor(folder / "0False.jpg")
+    with Function() as mode:
+        torch.ops.image.decode_jpeg(data, 3)
+    assert len(mode.noted) == 1
+    return mode.noted
+
+
+def by_a_thread_that_makes_no_sample(folder: Path) -> Any:
+    path, found = str(folder / "0False.jpg"), []
+    cv2.imread(path)
+    thread = threading.Thread(target=lambda: found.append(cv2.imread(path)))
+    thread.start()
+    thread.join()
+    return seen(lambda: found[0])
+
+
+USES: list[tuple[Callable[[Path], Any], dict[str, int]]] = [
+    (scripted, {f"at once, for {DECODE_JPEG}": 4}),
+    (functools.partial(enlarged, "jpeg"), {f"at once, for {DECODE_JPEG}": 2}),
+    (functools.partial(enlarged, "png"), {"at once, for torchvision.io.decode_png": 2}),
+    (where_open_was_replaced, {f"at once, for {IMREAD}": 2}),
+    (in_a_mode, {f"at once, for {DECODE_JPEG}": 2}),
+    (by_a_thread_that_makes_no_sample, {f"at once, for {IMREAD}": 2}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize(("use", "decoded"), USES)
+def test_however_they_are_used_functions_give_what_they_give_elsewhere(
+    folder: Path, tmp_path: Path, use: Callable[[Path], Any], decoded: dict[str, int]
+) -> None:
+    shutil.copy(folder / "0False.jpg", tmp_path)
+    shutil.copy(folder / "0False.jpg", tmp_path / "to enlarge.jpeg")
+    NOISE.save(tmp_path / "to enlarge.png")
+    assert samples_of(lambda index: use(tmp_path)) == ([use(tmp_path)] * 2, decoded)
 
 
 @pytest.mark.parametrize(
@@ -252,33 +285,6 @@ def test_only_worker_processes_that_decode_late_replace_functions(folder: Path, 
     assert samples_of(sample, **options) == (["builtin_function_or_method"] * 2, {})
 
 
-class Damaged:
-    """Starts workers whose library makes other pixels of some JPEG files, or of PNG files."""
-
-    def __init__(self, is_damaged: Callable[..., bool]) -> None:
-        self.is_damaged = is_damaged
-
-    def __call__(self, worker_id: int) -> None:
-        overrides.results.clear()
-        for name in ("pixels_of_image", "row_of_image"):
-            setattr(arrays, name, functools.partial(self.made, getattr(arrays, name)))
-        png.whole_image = functools.partial(self.made_of_png, png.whole_image)
-
-    def made(self, make: Any, data: Any, cut: Any, *layout: str, **named: Any) -> Any:
-        pixels = make(data, cut, *layout, **named)
-        if self.is_damaged(native_jpeg.read_size(data).sampling, *layout):
-            pixels ^= 1
-        return pixels
-
-    def made_of_png(self, make: Any, *arguments: Any) -> Any:
-        pixels = make(*arguments)
-        if self.is_damaged("PNG"):
-            pixels ^= 1
-        return pixels
-
-
-NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (120, 144, 3), dtype=np.uint8))
-IMREAD, DECODE_IMAGE, DECODE_JPEG = "cv2.imread", "torchvision.io.decode_image", "torchvision.io.decode_jpeg"
 TRIALS = {one: next(native_jpeg.trial_files(NOISE, one)) for one in ("4:4:4", "4:4:0", "4:2:0")}
 OTHER_PIXELS: dict[str, tuple[Callable[..., bool], list[tuple[str, str, int]], dict[str, str]]] = {
     # What is damaged; functions, files and modes that are read; what a function decodes itself, by function.
@@ -302,8 +308,31 @@ OTHER_PIXELS: dict[str, tuple[Callable[..., bool], list[tuple[str, str, int]], d
 }
 
 
+def damage(monkeypatch: pytest.MonkeyPatch, is_damaged: Callable[..., bool]) -> None:
+    """Let the library make other pixels of some JPEG files, or of PNG files."""
+
+    def made(make: Any, data: Any, cut: Any, *layout: str, **named: Any) -> Any:
+        pixels = make(data, cut, *layout, **named)
+        if is_damaged(native_jpeg.read_size(data).sampling, *layout):
+            pixels ^= 1
+        return pixels
+
+    def made_of_png(make: Any, *arguments: Any) -> Any:
+        pixels = make(*arguments)
+        if is_damaged("PNG"):
+            pixels ^= 1
+        return pixels
+
+    monkeypatch.setattr(overrides, "results", {})
+    for name in ("pixels_of_image", "row_of_image"):
+        monkeypatch.setattr(arrays, name, functools.partial(made, getattr(arrays, name)))
+    monkeypatch.setattr(png, "whole_image", functools.partial(made_of_png, png.whole_image))
+
+
 @pytest.mark.parametrize("name", OTHER_PIXELS)
-def test_files_with_other_pixels_are_left_to_the_function_and_no_others(name: str, tmp_path: Path) -> None:
+def test_files_with_other_pixels_are_left_to_the_function_and_no_others(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_damaged, reads, itself = OTHER_PIXELS[name]
     for kind, data in TRIALS.items():
         (tmp_path / kind).write_bytes(data)
@@ -318,9 +347,8 @@ def test_files_with_other_pixels_are_left_to_the_function_and_no_others(name: st
     def sample(index: int) -> Any:
         return [seen(lambda one=one: read(*one)) for one in reads]  # type: ignore[misc]
 
-    loader = fastload.DataLoader(
-        Made(2, sample), None, collate_fn=same, num_workers=1, worker_init_fn=Damaged(is_damaged)
-    )
+    damage(monkeypatch, is_damaged)
+    loader = fastload.DataLoader(Made(2, sample), None, collate_fn=same, num_workers=1)
     assert list(loader) == [sample(0)] * 2
     decoded = loader.statistics().decoded
     for function, kind in itself.items():
@@ -342,20 +370,6 @@ def test_opencv_decodes_by_itself_where_the_environment_limits_its_images(
     assert words in overrides.in_words()
 
 
-@pytest.mark.parametrize("kind", ["jpeg", "png"])
-def test_tensors_can_be_enlarged_as_those_of_the_operators(kind: str, folder: Path, tmp_path: Path) -> None:
-    NOISE.save(tmp_path / "png", "PNG")
-    data = tensor(folder / "0False.jpg" if kind == "jpeg" else tmp_path / "png")
-
-    def sample(index: int) -> Any:
-        made = getattr(torch.ops.image, f"decode_{kind}")(data, 3)
-        return made.untyped_storage().resizable(), made._is_view(), made.resize_(3, 900, 900).shape
-
-    samples, decoded = samples_of(sample)
-    assert samples == [sample(0)] * 2
-    assert decoded == {f"at once, for torchvision.io.decode_{kind}": 2}
-
-
 def test_a_buffer_that_is_rewritten_meanwhile_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, smaller = memory(folder / "0False.jpg"), memory(folder / "a pixel.jpg")
     expected = cv2.imdecode(data, 1)
@@ -373,46 +387,6 @@ def test_a_buffer_that_is_rewritten_meanwhile_is_read_once(folder: Path, monkeyp
     made = arrays._tensor(of_any_kind, torch.from_numpy(buffer), 3)
     assert made is not None
     assert np.array_equal(made.permute(1, 2, 0), expected[:, :, ::-1])
-
-
-def test_imread_opens_files_also_where_open_was_replaced(folder: Path) -> None:
-    path = str(folder / "0False.jpg")
-
-    def sample(index: int) -> Any:
-        with unittest.mock.patch("builtins.open", side_effect=TypeError("a user's own")):
-            return seen(lambda: cv2.imread(path))
-
-    samples, decoded = samples_of(sample)
-    assert samples == [seen(lambda: cv2.imread(path))] * 2
-    assert decoded == {"at once, for cv2.imread": 2}
-
-
-def test_code_that_watches_operators_sees_them(folder: Path) -> None:
-    data = tensor(folder / "0False.jpg")
-
-    def sample(index: int) -> Any:
-        with Function() as mode:
-            torch.ops.image.decode_jpeg(data, 3)
-        return mode.noted
-
-    expected = sample(0)
-    assert len(expected) == 1
-    assert samples_of(sample)[0] == [expected] * 2
-
-
-def test_code_of_a_worker_that_makes_no_sample_calls_the_original(folder: Path) -> None:
-    path = str(folder / "0False.jpg")
-
-    def sample(index: int) -> Any:
-        found: list[Any] = []
-        cv2.imread(path)
-        thread = threading.Thread(target=lambda: found.append(cv2.imread(path)))
-        thread.start()
-        thread.join()
-        assert get_worker_info() is not None
-        return seen(lambda: found[0])
-
-    assert samples_of(sample) == ([seen(lambda: cv2.imread(path))] * 2, {"at once, for cv2.imread": 2})
 
 
 def test_the_profiler_sees_images_that_are_decoded_in_place_of_others(folder: Path) -> None:
@@ -433,6 +407,70 @@ def test_explain_says_what_is_decoded_in_place_of_others_and_what_is_not(monkeyp
     assert "JPEG and PNG files that worker processes read by cv2, torchvision.io" in explained()
     monkeypatch.setattr(arrays, "processor_level", lambda: "plain")
     assert "cv2 in worker processes is as it was: without AVX2" in explained()
+
+
+def kept_by(cache: Records, decode: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what is decoded in a sample with a cache."""
+    with LateSamples(cache):
+        return decode(of_any_kind, *arguments)
+
+
+def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
+    kept_by(cache, arrays._imread, path)
+    assert cache.store.contents().entries == 1
+    monkeypatch.setattr(os, "pread", None)
+    for flags in sorted(arrays._KNOWN[arrays.JPEG] & set(FLAGS)):
+        assert seen(lambda flags=flags: kept_by(cache, arrays._imread, path, flags)) == seen(
+            lambda flags=flags: cv2.imread(path, flags)
+        )
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(
+    cache: Records,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = written(tmp_path / "a.jpg", jpeg(60, 40))
+    pread = os.pread
+
+    def changing(*arguments: Any) -> bytes:
+        path.chmod(0o600)
+        return pread(*arguments)
+
+    monkeypatch.setattr(os, "pread", changing)
+    path.chmod(0o640)
+    written(path, path.read_bytes())
+    assert kept_by(cache, arrays._imread, str(path)) is not None
+    assert cache.store.contents().entries == 0
+
+
+def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_path: Path, monkeypatch: Any) -> None:
+    path = written(tmp_path / "a.jpg", jpeg(60, 40))
+    kept_by(cache, arrays._imdecode, memory(path), 1)
+    monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
+    made = kept_by(cache, arrays._tensor, tensor(path), 3)
+    assert torch.equal(made, torchvision.io.decode_image(str(path)))
+    assert cache.store.contents().entries == 1
+
+
+def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_path: Path) -> None:
+    turned = dict(files())["turned 6"]
+    path = written(tmp_path / "a.jpg", turned)
+    assert kept_by(cache, arrays._imread, str(path)) is None
+    assert kept_by(cache, arrays._tensor, tensor(path), 3, True) is None
+    assert cache.store.contents().entries == 0
+    upright = kept_by(cache, arrays._imread, str(path), 1 | 128)
+    assert np.array_equal(upright, cv2.imread(str(path), 1 | 128))
+    assert cache.store.contents().entries == 1
+    assert kept_by(cache, arrays._imread, str(path)) is None  # its record has the header that says so
+
+
+def test_a_jpeg_file_that_is_read_in_grey_is_counted_as_read_in_another_way(cache: Records, tmp_path: Path) -> None:
+    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
+    take_not_kept()
+    assert kept_by(cache, arrays._imread, path, cv2.IMREAD_GRAYSCALE) is None
+    assert take_not_kept() == {NOT_KEPT + OTHER_WAY: 1}
 
 
 @pytest.mark.slow

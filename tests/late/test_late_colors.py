@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from chains import FIXED
 from comparing import as_sample, assert_equal, jpeg, opened
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageEnhance
 from torchvision.transforms import _functional_pil
-from torchvision.transforms.v2 import functional as functional_2
 
 from fastload.late import image
 from fastload.late.image import LateImage
@@ -20,43 +20,18 @@ from fastload.native.adjust import pillow_mixes_alike
 pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 ENHANCERS = [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness]
 
-CHANGES: dict[str, Callable[[Any], Any]] = {
-    "brightness": lambda found: ImageEnhance.Brightness(found).enhance(0.7),
-    "contrast": lambda found: ImageEnhance.Contrast(found).enhance(1.3),
-    "saturation": lambda found: ImageEnhance.Color(found).enhance(2),
-    "sharpness": lambda found: ImageEnhance.Sharpness(found).enhance(1.6),
-    "hue": lambda found: _functional_pil.adjust_hue(found, -0.2),
-    "hue, version 2": lambda found: functional_2.adjust_hue(found, 0.3),
-    "grey in three channels": lambda found: functional_2.rgb_to_grayscale(found, 3),
-    "grey": lambda found: found.convert("L"),
-    "invert": ImageOps.invert,
-    "solarize": lambda found: ImageOps.solarize(found, 90),
-    "posterize": lambda found: ImageOps.posterize(found, 4),
-    "equalize": ImageOps.equalize,
-    "autocontrast": lambda found: ImageOps.autocontrast(found, cutoff=3),
-    "rotate": lambda found: found.rotate(13, fillcolor=(4, 5, 6)),
-    "shear": lambda found: found.transform(found.size, Image.Transform.AFFINE, (1, 0.2, -3, 0, 1, 0)),
-}
-if pillow_mixes_alike("bilinear") and pillow_mixes_alike("bicubic"):  # elsewhere Pillow mixes pixels
-    CHANGES["rotate, bicubic"] = lambda found: found.rotate(13, Image.Resampling.BICUBIC, fillcolor=(4, 5, 6))
-    CHANGES["shear, bilinear"] = lambda found: found.transform(
-        found.size, Image.Transform.AFFINE, (1, 0.2, -3, 0, 1, 0), Image.Resampling.BILINEAR
-    )
+LATE = ["to L", "autocontrast", "equalize", "invert", "posterize", "grayscale", "brightness", "sharpness", "color"]
+LATE += ["solarize", "table of levels", "grey by torchvision", "scaled", "affine", "affine with a color"]
+LATE += [name for name in ("rotated, bicubic", "sheared, bilinear") if pillow_mixes_alike(name.split()[1])]
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_an_image_is_late_behind_a_change_of_its_colors(name: str) -> None:
+@pytest.mark.parametrize("name", LATE)
+def test_an_image_is_late_behind_a_change_of_its_colors_where_the_library_makes_pillows(name, monkeypatch) -> None:
     data = jpeg(60, 44)
-    kinds = as_sample(lambda: type(CHANGES[name](opened(data).crop((3, 4, 50, 40)))))
-    assert kinds is LateImage
-    assert_equal(lambda: CHANGES[name](opened(data).crop((3, 4, 50, 40))).resize((20, 30)).transpose(1))
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_colors_are_pillows_where_the_library_makes_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "_agrees", lambda *_: False)
-    assert as_sample(lambda: type(CHANGES[name](opened(jpeg(60, 44))))) is Image.Image
-    assert_equal(lambda: CHANGES[name](opened(jpeg(60, 44))))
+    for kind, agrees in ((LateImage, image._agrees), (Image.Image, lambda *_: False)):
+        monkeypatch.setattr(image, "_agrees", agrees)
+        assert as_sample(lambda: type(FIXED[name](opened(data).crop((3, 4, 50, 40))))) is kind
+        assert_equal(lambda: FIXED[name](opened(data).crop((3, 4, 50, 40))).resize((20, 30)).transpose(1))
 
 
 def test_arguments_and_classes_that_are_not_plain_are_left_to_pillow() -> None:
@@ -109,18 +84,17 @@ def _changed_between(found: Any, kind: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ENHANCERS)
-def test_what_users_set_of_an_enhancer_is_what_it_mixes(kind: Any) -> None:
+def test_what_users_set_of_an_enhancer_is_what_it_mixes_and_copies_have_all_its_attributes(kind: Any) -> None:
+    def enhancer() -> Any:
+        return kind(opened(jpeg(60, 44)).convert("RGB"))
+
     def sets(name: str, make: Callable[[Any], Any]) -> Any:
-        enhancer = kind(opened(jpeg(60, 44)).convert("RGB"))
-        setattr(enhancer, name, make(enhancer.image))
-        return enhancer.enhance(0.4), enhancer.degenerate, enhancer.image
+        changed = enhancer()
+        setattr(changed, name, make(changed.image))
+        return changed.enhance(0.4), changed.degenerate, changed.image
 
     for name in ("degenerate", "image"):
         for make in (lambda image: image.transpose(0), lambda image: image.rotate(90, expand=False)):
             assert_equal(lambda name=name, make=make: sets(name, make))
-
-
-@pytest.mark.parametrize("kind", ENHANCERS)
-def test_an_enhancer_is_pickled_with_all_its_attributes(kind: Any) -> None:
-    for copied in (copy.copy, copy.deepcopy, lambda enhancer: pickle.loads(pickle.dumps(enhancer))):
-        assert_equal(lambda copied=copied: vars(copied(kind(opened(jpeg(60, 44)).convert("RGB")))))
+    for copied in (copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+        assert_equal(lambda copied=copied: vars(copied(enhancer())))

@@ -45,6 +45,7 @@ def used(data: bytes) -> list[Any]:
     by(open_file)
     if image is not None:
         by(lambda: image.crop((0, 0, 1, 1)))
+        by(lambda: image.crop((0, 0, 99, 98)))  # more than there is
         by(lambda: image.convert("RGB").crop((1, 1, 9, 9)).resize((5, 7), 2))
         by(lambda: image)
         by(lambda: [np.array(image), np.asarray(image), image.tobytes()])
@@ -221,45 +222,64 @@ def _mpo() -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "no end",
-        "trailer",
-        "a marker in the scan",
-        "plain",
-        "cmyk",
-        "higher than it is",
-        "png, no end",
-        "png, less data",
-        "png, a wrong sum",
-        "png, 8 bits of 2",
-    ],
-)
-def test_truncated_files_are_loaded_where_pillow_was_told_to(kind, monkeypatch):
-    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-    data = kinds()[kind]
-    assert_equal(lambda: used(data))
-    assert_equal(lambda: used(data[: len(data) // 2]))
+class White(ImageFile.PyDecoder):
+    """Decodes any file to white pixels."""
+
+    def decode(self, buffer: Any) -> tuple[int, int]:
+        self.set_as_raw(b"\xff" * (3 * self.state.xsize * self.state.ysize))
+        return -1, 0
 
 
-def test_most_kinds_of_files_are_late():
-    late = LateSamples()
-    names = ["plain", "grey", "restarts", "4:4:4", "row", "trailer", "orientation 6", "profile", "kept RGB"]
-    names += [
-        f"png, {kind}" for kind in ("8 bits of 2", "16 bits of 2", "4 bits of 0", "exif", "large", "trailer", "profile")
-    ]
-    names += ["png, text before", "png, data in pieces", "png, a wrong checksum of the data"]
-    names += ["progressive", "grey, progressive", "progressive, several blocks", "progressive, restarts"]
-    with late:
-        for kind in names:
-            assert is_late(opened(kinds()[kind]).copy()), kind
+def decode_by_others(patch: pytest.MonkeyPatch) -> None:
+    for name in ("jpeg", "zip"):
+        patch.setitem(Image.DECODERS, name, White)
 
 
-def test_png_files_of_few_values_are_left_to_pillow(monkeypatch):
-    monkeypatch.setattr(opener, "LEAST_VALUES", 300)
-    late = LateSamples()
-    with late:
+def open_by_what_loads(patch: pytest.MonkeyPatch) -> None:
+    for name in ("JPEG", "PNG"):
+        factory, accept = Image.OPEN[name]
+
+        def loaded(file: Any, filename: Any, factory: Any = factory) -> Any:
+            image = factory(file, filename)
+            image.load()
+            image.putpixel((0, 0), (1, 2, 3))
+            return image
+
+        patch.setitem(Image.OPEN, name, (loaded, accept))
+
+
+SETTINGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "truncated files are loaded": lambda patch: patch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True),
+    **{
+        f"at most {limit} pixels": lambda patch, limit=limit: patch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        for limit in (64 * 48 * 2, 64 * 48, 64 * 48 - 1, 64 * 48 // 2 - 1, None)
+    },
+    "another decoder": decode_by_others,
+    "openers that load": open_by_what_loads,
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_pillows_settings_hold(setting, monkeypatch):
+    kept = ["plain", "no end", "trailer", "a marker in the scan", "cmyk", "higher than it is"]
+    kept += [f"png, {kind}" for kind in ("8 bits of 2", "no end", "less data", "a wrong sum")]
+    SETTINGS[setting](monkeypatch)
+    for data in map(kinds().__getitem__, kept):
+        for part in (data, data[: len(data) // 2]):
+            assert_equal(lambda part=part: used(part))
+
+
+LATE = ["plain", "grey", "restarts", "4:4:4", "row", "trailer", "orientation 6", "profile", "kept RGB"]
+LATE += ["progressive", "grey, progressive", "progressive, several blocks", "progressive, restarts"]
+LATE += [f"png, {bits} bits of {color}" for bits, color in ((8, 2), (16, 2), (4, 0))]
+LATE += [f"png, {kind}" for kind in ("exif", "large", "trailer", "profile", "text before", "data in pieces")]
+LATE += ["png, a wrong checksum of the data"]
+
+
+def test_most_kinds_of_files_are_late_but_png_files_of_few_values(monkeypatch):
+    with LateSamples():
+        assert [kind for kind in LATE if not is_late(opened(kinds()[kind]).copy())] == []
+        monkeypatch.setattr(opener, "LEAST_VALUES", 300)
         found = [is_late(opened(png(*size, mode))) for mode in ("RGB", "L") for size in ((9, 11), (10, 10), (15, 20))]
     assert found == [False, True, True, False, False, True]
 
@@ -294,7 +314,7 @@ def test_files_with_alpha_are_late_where_they_become_rgb(bits, color):
             file = drawn(rng, 40, 30, bits, color, before=before, behind=behind)
             for use in (colors_of, used, lambda file: opened(file).convert(), lambda file: opened(file).convert("L")):
                 assert_equal(lambda use=use, file=file: use(file))
-            for length in range(0, len(file), 37):
+            for length in range(0, len(file), len(file) // 12):
                 assert_equal(lambda file=file, length=length: colors_of(file[:length]))
     late = LateSamples()
     with late:
@@ -334,72 +354,49 @@ def test_damaged_files_give_what_pillow_gives(kind, monkeypatch):
         assert_equal(lambda data=data: colors_of(data) if "alpha" in kind else used(data))
 
 
-@pytest.mark.parametrize("limit", [24 * 17 * 2, 24 * 17 - 1, 24 * 17 // 2 - 1, None])
-def test_large_images_warn_or_are_refused_when_they_are_opened(limit, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-    assert_equal(lambda: used(jpeg(24, 17)))
+USES: list[Callable[[Any], Any]] = [
+    lambda image: image.size,
+    lambda image: image.convert("RGB"),
+    lambda image: image.crop((1, 2, 9, 9)),
+]
 
 
 def _descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda path: Image.open(path).convert("RGB"),
-        lambda path: Image.open(path).copy(),
-        lambda path: Image.open(path).crop((1, 2, 9, 9)),
-        lambda path: Image.open(str(path)),
-    ],
-)
+@pytest.mark.parametrize("use", [*(getattr(Image.Image, name) for name in ("copy", "load")), *USES])
 @pytest.mark.parametrize("kind", ["trailer", "png, trailer"])
-def test_files_are_closed_when_pillow_closes_them(use, kind, tmp_path):
+def test_files_are_closed_when_pillow_closes_them(kind, use, tmp_path):
     path = tmp_path / "a"
     path.write_bytes(kinds()[kind])
 
     def make() -> Any:
+        seen: list[Any] = []
         before = _descriptors()
-        image = use(path)
-        opened_by = _descriptors() - before
-        image.load()
-        return opened_by, _descriptors() - before, image, str(getattr(image, "filename", "")).replace(str(path), "")
+        for opens in (lambda: Image.open(path), lambda: Image.open(str(path)), lambda: Image.open(path.open("rb"))):
+            image = opens()
+            file = image.fp
+            seen += [use(image) is None, _descriptors() - before, getattr(file, "closed", None)]
+            with image:  # closed before it is used again
+                pass
+            seen += [_descriptors() - before, str(getattr(image, "filename", "")).replace(str(path), "")]
+            try:
+                seen.append(image.convert("RGB"))
+            except Exception as error:
+                seen.append(error)
+            file.close()
+        return seen
 
     assert_equal(make)
 
 
-@pytest.mark.parametrize("kind", ["plain", "png, 8 bits of 2"])
-def test_a_file_that_was_closed_before_its_use_is_an_error_as_with_pillow(kind, tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(kinds()[kind])
-
-    def closed(use: Callable[[Any], Any]) -> list[Any]:
-        with open(path, "rb") as file:
-            image = Image.open(file)
-            made = use(image)
-        with Image.open(path) as image_of_path:
-            made_too = use(image_of_path)
-        found: list[Any] = [made, made_too]
-        for one in (image, image_of_path):
-            try:
-                found.append(one.convert("RGB"))
-            except Exception as error:
-                found.append(error)
-        return found
-
-    assert_equal(lambda: closed(lambda image: image.size))
-    assert_equal(lambda: closed(lambda image: image.crop((0, 0, 9, 9))))
-    assert_equal(lambda: closed(lambda image: image.load() and None))
-
-
-class _Stream(io.RawIOBase):
-    """A file that gives at most some bytes at once, and takes note of what it is asked."""
+class Stream(io.BytesIO):
+    """A file that gives at most some bytes at once."""
 
     def __init__(self, data: bytes, most: int, can_seek: bool = True) -> None:
-        self.data, self.most, self.can_seek, self.place = data, most, can_seek, 0
-
-    def readable(self) -> bool:
-        return True
+        super().__init__(data)
+        self.most, self.can_seek = most, can_seek
 
     def seekable(self) -> bool:
         return self.can_seek
@@ -407,19 +404,13 @@ class _Stream(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         if not self.can_seek:
             raise io.UnsupportedOperation("seek")
-        self.place = offset + (0, self.place, len(self.data))[whence]
-        return self.place
+        return super().seek(offset, whence)
 
-    def tell(self) -> int:
-        return self.place
-
-    def read(self, num_bytes: int = -1) -> bytes:
-        found = self.data[self.place :][: self.most if num_bytes < 0 else min(num_bytes, self.most)]
-        self.place += len(found)
-        return found
+    def read(self, num_bytes: int | None = -1) -> bytes:
+        return super().read(self.most if num_bytes is None or num_bytes < 0 else min(num_bytes, self.most))
 
 
-class _OfItsOwn:
+class OfItsOwn:
     """A file object whose ``read`` needs a number, as Pillow gives it one."""
 
     def __init__(self, data: bytes) -> None:
@@ -430,40 +421,38 @@ class _OfItsOwn:
         return self.file.read(num_bytes)
 
 
+def fed(data: bytes) -> Image.Image:
+    """Return what a parser makes of a file in parts."""
+    parser = ImageFile.Parser()
+    for begin in range(0, len(data), 100):
+        parser.feed(data[begin : begin + 100])
+    return parser.close()
+
+
 FILE_OBJECTS: dict[str, Callable[[bytes], Any]] = {
-    "read in parts": lambda data: _Stream(data, 600),
-    "read whole": lambda data: _Stream(data, 1 << 20),
-    "read in parts and without seek": lambda data: _Stream(data, 600, can_seek=False),
-    "read whole and without seek": lambda data: _Stream(data, 1 << 20, can_seek=False),
-    "read by number": _OfItsOwn,
+    "read in parts": lambda data: Stream(data, 600),
+    "read whole": lambda data: Stream(data, 1 << 20),
+    "read in parts and without seek": lambda data: Stream(data, 600, can_seek=False),
+    "read whole and without seek": lambda data: Stream(data, 1 << 20, can_seek=False),
+    "read by number": OfItsOwn,
     "packed, and damaged behind the image": lambda data: gzip.GzipFile(
         fileobj=io.BytesIO(gzip.compress(data)[:-1] + b"?")
     ),
 }
 
 
-@pytest.mark.parametrize("way", FILE_OBJECTS)
 @pytest.mark.parametrize("kind", ["plain", "trailer", "no end", "png, 8 bits of 2", "png, trailer", "png, no end"])
-def test_other_file_objects_are_read_as_pillow_reads_them(kind, way):
-    def make() -> Any:
-        file = FILE_OBJECTS[way](kinds()[kind])
+def test_other_file_objects_are_read_as_pillow_reads_them(kind):
+    def converted(file: Any) -> Any:
         try:
             made = Image.open(file).convert("RGB").resize((9, 8))
         except Exception as error:
             made = error
         return made, getattr(file, "closed", False) or file.tell()
 
-    assert_equal(make)
-
-
-def test_a_parser_that_is_fed_makes_what_it_makes_with_pillow():
-    def make() -> Image.Image:
-        parser = ImageFile.Parser()
-        for begin in range(0, len(kinds()["plain"]), 100):
-            parser.feed(kinds()["plain"][begin : begin + 100])
-        return parser.close()
-
-    assert_equal(make)
+    for make in FILE_OBJECTS.values():
+        assert_equal(lambda make=make: converted(make(kinds()[kind])))
+    assert_equal(lambda: fed(kinds()[kind]))
 
 
 def test_an_open_that_users_have_replaced_is_no_error(monkeypatch):
@@ -480,27 +469,3 @@ def test_classes_of_their_own_are_left_alone():
 
     assert type(as_sample(lambda: Mine(io.BytesIO(kinds()["plain"])))) is Mine
     assert type(as_sample(lambda: JpegImagePlugin.JpegImageFile(io.BytesIO(kinds()["plain"]))).copy()) is Image.Image
-
-
-@pytest.mark.parametrize("kind", ["plain", "png, 8 bits of 2"])
-def test_what_another_opener_has_loaded_or_another_decoder_is_to_decode_is_left_alone(kind, monkeypatch):
-    data = kinds()[kind]
-    name = opened(data).format
-    factory, accept = Image.OPEN[name]
-
-    def loaded(file: Any, filename: Any) -> Any:
-        image = factory(file, filename)
-        image.load()
-        image.putpixel((0, 0), (1, 2, 3))
-        return image
-
-    class White(ImageFile.PyDecoder):
-        def decode(self, buffer: Any) -> tuple[int, int]:
-            self.set_as_raw(b"\xff" * (3 * self.state.xsize * self.state.ysize))
-            return -1, 0
-
-    monkeypatch.setitem(Image.DECODERS, {"JPEG": "jpeg", "PNG": "zip"}[name], White)
-    assert_equal(lambda: used(data))
-    monkeypatch.undo()
-    monkeypatch.setitem(Image.OPEN, name, (loaded, accept))
-    assert_equal(lambda: used(data))

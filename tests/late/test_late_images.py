@@ -57,19 +57,6 @@ def test_only_within_a_sample_is_an_image_a_subclass():
     assert [type(one).__name__ for one in made] == ["JpegImageFile", "Image"]
 
 
-@pytest.mark.parametrize("limit", [64 * 48, 64 * 48 - 1, 1000])
-def test_a_large_crop_warns_or_is_refused_as_with_pillow(limit, monkeypatch):
-    data = files()[0]
-
-    def cropped() -> Any:
-        image = opened(data)
-        with monkeypatch.context() as patch:
-            patch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-            return image.crop((0, 0, 64, 48))
-
-    assert_equal(cropped)
-
-
 @pytest.mark.parametrize("removed", [(), ("ID",)])
 def test_where_jpeg_files_are_not_to_be_opened_they_are_not(removed, monkeypatch):
     Image.init()  # no more formats are registered behind it

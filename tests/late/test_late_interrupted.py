@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparing import as_sample, assert_equal, description, jpeg, opened, picture
+from comparing import as_sample, assert_equal, description, jpeg, opened
 from PIL import Image
 from torchvision import transforms as v1
 
@@ -46,20 +46,6 @@ def arrive() -> None:
     signal.raise_signal(signal.SIGUSR1)
 
 
-class Interrupting(io.BytesIO):
-    """A file during whose n-th read something arrives, once."""
-
-    def __init__(self, data: bytes, n: int, arrival: Callable[[], Any]) -> None:
-        super().__init__(data)
-        self.left, self.arrival = n, arrival
-
-    def read(self, size: int | None = -1) -> bytes:
-        self.left -= 1
-        if self.left == 0:
-            self.arrival()
-        return super().read(size)
-
-
 def interrupted_at(line: int, make: Callable[[], Any]) -> bool:
     """Call a function; the signal arrives at the n-th line of fastload's that it runs. Return whether it did."""
     left = line
@@ -86,42 +72,37 @@ def interrupted_at(line: int, make: Callable[[], Any]) -> bool:
     return left <= 0
 
 
-def _fail(error: Exception) -> None:
-    raise error
+class Interrupting(io.BytesIO):
+    """A file during whose next read something arrives, once it is set."""
+
+    arrival: Callable[[], object] | None = None
+
+    def read(self, size: int | None = -1) -> bytes:
+        arrival, self.arrival = self.arrival, None
+        if arrival is not None:
+            arrival()
+        return super().read(size)
 
 
-ARRIVALS: dict[str, Callable[[], Any]] = {
-    "signal": arrive,
-    "OSError": lambda: _fail(OSError("the network is gone")),
-    "TimeoutError": lambda: _fail(TimeoutError("no answer")),
-    "ValueError": lambda: _fail(ValueError("no such block")),
-    "MemoryError": lambda: _fail(MemoryError()),
-}
+@pytest.mark.parametrize("error", [None, OSError, TimeoutError, ValueError, MemoryError])
+def test_an_error_that_passes_while_a_file_is_read_is_raised_and_the_image_can_be_read_again(error):
+    def fail() -> None:
+        raise error("the network is gone")
 
-
-@pytest.mark.parametrize("arrival", ARRIVALS)
-def test_an_error_that_passes_while_a_file_is_read_is_raised_and_the_image_can_be_read_again(arrival):
     def make() -> list[Any]:
-        with Image.open(io.BytesIO(FILE)) as found:
-            num_reads = _reads_of_header()
-            assert found.size == (120, 90)
-        image = Image.open(Interrupting(FILE, num_reads + 1, ARRIVALS[arrival]))
+        file = Interrupting(FILE)
+        image = Image.open(file)
+        file.arrival = fail if error else arrive
         made: list[Any] = []
         for _ in range(2):
             try:
                 made.append(image.convert("RGB").crop((2, 1, 30, 31)))
-            except Exception as error:
-                made.append(error)
+            except Exception as raised:
+                made.append(raised)
         assert isinstance(made[0], Exception)
         return [*made, image]
 
     assert_equal(make)
-
-
-def _reads_of_header() -> int:
-    file = Interrupting(FILE, -1, lambda: None)
-    Image.open(file)
-    return -1 - file.left
 
 
 def _loaded_and_cut(image: Any) -> list[Any]:
@@ -179,28 +160,22 @@ def test_an_error_that_passes_while_transforms_are_tried_is_raised(monkeypatch):
     assert containers._table_of(lambda _: left[5]) is None
 
 
-def _of_files() -> tuple[Callable[[], Any], int]:
-    file = io.BytesIO()
-    picture(400, 300).save(file, "JPEG", quality=100)
-    data = file.getvalue()
-    return lambda: opened(data).resize((20, 20)), len(data)
+LARGE = jpeg(400, 300)
 
 
-def _of_records() -> tuple[Callable[[], Any], int]:
-    record = memoryview(record_of_jpeg(jpeg(400, 300)))
-
-    def make() -> Any:
-        found = image_of(record)
-        for _ in range(2):  # the second time all of it is decoded, and kept
-            np.asarray(found.resize((300, 200)))
-        return found.resize((20, 20))
-
-    return make, 400 * 300 * 3
+def of_a_file() -> Any:
+    return opened(LARGE).resize((20, 20))
 
 
-@pytest.mark.parametrize("made_of", [_of_files, _of_records])
-def test_a_sample_that_keeps_many_images_decodes_the_next_ones_at_once(made_of, monkeypatch):
-    make, num_bytes = made_of()
+def of_a_record() -> Any:
+    found = image_of(memoryview(record_of_jpeg(LARGE)))
+    for _ in range(2):  # the second time all of it is decoded, and kept
+        np.asarray(found.resize((300, 200)))
+    return found.resize((20, 20))
+
+
+@pytest.mark.parametrize(("make", "num_bytes"), [(of_a_file, len(LARGE)), (of_a_record, 400 * 300 * 3)])
+def test_a_sample_that_keeps_many_images_decodes_the_next_ones_at_once(make, num_bytes, monkeypatch):
     monkeypatch.setattr(scope, "MOST_BYTES", 2 * num_bytes)
     held: list[int] = []
     expected = make().tobytes()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
-import operator
 import random
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,18 +16,16 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
-from comparing import jpeg
+from comparing import Dispatch, Function, jpeg, opened
 from kit.comparison import difference
-from kit.datasets import Sized, Stream
+from kit.datasets import Made, Sized, Stream
+from kit.outcomes import outcomes
 from PIL import Image, JpegImagePlugin
-from torch.utils.data import ConcatDataset
 from torchvision import transforms as v1
-from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from fastload import DataLoader
 
-PLAIN = (Image.Image, JpegImagePlugin.JpegImageFile)
 VERSION_1 = v1.Compose(
     [v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize([0.5] * 3, [0.2] * 3)]
 )
@@ -132,6 +129,7 @@ DATASETS: dict[str, Callable[[Path], Any]] = {
     "cached": lambda folder: Photos(folder, make=cached()),
     "by threads": lambda folder: Photos(folder, make=by_threads),
     "with a loader of its own": lambda folder: Photos(folder, make=with_a_loader_of_its_own),
+    "truncated files": lambda folder: Photos(folder, make=failing),
     "a stream": lambda folder: Stream(functools.partial(shuffled, folder)),
 }
 WAYS: dict[str, dict[str, Any]] = {
@@ -143,10 +141,16 @@ each_way = pytest.mark.parametrize("way", WAYS)
 
 
 def epochs(dataset: Any, count: int = 2, **options: Any) -> list[Any]:
+    """Return the batches of epochs, and the last lines of errors in their places."""
     torch.manual_seed(3)
     random.seed(3)
     with closing(DataLoader(dataset, **{"batch_size": 4, "seed": 1, **options})) as loader:
-        return [list(loader) for _ in range(count)]
+        found = [outcomes(iter(loader)) for _ in range(count)]
+    return [[last_line(one) if isinstance(one, Exception) else one for one in batches] for batches in found]
+
+
+def last_line(error: Exception) -> tuple[type, str]:
+    return type(error), str(error).splitlines()[-1].removeprefix("OSError: ")
 
 
 @functools.cache
@@ -160,13 +164,6 @@ def test_samples_are_those_of_fuse_false(name, way, folder):
     # Workers change no sample, but those of a stream.
     expected = without_late_decoding(name, folder, way if name == "a stream" else "inline")
     assert difference(epochs(DATASETS[name](folder), **WAYS[way]), expected) is None
-
-
-def test_workers_that_inherit_nothing_decode_late(folder):
-    with closing(DataLoader(Photos(folder), 3, num_workers=1, seed=1, multiprocessing_context="forkserver")) as loader:
-        made = list(loader)
-        assert loader.statistics().decoded["late, in part"] > 0
-    assert difference(made, epochs(Photos(folder), 1, batch_size=3, fuse=False)[0]) is None
 
 
 @pytest.mark.parametrize("name", ["one view", "cached", "a stream"])
@@ -183,32 +180,14 @@ def test_with_torchs_seeding_samples_are_torchs_own(name, num_workers, folder):
 
 
 @each_way
-def test_an_error_is_that_of_fuse_false(way, folder):
-    def error(fuse: Any) -> Any:
-        with pytest.raises(OSError, match="truncated") as caught:
-            epochs(Photos(folder, make=failing), 1, fuse=fuse, **WAYS[way])
-        return type(caught.value), re.findall("image file is truncated .*", str(caught.value))
-
-    assert error("auto") == error(False)
-
-
-@each_way
-@pytest.mark.parametrize(
-    "transform", [lambda image: image, lambda image: {"a": [image.crop((1, 2, 9, 9))]}, operator.methodcaller("copy")]
-)
-def test_collate_fn_gets_pillows_own_images(transform, way, folder):
-    def unread(path: Path, transform: Any) -> Any:
-        return transform(Image.open(path))
-
+def test_collate_fn_gets_pillows_own_images(way, folder):
     def pixels(samples: list[Any]) -> list[Any]:
-        images = [sample["a"][0] if isinstance(sample, dict) else sample for sample, _ in samples]
-        assert all(type(image) in PLAIN for image in images)
+        images = [sample["a"][0] for sample, _ in samples]
+        assert all(type(image) in (Image.Image, JpegImagePlugin.JpegImageFile) for image in images)
         return [torch.from_numpy(np.array(image.convert("RGB"))) for image in images]
 
-    late, plain = (
-        epochs(Photos(folder, transform, unread), 1, fuse=fuse, collate_fn=pixels, **WAYS[way])
-        for fuse in ("auto", False)
-    )
+    dataset = Photos(folder, lambda image: {"a": [image]}, lambda path, transform: transform(Image.open(path)))
+    late, plain = (epochs(dataset, 1, fuse=fuse, collate_fn=pixels, **WAYS[way]) for fuse in ("auto", False))
     assert difference(late, plain) is None
 
 
@@ -247,56 +226,20 @@ def test_after_an_iteration_nothing_is_late(folder):
         assert type(image) is JpegImagePlugin.JpegImageFile
 
 
-def _policies(version: Any) -> dict[str, list[Any]]:
-    jitter = version.ColorJitter(0.4, 0.4, 0.2, 0.1)
-    return {
-        "jitter": [jitter, version.RandomGrayscale(0.3)],
-        "applied at random": [version.RandomApply([jitter], 0.8), version.RandomSolarize(100, 0.5)],
-        "more": [version.RandomPosterize(3), version.RandomEqualize(), version.RandomAutocontrast(), jitter],
-        "TrivialAugment": [version.TrivialAugmentWide()],
-        "RandAugment": [version.RandAugment(3, fill=9)],
-        "AutoAugment": [version.AutoAugment()],
-        "AugMix": [version.AugMix()],
-        "grey": [version.Grayscale(3)],
-    }
+@pytest.mark.parametrize(
+    "options", [{"num_workers": 2, "worker_threads": 3}, {"num_workers": 2, "worker_method": "thread"}], ids=str
+)
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, Function, Dispatch])
+def test_worker_threads_cut_first_unless_a_users_mode_may_see_the_calls(options, mode):
+    to_float = v2.ToDtype(torch.float32, scale=True)
+    crop = v2.Compose([v2.ToImage(), v2.RandomCrop(16), to_float, v2.Normalize([0.5] * 3, [0.25] * 3)])
 
+    def sample(index: int) -> Any:
+        with mode():
+            return crop(opened(jpeg(40, 31, "RGB", seed=index)))
 
-def _detection(*, to_image_first: bool) -> Any:
-    moves = [v2.RandomIoUCrop(), v2.RandomHorizontalFlip()]
-    first = [v2.ToImage(), *moves] if to_image_first else [*moves, v2.ToImage()]
-    last = [v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
-    run = v2.Compose([*first, v2.RandomPhotometricDistort(p=0.7), *last])
-
-    def with_target(image: Image.Image) -> Any:
-        width, height = image.size
-        boxes = [[0, 0, width // 2, height // 2], [width // 3, height // 3, width, height]]
-        boxes = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(height, width))
-        masks = tv_tensors.Mask(torch.arange(2 * width * height).reshape(2, height, width).to(torch.uint8))
-        return run(image, {"boxes": boxes, "masks": masks, "labels": torch.tensor([1, 2])})
-
-    return with_target
-
-
-CHANGES = {
-    **{
-        f"{name}, version {number}": version.Compose([version.RandomResizedCrop(32), *steps, version.PILToTensor()])
-        for number, version in ((1, v1), (2, v2))
-        for name, steps in _policies(version).items()
-    },
-    **{f"boxes, to image first: {first}": _detection(to_image_first=first) for first in (False, True)},
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_workers_that_change_colors_and_boxes_make_what_they_make_without_late_decoding(name, tmp_path):
-    for place in range(6):
-        (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
-    dataset = ConcatDataset([Photos(tmp_path, CHANGES[name])] * 4)
-    with closing(DataLoader(dataset, None, num_workers=1, seed=1)) as loader:
-        found = list(loader)
+    with closing(DataLoader(Made(12, sample), 4, seed=1, **options)) as loader:
+        late = list(loader)
         decoded = loader.statistics().decoded
-    assert difference(found, epochs(dataset, 1, batch_size=None, num_workers=1, fuse=False)[0]) is None
-    # Each once; the first may be whole, by a guess of earlier tests.
-    assert decoded.keys() <= {"late, in part", "late, whole"}
-    assert sum(decoded.values()) == 24
-    assert decoded["late, in part"] > 5 or "to image first: False" in name
+    assert difference(late, epochs(Made(12, sample), 1, fuse=False)[0]) is None
+    assert decoded == {"late, in part" if mode is contextlib.nullcontext else "late, whole": 12}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.machinery
+import itertools
 import operator
 import sys
 import types
@@ -68,7 +69,7 @@ CHANCE = st.sampled_from((0.0, 0.5, 1.0))
 ANTIALIAS = st.sampled_from((True, True, True, False, None))
 PADDING = st.sampled_from(("constant", "edge", "reflect"))
 FILL = st.sampled_from((0, (9, 8, 7), {tv_tensors.Image: (9, 8, 7), "others": 0}))
-SCALE = st.sampled_from(((0.08, 1.0), (0.01, 0.1), (0.9, 1.0)))
+SCALE = st.sampled_from(((0.08, 1.0), (0.01, 0.1), (0.9, 1.0), (0.5, 2.0)))
 RATIO = st.sampled_from(((3 / 4, 4 / 3), (0.2, 5.0), (0.001, 0.001)))
 DTYPES_BY_CLASS = st.sampled_from(
     (
@@ -119,13 +120,24 @@ VERSION_1 = st.one_of(
     st.just(v1.ColorJitter(0.4, 0.4, 0.4, 0.2)),
     st.builds(v1.RandomGrayscale, CHANCE),
 )
+
+
+def policies(module: Any) -> list[Any]:
+    return [
+        module.ColorJitter(0.4, 0.4), module.RandomGrayscale(0.3), module.Grayscale(3), module.RandomPosterize(3),
+        module.RandomSolarize(100, 0.5), module.RandomEqualize(), module.RandomAutocontrast(), module.AutoAugment(),
+        module.RandAugment(3, fill=9), module.TrivialAugmentWide(), module.AugMix(),
+    ]  # fmt: skip
+
+
 BEFORE = {
     version: st.one_of(
-        st.builds(module.RandomResizedCrop, sides),
+        st.builds(module.RandomResizedCrop, sides, SCALE, RATIO, st.sampled_from(list(MODES))),
         st.builds(module.RandomHorizontalFlip, CHANCE),
         st.builds(module.Resize, side),
         st.builds(module.CenterCrop, side),
-        st.just(module.ColorJitter(0.4, 0.4)),
+        st.builds(module.RandomApply, st.just([module.ColorJitter(0.4, 0.4, 0.2, 0.1)]), CHANCE),
+        st.sampled_from(policies(module)),
     )
     for version, module in ((1, v1), (2, v2))
 }
@@ -162,10 +174,14 @@ class Called(nn.Module):
     pipelines(),
     st.sampled_from(((40, 31), (16, 16), (9, 50), (1, 7), (6, 1), (1, 1))),
     st.sampled_from(("RGB", "RGB", "L", "L in RGB")),
+    st.integers(0, 2**63),
 )
-def test_any_transforms_give_the_same_and_draw_the_same(run, size, mode):
-    of_mode = (lambda image: run(image.convert("RGB"))) if mode == "L in RGB" else run
-    assert_equal(of_mode, jpeg(*size, mode[:1] if mode[0] == "L" else mode))
+def test_any_transforms_give_the_same_and_draw_the_same(run, size, mode, seed):
+    def seeded(image: Any) -> Any:
+        torch.manual_seed(seed)
+        return run(image.convert("RGB") if mode == "L in RGB" else image)
+
+    assert_equal(seeded, jpeg(*size, mode[:1] if mode[0] == "L" else mode))
 
 
 def of_tensor(run: Any, made: Callable[[Any], torch.Tensor]) -> Callable[[Any], Any]:
@@ -233,23 +249,17 @@ def _with(changed: Any, **attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", RARE)
-@pytest.mark.parametrize("last", [[], [to_float(), norm(v2), v2.ToPureTensor()]])
-def test_rare_pipelines_give_the_same_also_beside_boxes_and_masks(name, last):
-    for first in (v2.ToImage(), v2.PILToTensor()):
-        run = v2.Compose([first, *RARE[name](), *last])
-        for size in ((80, 60), (24, 50), (400, 2)):
-            for form in (run, pair(run), in_a_dict(run)):
-                assert_equal(form, jpeg(*size))
-
-
-@pytest.mark.parametrize("name", RARE)
-@pytest.mark.parametrize("kind", ["image", "plain", "part"])
-def test_rare_pipelines_of_a_tensor_give_the_same(name, kind):
-    for last in ([], [v2.RandomHorizontalFlip(0.0)], [v2.ToImage(), to_float(), norm(v2), v2.ToPureTensor()]):
-        if not RARE[name]() and not last:
+def test_rare_pipelines_give_the_same_of_images_beside_boxes_and_of_tensors(name):
+    rare, to_values = RARE[name](), [to_float(), norm(v2), v2.ToPureTensor()]
+    for first, last in itertools.product((v2.ToImage(), v2.PILToTensor()), ([], to_values)):
+        run = v2.Compose([first, *rare, *last])
+        for size, form in itertools.product(((80, 60), (24, 50), (400, 2)), (run, pair(run), in_a_dict(run))):
+            assert_equal(form, jpeg(*size))
+    for last in ([], [v2.RandomHorizontalFlip(0.0)], [v2.ToImage(), *to_values]):
+        if not rare and not last:
             continue  # torchvision refuses no transforms
-        run = v2.Compose([*RARE[name](), *last])
-        for form in (run, beside(run)):
+        run = v2.Compose([*rare, *last])
+        for form, kind in itertools.product((run, beside(run)), ("image", "plain", "part")):
             assert_equal(of_tensor(form, MADE[kind]), jpeg(80, 60))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision.io
+from comparing import described
 from kit.datasets import Made
 
 import fastload
@@ -46,16 +48,19 @@ def same(sample: Any) -> Any:
 
 
 def seen(make: Callable[[], Any]) -> Any:
-    """Return all that can be seen of an array or tensor, or of an error."""
+    """Return all that can be seen of what a function returns or raises."""
     try:
         made = make()
     except Exception as error:
-        return type(error), str(error)
-    if isinstance(made, torch.Tensor):
-        return "tensor", made.shape, made.stride(), made.dtype, type(made), made.contiguous().numpy().tobytes()
-    if isinstance(made, np.ndarray):
-        return "array", made.shape, made.strides, made.dtype, made.flags.writeable, made.flags.owndata, made.tobytes()
-    return [seen(lambda one=one: one) for one in made] if isinstance(made, list) else made
+        made = error
+    return described(made)
+
+
+def folder_of(folder: Path, files: Iterable[tuple[str, bytes]], ending: str) -> Path:
+    """Write files by name into a folder, and return it."""
+    for name, data in files:
+        (folder / f"{name}.{ending}").write_bytes(data)
+    return folder
 
 
 def memory(path: Path) -> Any:
@@ -133,16 +138,40 @@ def read_by_torchcodec(path: Path) -> list[Any]:
 LIBRARIES = {"cv2": read_by_opencv, "torchvision.io": read_by_torchvision, "torchcodec.decoders": read_by_torchcodec}
 
 
-def assert_workers_read_the_same(folder: Path, library: str, without: Collection[str] = ()) -> dict[str, int]:
-    """Read files of a folder here and in workers, without those named; return how their images were decoded there."""
+def assert_workers_read_the_same(
+    folder: Path, library: str, without: Collection[str] = (), cache: str | None = None
+) -> Any:
+    """Read files of a folder here and in workers, without those named; return the loader's statistics.
+
+    With a cache they are read in two epochs.
+    """
     if library == "torchcodec.decoders":
         pytest.importorskip("torchcodec", reason="needs TorchCodec", exc_type=Exception)
         importlib.import_module(library)
     read = LIBRARIES[library]
     paths = sorted(path for path in folder.iterdir() if path.stem not in without)
     expected = [read(path) for path in paths]
-    samples, decoded = samples_of(lambda i: read(paths[i]), len(paths), num_workers=2)
-    for path, found, before in zip(paths, samples, expected, strict=True):
-        assert found == before, path.name
+    dataset = Made(len(paths), lambda index: read(paths[index]))
+    loader = fastload.DataLoader(dataset, None, collate_fn=same, num_workers=2, cache=cache)
+    for _ in range(1 if cache is None else 2):
+        for path, found, before in zip(paths, loader, expected, strict=True):
+            assert found == before, path.name
     assert [read(path) for path in paths[:3]] == expected[:3]  # nothing is replaced here
-    return decoded
+    return loader.statistics()
+
+
+def num_taken(data: np.ndarray, form: str, flags: Collection[int] = FLAGS) -> int:
+    """Decode a damaged file in all modes; return how many images were made, which are the functions' own."""
+    file, taken = torch.from_numpy(data.copy()), 0
+    of_torch = functools.partial(getattr(torch.ops.image, f"decode_{form}"), file)
+    cases: list[tuple[Any, Callable[[], Any]]] = [
+        (arrays._imdecode(of_any_kind, data, one), functools.partial(cv2.imdecode, data, one)) for one in flags
+    ]
+    cases += [
+        (arrays._tensor(of_any_kind, file, mode, True), functools.partial(of_torch, mode, True)) for mode in range(5)
+    ]
+    for made, original in cases:
+        if made is not None:
+            taken += 1
+            assert seen(lambda made=made: made) == seen(original)
+    return taken

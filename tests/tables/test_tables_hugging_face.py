@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 import torch
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
-from kit.outcomes import outcomes as errors_or
+from kit.comparison import difference
+from kit.outcomes import outcomes
+from kit.resuming import assert_resumes
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 
@@ -93,51 +96,38 @@ def tables(draw: Any) -> Any:
     return dataset
 
 
-def described(value: Any) -> Any:
-    """Return what a batch is made of: types, shapes, strides, and bits."""
-    if isinstance(value, torch.Tensor):
-        return "tensor", value.dtype, value.shape, value.numel() and value.stride(), value.numpy().tobytes()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return "array", value.dtype, value.shape, value.strides, value.tobytes()
-    if isinstance(value, np.generic):
-        return type(value), value.tobytes()
-    if isinstance(value, dict):
-        return type(value), [(key, described(part)) for key, part in value.items()]
-    if isinstance(value, (list, tuple)):
-        return type(value), [described(part) for part in value]
-    if isinstance(value, float):
-        return float, np.float64(value).tobytes()
-    return type(value), value
-
-
 def as_they_are(samples: Any) -> Any:
     return samples
 
 
-def outcomes(loader: Any) -> list[Any]:
-    """Return each batch, or the type and last line of its error."""
-    found = errors_or(iter(loader), described)
-    return [(type(one), str(one).splitlines()[-1]) if isinstance(one, Exception) else one for one in found]
+def last_line(error: Exception) -> tuple[type, str]:
+    """Return what an error says, in a worker or here."""
+    return type(error), str(error).splitlines()[-1].removeprefix(f"{type(error).__name__}: ")
 
 
-def both(dataset: Any, **settings: Any) -> tuple[list[Any], list[Any]]:
+def assert_equal_to_torch(dataset: Any, **settings: Any) -> None:
+    """Check all batches, or the type and last line of an error, and torch's generator behind them."""
     note(f"{dataset} {getattr(dataset, '_data', None)} {getattr(dataset, 'format', None)}")
+    seen: list[Any] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy tells of floats that overflow, where `datasets` converts them too
-        with_torch = outcomes(TorchDataLoader(dataset, **settings))
-        return outcomes(fastload.DataLoader(dataset, **settings)), with_torch
+        for kind in (fastload.DataLoader, TorchDataLoader):
+            torch.manual_seed(11)
+            found = outcomes(iter(kind(dataset, **settings)))
+            seen.append(
+                ([last_line(one) if isinstance(one, Exception) else one for one in found], torch.get_rng_state())
+            )
+    assert difference(*seen) is None
 
 
-@given(tables(), st.integers(1, 4), st.sampled_from([None, as_they_are]))
-def test_batches_are_those_of_torchs_loader(dataset, batch_size, collate_fn):
-    ours, theirs = both(dataset, batch_size=batch_size, collate_fn=collate_fn)
-    assert ours == theirs, (ours, theirs)
+@given(tables(), st.integers(1, 4), st.sampled_from([None, as_they_are]), st.booleans())
+def test_batches_are_those_of_torchs_loader(dataset, batch_size, collate_fn, shuffle):
+    assert_equal_to_torch(dataset, batch_size=batch_size, collate_fn=collate_fn, shuffle=shuffle)
 
 
 @given(tables(), st.lists(st.integers(-9, 9), min_size=1, max_size=4))
 def test_any_indices_give_the_same_batch_or_the_same_error(dataset, indices):
-    ours, theirs = both(dataset, batch_sampler=[indices])
-    assert ours == theirs, (ours, theirs)
+    assert_equal_to_torch(dataset, batch_sampler=[indices])
 
 
 def stay(worker_id: int) -> None:
@@ -145,10 +135,9 @@ def stay(worker_id: int) -> None:
 
 
 @settings(max_examples=10)
-@given(tables(), st.integers(1, 4))
-def test_workers_give_the_same_batches(dataset, batch_size):
-    ours, theirs = both(dataset, batch_size=batch_size, num_workers=1, worker_init_fn=stay)
-    assert ours == theirs
+@given(tables(), st.integers(1, 4), st.sampled_from([None, stay]))
+def test_workers_give_the_same_batches(dataset, batch_size, worker_init_fn):
+    assert_equal_to_torch(dataset, batch_size=batch_size, num_workers=1, worker_init_fn=worker_init_fn)
 
 
 def tokens(num_rows: int = 48, form: str | None = "torch", **features: Any) -> datasets.Dataset:
@@ -181,10 +170,9 @@ def test_a_shuffled_dataset_in_files_is_read_here(mapped, form):
     mapped = mapped.with_format(form)
     reader = TableReader(mapped)
     rows = [5, 0, 47, 5]
-    assert described(reader.read(rows).samples()) == described(mapped.__getitems__(rows))
-    assert described(reader.read(rows).batch()) == described(
-        torch.utils.data.default_collate(mapped.__getitems__(rows))
-    )
+    expected = mapped.__getitems__(rows)
+    assert difference(reader.read(rows).samples(), expected) is None
+    assert difference(reader.read(rows).batch(), torch.utils.data.default_collate(expected)) is None
 
 
 @pytest.mark.parametrize("other", [["a", "b"] * 24, [None, 1] * 24, [[[1], []]] * 48, [True] * 48, [{"x": 1}] * 48])
@@ -195,7 +183,7 @@ def test_other_columns_are_left_to_datasets_and_tokens_are_not(other, monkeypatc
     loaded = TableReader(dataset).read([3, 1])
     if loaded is not None:  # nulls: the whole batch is left to `datasets`
         assert asked == [["other"], ["ids", "label", "other"]], "and the first batch, to compare"
-        assert described(loaded.samples()) == described(dataset.__getitems__([3, 1]))
+        assert difference(loaded.samples(), dataset.__getitems__([3, 1])) is None
     else:
         assert None in other
 
@@ -208,24 +196,22 @@ def recorded(get: Any, columns: list[list[str]]) -> Any:
     return getitem
 
 
-class Derived(datasets.Dataset):
-    pass
+CHANGES: dict[str, Callable[[datasets.Dataset, pytest.MonkeyPatch], object]] = {
+    "a subclass": lambda dataset, _: setattr(dataset, "__class__", type("Derived", (datasets.Dataset,), {})),
+    "no native library": lambda _, patch: patch.setattr(OVERRIDES[0], "needs", lambda: "it is not built"),
+    "a transform": lambda dataset, _: dataset.set_transform(lambda batch: batch),
+    "arguments": lambda dataset, _: dataset.set_format("torch", dtype=torch.float64),
+    "arrow": lambda dataset, _: dataset.set_format("arrow"),
+    "pandas": lambda dataset, _: dataset.set_format("pandas"),
+}
 
 
-@pytest.mark.parametrize("change", ["subclass", "transform", "arguments", "arrow", "pandas"])
-def test_what_is_not_known_is_left_to_datasets(change):
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_not_known_is_left_to_datasets(change, monkeypatch):
     dataset = tokens()
-    if change == "subclass":
-        dataset.__class__ = Derived
-        assert not is_table(dataset)
-        return
-    if change == "transform":
-        dataset.set_transform(lambda batch: batch)
-    elif change == "arguments":
-        dataset.set_format("torch", dtype=torch.float64)
-    else:
-        dataset.set_format(change)
-    assert TableReader(dataset).read([0, 1]) is None
+    assert is_table(dataset)
+    CHANGES[change](dataset, monkeypatch)
+    assert not is_table(dataset) or TableReader(dataset).read([0, 1]) is None
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -254,6 +240,14 @@ def test_rows_of_unequal_lengths_are_pickled_without_the_others():
     rows = next(iter(fastload.DataLoader(dataset, batch_size=3, collate_fn=as_they_are)))
     assert [row["ids"].untyped_storage().nbytes() for row in rows] == [8000, 8, 40]
     assert len(pickle.dumps(rows[1]["ids"])) < 1000
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_goes_on_where_its_state_was_saved(mapped, num_workers):
+    def make() -> Any:
+        return fastload.DataLoader(mapped, batch_size=8, num_workers=num_workers, shuffle=True, seed=3)
+
+    assert_resumes(make, [(0, 1)], view=lambda loader: [batch["ids"].tolist() for batch in loader])
 
 
 def test_a_format_that_is_set_in_the_middle_counts_from_then_on():
@@ -292,37 +286,6 @@ def test_tables_in_memory_need_no_workers_and_cold_ones_have_them(mapped, monkey
     monkeypatch.setattr("fastload.tables.hugging_face.is_resident", lambda spans: False)
     batches = iter(loader)
     assert len(batches.source.workers) == 2
-    assert described(list(batches))[1:] != described(here)[1:], "the next epoch"
+    assert difference(list(batches), here) is not None, "the next epoch"
     again = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
-    assert described(list(again)) == described(here)
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_epoch_goes_on_where_its_state_was_saved(mapped, seed, num_workers):
-    torch.manual_seed(5)
-    loader = fastload.DataLoader(mapped, batch_size=8, num_workers=num_workers, shuffle=True, seed=seed)
-    batches = iter(loader)
-    next(batches)
-    state = loader.state_dict()
-    rest = list(batches)
-    other = fastload.DataLoader(mapped, batch_size=8, num_workers=num_workers, shuffle=True, seed=seed)
-    other.load_state_dict(state)
-    assert described(list(other)) == described(rest)
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_order_and_the_generators_afterwards_are_torchs(num_workers):
-    found = []
-    for kind in (TorchDataLoader, fastload.DataLoader):
-        torch.manual_seed(11)
-        epochs = [described(list(kind(tokens(), batch_size=8, shuffle=True, num_workers=num_workers))) for _ in "ab"]
-        found.append((epochs, torch.get_rng_state().tolist()))
-    assert found[0] == found[1]
-
-
-def test_without_the_native_library_datasets_reads_by_itself(monkeypatch):
-    dataset = tokens()
-    assert is_table(dataset)
-    monkeypatch.setattr(OVERRIDES[0], "needs", lambda: "it is not built")
-    assert not is_table(dataset)
+    assert difference(list(again), here) is None

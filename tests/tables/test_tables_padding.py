@@ -66,21 +66,6 @@ def assert_equal_to_torch(dataset: Any, collate_fn: Any, **settings: Any) -> Non
         assert all(torch.equal(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) for name in b)
 
 
-@pytest.fixture
-def num_padded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count the batches that the tokenizer's own method pads."""
-    counted = [0]
-    own = transformers.PreTrainedTokenizerBase.pad
-
-    @functools.wraps(own)
-    def pad(*arguments: Any, **named: Any) -> Any:
-        counted[0] += 1
-        return own(*arguments, **named)
-
-    monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "pad", pad)
-    return counted
-
-
 COLUMNS = {
     "tokens": {},
     "a mask and labels": {"attention_mask": ones, "label": lambda length: length},
@@ -97,13 +82,38 @@ def test_padded_batches_are_those_of_the_collator(columns, form):
     assert_equal_to_torch(table(**COLUMNS[columns]).with_format(form), collator, num_workers=2)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"padding_side": "left"}, {"pad_token_type_id": 3}, {"model_input_names": ["input_ids"]}]
-)
+SETTINGS: list[dict[str, Any]] = [
+    {"padding_side": "left"},
+    {"pad_token_type_id": 3},
+    {"model_input_names": ["input_ids"]},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("multiple", [None, 8])
 def test_the_tokenizers_settings_hold(settings, multiple):
     collator = transformers.DataCollatorWithPadding(tokenizer(**settings), pad_to_multiple_of=multiple)
     assert_equal_to_torch(table(token_type_ids=ones), collator)
+    language = transformers.DataCollatorForLanguageModeling(tokenizer(**settings), mlm=False)
+    assert_equal_to_torch(table(), language, num_workers=2)
+
+
+def test_other_collators_and_tokenizers_pad_in_their_own_way():
+    assert_equal_to_torch(table(labels=ones), transformers.DataCollatorForTokenClassification(tokenizer()))
+    assert_equal_to_torch(table(), transformers.DataCollatorWithPadding(tokenizer(OtherTokenizer)))
+
+
+def test_a_pad_that_a_user_has_replaced_pads_all_batches(monkeypatch):
+    padded, own = [], transformers.PreTrainedTokenizerBase.pad
+
+    @functools.wraps(own)
+    def pad(*arguments: Any, **named: Any) -> Any:
+        padded.append(own(*arguments, **named))
+        return padded[-1]
+
+    monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "pad", pad)
+    assert_equal_to_torch(table(), transformers.DataCollatorWithPadding(tokenizer()))
+    assert len(padded) == 2 * 16
 
 
 @pytest.mark.parametrize("settings", [{"padding": "max_length", "max_length": 24}, {"return_tensors": "np"}])
@@ -111,10 +121,6 @@ def test_other_settings_are_left_to_the_tokenizer(settings):
     collator = transformers.DataCollatorWithPadding(tokenizer(), **settings)
     ours, theirs = (batches(kind, table(), collator) for kind in (fastload.DataLoader, TorchDataLoader))
     assert all(np.array_equal(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) for name in b)
-
-
-def test_a_language_models_batches_are_those_of_the_collator():
-    assert_equal_to_torch(table(), transformers.DataCollatorForLanguageModeling(tokenizer(), mlm=False), num_workers=2)
 
 
 @pytest.mark.parametrize("seed", [None, 5])
@@ -131,21 +137,6 @@ def test_the_tokenizer_pads_one_batch_of_each_kind(monkeypatch):
     monkeypatch.setattr(padding, "_alike", lambda ours, theirs: compared.append(alike(ours, theirs)) or compared[-1])
     batches(fastload.DataLoader, table(attention_mask=ones), transformers.DataCollatorWithPadding(tokenizer()))
     assert compared == [True, True]  # one of unequal rows, one of equal ones
-
-
-def test_a_pad_that_a_user_has_replaced_pads_all_batches(num_padded):
-    batches(fastload.DataLoader, table(attention_mask=ones), transformers.DataCollatorWithPadding(tokenizer()))
-    assert num_padded == [16]
-
-
-def test_other_collators_pad_all_batches(num_padded):
-    assert_equal_to_torch(table(labels=ones), transformers.DataCollatorForTokenClassification(tokenizer()))
-    assert num_padded == [32]
-
-
-def test_tokenizers_that_pad_in_their_own_way_pad_all_batches(num_padded):
-    assert_equal_to_torch(table(), transformers.DataCollatorWithPadding(tokenizer(OtherTokenizer)))
-    assert num_padded == [32]
 
 
 def test_where_another_version_pads_in_another_way_it_pads_all_batches(monkeypatch):
