@@ -1,7 +1,7 @@
 """Fuzzes the JPEG decoder under ASan and UBSan, from made files and records and, where given, real files.
 
     python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--memory | --coverage]
-    python tests/native/fuzz.py --seconds 3600 --piece png|distort|affine|table|cache
+    python tests/native/fuzz.py --seconds 3600 --piece png|distort|affine|table|cache|arrays|words|order|states
 
 The second does the same with other functions: what they do is said in fuzz_pieces.c.
 
@@ -33,7 +33,7 @@ MEMORY = ["-fsanitize=memory", "-fno-omit-frame-pointer", "-DFASTLOAD_NEW_MEMORY
 FLAGS = ["-std=c11", "-g", "-ffp-contract=off", "-D_POSIX_C_SOURCE=200809L"]
 
 
-PIECES = ("png", "distort", "affine", "table", "cache")
+PIECES = ("png", "distort", "affine", "table", "cache", "arrays", "words", "order", "states")
 
 
 def compiled(folder: Path, name: str, *flags: str, libraries: Sequence[str] = ("-lm",), cc: str | None = None) -> Path:
@@ -63,7 +63,8 @@ def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None, l
 
 def build_pieces(folder: Path, *, level: str = "-O1") -> Path:
     """Return the program that tries :data:`PIECES`; it needs libpng and zlib."""
-    return compiled(folder, "fuzz_pieces", level, *SANITIZE, libraries=("-lpng", "-lz", "-lm"))
+    libraries = ("-lpng", "-lz", "-lm")
+    return compiled(folder, "fuzz_pieces", level, "-DFUZZ_WITH_LIBPNG=1", *SANITIZE, libraries=libraries)
 
 
 def build_threads(folder: Path) -> Path:

@@ -25,6 +25,12 @@ def segment(marker: int, body: bytes) -> bytes:
     return bytes((0xFF, marker)) + (len(body) + 2).to_bytes(2, "big") + body
 
 
+def bits_of(number: int) -> str:
+    """Return the bits that stand behind the code of a number's size."""
+    size = abs(number).bit_length()
+    return format(number if number >= 0 else number + (1 << size) - 1, f"0{size}b") if size else ""
+
+
 class Codes:
     """A Huffman table: from each symbol to the length of its code."""
 
@@ -45,9 +51,7 @@ class Codes:
 
     def value(self, number: int, run: int = 0) -> str:
         """Return the bits of a number behind a run of zeros."""
-        size = abs(number).bit_length()
-        bits = number if number >= 0 else number + (1 << size) - 1
-        return self.of[run << 4 | size] + (format(bits, f"0{size}b") if size else "")
+        return self.of[run << 4 | abs(number).bit_length()] + bits_of(number)
 
 
 DC = Codes(dict.fromkeys(range(16), 5))
@@ -62,10 +66,9 @@ def coded(bits: str, spare: bytes = b"") -> bytes:
 
 def frame(width: int, height: int, components: Iterable[tuple[int, int, int]] = GREY, marker: int = 0xC0) -> bytes:
     """Return a frame header; components: number, sampling factors and quantisation table of each."""
-    body = b"".join(bytes(component) for component in components)
-    return segment(
-        marker, b"\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big") + bytes([len(body) // 3]) + body
-    )
+    body = b"".join(map(bytes, components))
+    sides = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return segment(marker, b"\x08" + sides + bytes([len(body) // 3]) + body)
 
 
 def scan(components: Iterable[tuple[int, int, int]] = GREY) -> bytes:

@@ -42,6 +42,16 @@ def picture(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     return image.clip(0, 255).astype(np.uint8)
 
 
+def noise(height: int, width: int) -> np.ndarray:
+    """Return [height, width, 3] whose coefficients are beyond 4 bits in all blocks."""
+    return np.random.default_rng(3).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def stripes(height: int, width: int) -> np.ndarray:
+    """Return [height, width, 3] of black and white, whose coefficients are beyond 8 bits in most blocks."""
+    return np.random.default_rng(3).integers(0, 2, (height, width, 1), dtype=np.uint8).repeat(3, 2) * np.uint8(255)
+
+
 def saved(image: np.ndarray, **options: object) -> bytes:
     """Return the JPEG file that Pillow writes."""
     buffer = io.BytesIO()

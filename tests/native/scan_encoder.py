@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from hand_jpeg import EOI, ONES, Codes, coded, frame, segment
-
-ZERO_RUN = 0xF0
+from hand_jpeg import EOI, ONES, ZERO_RUN, Codes, bits_of, coded, frame, segment
 
 
 class Scan(NamedTuple):
@@ -80,9 +79,7 @@ class _Writer:
         self.out.append((table, symbol, bits))
 
     def put_value(self, table: str, run: int, value: int) -> None:
-        size = abs(value).bit_length()
-        bits = value if value >= 0 else value + (1 << size) - 1
-        self.put(table, run << 4 | size, format(bits, f"0{size}b") if size else "")
+        self.put(table, run << 4 | abs(value).bit_length(), bits_of(value))
 
     def end_blocks(self) -> None:
         """Write the ends that were collected, and the bits of the blocks that they end."""
@@ -156,7 +153,7 @@ def _units(image: Drawn, scan: Scan) -> Iterator[list[tuple[int, list[int]]]]:
 
 
 def _without(level: int, bits: int) -> int:
-    return abs(level) >> bits if level >= 0 else -(abs(level) >> bits)
+    return int(math.copysign(abs(level) >> bits, level))
 
 
 def _symbols(image: Drawn, scan: Scan, restart: int, most_run: int) -> list[tuple[str, int, str] | None]:

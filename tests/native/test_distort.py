@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,19 +22,10 @@ levels = st.sampled_from(LEVELS)
 FUSED = bool(_fused(2))
 
 CHANGES: dict[str, tuple[Callable[[Tensor, Any], Tensor], Callable[[Tensor, Any], Tensor]]] = {
-    "saturation": (
-        lambda image, factor: distort.saturated(image, factor, fused=FUSED),
-        functional.adjust_saturation_image,
-    ),
+    "saturation": (partial(distort.saturated, fused=FUSED), functional.adjust_saturation_image),
     "hue": (distort.turned, functional.adjust_hue_image),
-    "saturation, version 1": (
-        lambda image, factor: distort.saturated(image, factor, fused=False),
-        _functional_tensor.adjust_saturation,
-    ),
-    "hue, version 1": (
-        distort.turned_1,
-        _functional_tensor.adjust_hue,
-    ),
+    "saturation, version 1": (partial(distort.saturated, fused=False), _functional_tensor.adjust_saturation),
+    "hue, version 1": (distort.turned_1, _functional_tensor.adjust_hue),
 }
 changes = st.one_of(
     st.tuples(
@@ -115,15 +107,10 @@ def test_images_of_any_size_and_order_in_memory_give_what_torchvision_gives(
     assert torch.equal(made, expected)
     assert made.stride() == expected.stride()
     assert torch.equal(distort.greys(image, fused=FUSED), by_torch(image))
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.floats(0, 10), st.integers(0, 5), st.booleans())
-def test_sums_are_rounded_once_or_twice_at_all_levels_of_the_processor(factor: float, seed: int, fused: bool) -> None:
-    image = arranged(noise(30, 41, seed), "planes")
-    made = [distort.saturated(image, factor, fused=fused) for _ in each_level()]
-    for one in made:
-        assert torch.equal(one, made[0])
+    if not name.startswith("hue"):  # rounded once or twice, on every processor
+        for fused in (False, True):
+            found = [distort.saturated(image, argument, fused=fused) for _ in each_level()]
+            assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_images_that_do_not_lie_in_rows_are_not_known() -> None:
@@ -137,7 +124,7 @@ def test_images_that_do_not_lie_in_rows_are_not_known() -> None:
         image[:1].expand(3, 8, 9),
         image[:, :1].expand(3, 8, 9),
         pixels.permute(2, 1, 0),
-        noise(8, 9, 1).permute(2, 0, 1)[:, :, ::2],
+        pixels.permute(2, 0, 1)[:, :, ::2],
         torch.zeros((8, 9, 4), dtype=torch.uint8).permute(2, 0, 1)[:3],
     ):
         assert not distort.is_known(other), other.stride()

@@ -17,16 +17,13 @@ from fastload.native import jpeg
 from fastload.native.rows import Status, pixels_of_image
 
 FIRST_DC = Scan((0,), 0, 0)
-WHOLE = [FIRST_DC, Scan((0,), 1)]
-"""The fewest scans of a grey file."""
 
 
-def assert_pillows(data: bytes, rng: np.random.Generator, boxes: int = 3) -> None:
+def assert_pillows(data: bytes, rng: np.random.Generator) -> None:
     """All of it, and parts, on each instruction set."""
     size = jpeg.read_size(data)
     whole = by_pillow(data, cut_of((0, 0, size.height, size.width)))
-    for number in range(boxes):
-        box = some_box(rng, size.height, size.width) if number else (0, 0, size.height, size.width)
+    for box in ((0, 0, size.height, size.width), *(some_box(rng, size.height, size.width) for _ in range(2))):
         top, left, height, width = box
         for level in each_level():
             found = pixels_of_image(data, cut_of(box))
@@ -106,15 +103,18 @@ def test_blocks_without_a_zero_have_63_bits_for_one_symbol(low):
     rng = np.random.default_rng(low)
     image = drawn(rng, 40, 24)
     image.blocks[0][..., 1:] = rng.choice([-1, 1], image.blocks[0][..., 1:].shape) * rng.integers(1 << low, 999)
-    refined = [Scan((0,), 1, 63, bit + 1, bit) for bit in range(low - 1, -1, -1)]
-    assert_pillows(file_of(image, [FIRST_DC, Scan((0,), 1, 63, 0, low), *refined], most_run=1), rng)
-    assert_pillows(file_of(image, [FIRST_DC, Scan((0,), 1, 63, 0, low), *refined]), rng)
+    scans = [FIRST_DC, Scan((0,), 1, 63, 0, low), *(Scan((0,), 1, 63, bit, bit - 1) for bit in range(low, 0, -1))]
+    for most_run in (1, 0x7FFF):
+        assert_pillows(file_of(image, scans, most_run=most_run), rng)
 
 
 def test_data_that_end_early_in_any_scan_are_left_to_pillow():
     image = drawn(np.random.default_rng(5), 61, 50, (2, 2))
-    scans = [Scan((0, 1, 2), 0, 0, 0, 1), *(Scan((c,), 1, 63, 0, 1) for c in range(3))]
-    scans += [Scan((0, 1, 2), 0, 0, 1, 0), *(Scan((c,), 1, 63, 1, 0) for c in range(3))]
+    scans = [
+        scan
+        for high, low in ((0, 1), (1, 0))
+        for scan in (Scan((0, 1, 2), 0, 0, high, low), *(Scan((c,), 1, 63, high, low) for c in range(3)))
+    ]
     for short in range(len(scans)):
         written = [scan_of(image, scan) for scan in scans]
         written[short] = written[short][:-8].rstrip(b"\xff")
@@ -127,7 +127,7 @@ def test_data_that_end_early_in_any_scan_are_left_to_pillow():
 
 def test_damage_below_the_part_is_not_met():
     image = drawn(np.random.default_rng(6), 64, 160)
-    written = [scan_of(image, scan) for scan in WHOLE]
+    written = [scan_of(image, scan) for scan in (FIRST_DC, Scan((0,), 1))]
     data = start_of(image) + written[0] + written[1][:-30] + b"\xff\x00" * 15 + EOI
     assert pixels_of_image(data, cut_of((0, 0, 160, 64))) is Status.DAMAGED
     upper = cut_of((3, 5, 70, 40))
