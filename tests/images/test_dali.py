@@ -275,21 +275,21 @@ def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targe
     streams: Any = SimpleNamespace(
         compute=None, to_device=lambda leaf: leaf.clone(), mark=lambda stream: events.append(Event()) or events[-1]
     )
-    pipelines = Pipelines(None, print, {}, streams)  # type: ignore[arg-type]
+    alive = [Pipelines(None, print, {}, streams)]  # type: ignore[arg-type]
 
     def finish(number: int) -> Tensor:
         targets = torch.tensor([number])
         ticket = Ticket(((), targets, torch.tensor([])), None)  # type: ignore[arg-type]
         ticket.outputs = [torch.full((3,), float(number))]
-        images, copied = pipelines.fastload_finish(ticket)
+        images, copied = alive[0].fastload_finish(ticket)
         assert images.tolist() == [float(number)] * 3
         assert copied.tolist() == [number]
         assert copied is not targets, "it went through the streams"
-        assert images.data_ptr() not in {outputs[0].data_ptr() for _, outputs in pipelines._read}
+        assert images.data_ptr() not in {outputs[0].data_ptr() for _, outputs in alive[0]._read}
         return images
 
     def held() -> list[float]:
-        return [outputs[0][0].item() for _, outputs in pipelines._read]
+        return [outputs[0][0].item() for _, outputs in alive[0]._read]
 
     given = [finish(number) for number in range(3)]  # held, or their memory would serve again
     assert held() == [0, 1, 2]
@@ -300,6 +300,6 @@ def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targe
     given.append(finish(4))  # the device is three batches behind
     assert held() == [2, 3, 4]
     assert [event.waited for event in events] == [False, True, False, False, False]
-    del pipelines
+    alive.clear()
     gc.collect()
     assert [event.waited for event in events] == [False, True, True, True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import random
 import subprocess
 import sys
@@ -115,23 +116,22 @@ FASTLOAD_EXPORT void made(const uint64_t digests[2][LANES], int level, uint32_t 
 
 
 @pytest.mark.skipif(not SOURCES.is_dir(), reason="the library's sources are not installed")
-def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(level, tmp_path):
+def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(tmp_path):
     # One key in four billions has such a seed, so it is given to the function that makes states of keys.
     source, library = tmp_path / "made.c", tmp_path / "made.so"
     source.write_text(_MADE)
     files = [source, SOURCES / "processor.c"]
     subprocess.run([compiler(), "-O1", "-shared", "-fPIC", f"-I{SOURCES}", *files, "-o", library], check=True)
     digests = np.random.default_rng(0).integers(0, 2**64, (2, 16), dtype=np.uint64)
-    short = {0: 0, 3: 1, 7: 2**32 - 1, 8: 2**32, 15: 5}
-    digests[0, list(short)] = list(short.values())
+    digests[0, [0, 3, 7, 8, 15]] = [0, 1, 2**32 - 1, 2**32, 5]
     rows = np.zeros((16, 3, 624), dtype=np.uint32)
-    ctypes.CDLL(str(library)).made(digests.ctypes, native.LEVELS.index(level), rows.ctypes)
-    for lane, row in enumerate(rows):
+    for level, lane in itertools.product(range(len(native.LEVELS)), range(16)):
+        if lane == 0:
+            ctypes.CDLL(str(library)).made(digests.ctypes, level, rows.ctypes)
         three = Three().seed(digests[:, lane].tobytes())
         for_torch = three.torch.get_state()[24 : 24 + 8 * 624].view(torch.int64)
-        assert list(three.random.getstate()[1][:-1]) == row[0].tolist()
-        assert three.numpy.get_state()[1].tolist() == row[1].tolist()
-        assert for_torch.tolist() == row[2].tolist()
+        words = list(three.random.getstate()[1][:-1]), three.numpy.get_state()[1].tolist(), for_torch.tolist()
+        assert tuple(rows[lane].tolist()) == words
 
 
 def test_ids_that_need_more_than_64_bits_are_left_to_others():
