@@ -152,7 +152,7 @@ def table_of(channels: int, dtype: torch.dtype, seed: int) -> Tensor:
     return torch.from_numpy(made).view(dtype).view(channels, 256)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(case=cases())
 def test_each_sample_is_what_torchvision_makes_of_it_and_gaps_stay_as_they_were(case):
     rows, cols, expected = steps_and_expected(case)
@@ -205,7 +205,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     names=st.lists(st.sampled_from(list(MEMBERS)), max_size=4),
     values=st.sampled_from(list(VALUES)),

@@ -139,7 +139,7 @@ def test_every_byte_of_a_records_parts_may_be_wrong(maker):
     header, index = (int.from_bytes(record[at : at + 4], "little") for at in (4, 8))
     found: Counter[str] = Counter()
     for at in range(FIXED + header + index + 400):
-        for value in {record[at] ^ 1, record[at] ^ 0x80, 0, 0xFF} - {record[at]}:
+        for value in {record[at] ^ 1, 0xFF} - {record[at]}:
             what = outcome(record[:at] + bytes([value]) + record[at + 1 :])
             assert at >= FIXED or what == "no record"
             found[what] += 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import batches, elsewhere, keyed, made_images
 
@@ -156,6 +156,7 @@ def test_pixels_are_moved_on_the_cpu_as_they_are_elsewhere(images, transforms):
     assert torch.equal(elsewhere(composed, images, params=params), composed(images, params=params))
 
 
+@settings(max_examples=20)
 @given(
     side=st.integers(1, 12),
     dtype=st.sampled_from([torch.uint8, torch.float32, torch.bfloat16]),
@@ -167,8 +168,8 @@ def test_quarter_turns_at_once_are_the_same_one_after_the_other(side, dtype, tur
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 @given(
+    interpolation=st.sampled_from(["nearest", "bilinear"]),
     images=batches(sides=(2, 12), dtypes=(torch.float32, torch.float64)),
     order=st.permutations(range(3)),
     fill=st.sampled_from([0, 0.3]),
