@@ -6,12 +6,12 @@ import io
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from jpeg_files import each_level
+from jpeg_files import on_each_level
 from kit.cuts import by_pillow, cut_of
 from PIL import Image
 
 from fastload.native import jpeg
-from fastload.native.rows import MOST_SIDE, Status, pixels_of_image
+from fastload.native.rows import MOST_SIDE, Status
 
 EOI = b"\xff\xd9"
 GREY = ((1, 0x11, 0),)
@@ -98,11 +98,10 @@ def outcomes(data: bytes) -> set[Status]:
     sides = min(size.width, MOST_SIDE), min(size.height, MOST_SIDE)
     boxes = [(0, left, sides[1], sides[0] - left) for left in range(0, sides[0], max(8, sides[0] // 16))]
     for box in boxes if size.status is Status.DONE else ():
-        for level in each_level():
-            pixels = pixels_of_image(data, cut_of(box))
-            found.add(pixels if isinstance(pixels, Status) else Status.DONE)
-            if not isinstance(pixels, Status):
-                np.testing.assert_array_equal(pixels, by_pillow(data, cut_of(box)), f"{box} {level}")
+        pixels = on_each_level(data, cut_of(box))
+        found.add(pixels if isinstance(pixels, Status) else Status.DONE)
+        if not isinstance(pixels, Status):
+            np.testing.assert_array_equal(pixels, by_pillow(data, cut_of(box)), f"{box}")
     if may_wait(data):
         Image.open(io.BytesIO(data)).load()
     return found or {size.status}

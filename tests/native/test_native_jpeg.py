@@ -9,40 +9,12 @@ import mmap
 import numpy as np
 import pytest
 from damaged_files import mutants
-from jpeg_files import SAMPLINGS, each_level, noise, picture, saved, stripes
+from jpeg_files import SAMPLINGS, assert_equals_pillow, noise, picture, saved, stripes, with_record
 from kit.cuts import assert_in_layout, by_pillow, cut_of, some_box, some_cut
 from PIL import Image
 
 from fastload.native import jpeg, library, rows
 from fastload.native.rows import Status
-
-
-def with_record(data: bytes) -> list[bytes]:
-    """Return a file, and its record where it has one, of which the file can be made again."""
-    record = jpeg.record_of_jpeg(data)
-    if isinstance(record, Status):
-        return [data]
-    again, header = jpeg.jpeg_of_record(record), jpeg.header_of_record(record)
-    assert (jpeg.is_record(data), jpeg.is_record(record)) == (False, True)
-    assert jpeg.record_of_jpeg(again) == record, "the same coefficients and header"
-    assert (data[: len(header)], again[: len(header)]) == (header, header)
-    assert jpeg.read_size(record) == jpeg.read_size(data)
-    return [data, record]
-
-
-def assert_equals_pillow(data: bytes, rng: np.random.Generator, *, times: int = 1) -> None:
-    """Of a file and its record, all of it and some cuts, on every instruction set."""
-    size = jpeg.read_size(data)
-    assert (size.width, size.height) == Image.open(io.BytesIO(data)).size
-    cuts = [some_cut(rng, size.height, size.width) for _ in range(times)]
-    cuts.append(rows.whole(size.height, size.width)._replace(flips=cuts[0].flips))
-    files = with_record(data)
-    for cut in cuts:
-        expected = by_pillow(data, cut)
-        for file in files:
-            for level in each_level():
-                found = rows.pixels_of_image(file, cut)
-                np.testing.assert_array_equal(found, expected, f"{size=} {cut=} {level=}")
 
 
 @pytest.mark.parametrize("kind", ["-", "o", "p", "m", "n", "r", "g", "go", "gp"])

@@ -20,12 +20,6 @@ def python(code: str, **environment: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=True).stdout
 
 
-def test_a_built_library_is_available():
-    assert native.available()
-    assert native.unavailable_reason() is None
-    assert native.processor_level() in native.LEVELS
-
-
 @pytest.mark.slow
 @without_library
 def test_an_environment_variable_switches_the_library_off_which_an_import_does_not_load():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jpeg_files import picture
 from kit.cuts import assert_in_layout, by_pillow, cut_of, some_cut
-from PIL import Image, PngImagePlugin
+from PIL import Image
 from png_files import (
     KINDS,
     SIGNATURE,
@@ -325,8 +325,3 @@ def test_damaged_copies_equal_pillows_or_are_left_to_it():
         data = damaged(rng, files)
         counts[assert_as_pillow_or_left(data)] += 1
     assert min(counts[status] for status in (Status.DONE, Status.DAMAGED, Status.NOT_PNG)) > 200
-
-
-def test_pillow_names_the_modes_so():
-    wide_grey = (16, 0)  # not taken, and of another mode before Pillow 11
-    assert all(PngImagePlugin._MODES[kind] == names for kind, names in png._MODES.items() if kind != wide_grey)

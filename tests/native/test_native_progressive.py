@@ -9,25 +9,17 @@ import pytest
 from hand_jpeg import EOI, may_wait
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jpeg_files import SAMPLINGS, each_level
-from kit.cuts import by_pillow, cut_of, some_box
+from jpeg_files import SAMPLINGS, assert_equals_pillow
+from kit.cuts import by_pillow, cut_of
 from scan_encoder import Scan, drawn, file_of, scan_of, start_of
 
-from fastload.native import jpeg
 from fastload.native.rows import Status, pixels_of_image
 
 FIRST_DC = Scan((0,), 0, 0)
 
 
 def assert_pillows(data: bytes, rng: np.random.Generator) -> None:
-    """All of it, and parts, on each instruction set."""
-    size = jpeg.read_size(data)
-    whole = by_pillow(data, cut_of((0, 0, size.height, size.width)))
-    for box in ((0, 0, size.height, size.width), *(some_box(rng, size.height, size.width) for _ in range(2))):
-        top, left, height, width = box
-        for level in each_level():
-            found = pixels_of_image(data, cut_of(box))
-            np.testing.assert_array_equal(found, whole[top : top + height, left : left + width], f"{box} {level}")
+    assert_equals_pillow(data, rng)
     assert may_wait(data)
 
 

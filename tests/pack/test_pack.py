@@ -106,17 +106,16 @@ def test_files_that_cannot_be_decoded_are_left_out_where_that_is_asked_for(sourc
 
 
 def test_a_finished_pack_is_left_as_it_is_but_for_records_that_were_lost_or_changed(source, tmp_path):
-    images, files = packed(source, tmp_path / "pack"), [tmp_path / "pack" / name for name in ("records", "index")]
-    before = contents(tmp_path / "pack"), [path.stat().st_mtime_ns for path in files]
+    images, records = packed(source, tmp_path / "pack"), tmp_path / "pack" / "records"
+    before = contents(tmp_path / "pack")
     assert pack(source, tmp_path / "pack", workers=1).num_before == 13
-    assert contents(tmp_path / "pack") == before[0]
-    data = bytearray(files[0].read_bytes())
+    assert contents(tmp_path / "pack") == before
+    data = bytearray(records.read_bytes())
     data[data.index(bytes(images.encoded(7))) + 5] ^= 1
-    files[0].write_bytes(data[:-5000])
+    records.write_bytes(data[:-5000])
     assert 3 < pack(source, tmp_path / "pack", workers=1).num_before < 13
-    assert [sample[0].tobytes() for sample in PackedImages(tmp_path / "pack")] == [
-        sample[0].tobytes() for sample in datasets.ImageFolder(source)
-    ]
+    found, expected = PackedImages(tmp_path / "pack"), datasets.ImageFolder(source)
+    assert [image.tobytes() for image, _ in found] == [image.tobytes() for image, _ in expected]
 
 
 def test_another_pack_in_the_same_place_is_refused(source, tmp_path, monkeypatch):
@@ -192,18 +191,19 @@ def test_the_command_ends_with_1_where_something_cannot_be_packed_and_2_where_it
     source, tmp_path, capsys
 ):
     damage(source)
-    arguments = [str(source), str(tmp_path / "pack"), "--workers=1"]
-    assert cli.main(["pack", *arguments]) == 1
-    assert capsys.readouterr().err.startswith("fastload pack: 2 files cannot be packed:\n  cat/10.jpg: ")
-    assert cli.main(["pack", "--quality=0", *arguments]) == 2
-    assert "quality must be from 1 to 95" in capsys.readouterr().err
-    assert cli.main(["pack", *arguments, "--workers=0"]) == 2
-    assert cli.main(["pack", "--on-error", "skip", *arguments]) == 0
-    told = capsys.readouterr()
-    assert "left out eel/poor.jpg: UnidentifiedImageError" in told.err
+    arguments = ["pack", str(source), str(tmp_path / "pack"), "--workers=1"]
+    for more, status, said in (
+        ([], 1, "fastload pack: 2 files cannot be packed:\n  cat/10.jpg: "),
+        (["--quality=0"], 2, "quality must be from 1 to 95"),
+        (["--workers=0"], 2, "workers must be at least 1"),
+        (["--on-error", "skip"], 0, "left out eel/poor.jpg: UnidentifiedImageError"),
+    ):
+        assert cli.main([*arguments, *more]) == status
+        told = capsys.readouterr()
+        assert said in told.err
     assert told.out.startswith("11 images of 3 classes")
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["pack", str(source)])
+        cli.main(arguments[:2])
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import batches, elsewhere, keyed, made_images
+from references import batches, keyed, made_images
 
 from fastload import ConfigError, transforms
 from fastload.base.nesting import tensors_in
@@ -147,13 +147,6 @@ ANY = st.one_of(
 def test_all_that_is_not_affine_is_equal_bit_for_bit(images, transforms):
     found, expected, _ = by_stages_and_alone(images, transforms)
     assert torch.equal(found, expected)
-
-
-@given(images=batches(sides=(3, 9)), transforms=st.lists(MOVING, min_size=1, max_size=4))
-def test_pixels_are_moved_on_the_cpu_as_they_are_elsewhere(images, transforms):
-    composed = Compose(transforms)
-    params = composed.draw_for(keyed(len(images)), shape_of(images))
-    assert torch.equal(elsewhere(composed, images, params=params), composed(images, params=params))
 
 
 @settings(max_examples=20)

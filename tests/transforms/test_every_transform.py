@@ -97,7 +97,8 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, m
     for rows in ([4], list(range(11, -1, -1))) if not transform.mixes else ([4, 5], [8, 9, 0, 1]):
         assert torch.equal(changed(transform, images[rows], draws=draws.of(rows)), together[rows])
     with monkeypatch.context() as patch:
-        patch.setattr(tensors, "PART_SIZE", 3 * 3 * 33 * 37)  # parts of two samples: no pair is divided
+        # Three samples would fit into a part, which has two: no pair is divided.
+        patch.setattr(tensors, "PART_SIZE", 3 * images[0].numel() // torch.get_num_threads() + 1)
         assert torch.equal(changed(transform, images, draws=draws), together)
     assert torch.equal(images, before)
     last = changed(Compose([transform], layout="NHWC"), images.permute(0, 2, 3, 1), draws=draws)
