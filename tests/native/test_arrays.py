@@ -14,19 +14,9 @@ from jpeg_files import each_level, use_level
 from torch import Tensor
 
 from fastload import native
+from fastload import transforms as T
 from fastload.native import arrays
 from fastload.native.arrays import AxisStep, StepKind
-from fastload.transforms import (
-    CenterCrop,
-    Compose,
-    Draws,
-    Normalize,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomVerticalFlip,
-    ToDtype,
-    ToNormalized,
-)
 from fastload.transforms.base import shape_of
 from fastload.transforms.tensors import memory_format_of
 
@@ -116,20 +106,20 @@ def test_rows_of_any_length_end_where_they_should_and_large_images_are_made_in_s
 
 
 MEMBERS: dict[str, Any] = {
-    "crop": lambda: RandomCrop(11, padding=3, fill=7),
-    "reflected": lambda: RandomCrop((9, 12), padding=(2, 1), padding_mode="reflect"),
-    "centre": lambda: CenterCrop(15),
-    "flip": RandomHorizontalFlip,
-    "up": RandomVerticalFlip,
+    "crop": lambda: T.RandomCrop(11, padding=3, fill=7),
+    "reflected": lambda: T.RandomCrop((9, 12), padding=(2, 1), padding_mode="reflect"),
+    "centre": lambda: T.CenterCrop(15),
+    "flip": T.RandomHorizontalFlip,
+    "up": T.RandomVerticalFlip,
 }
 VALUES: dict[str, Any] = {
     "none": list,
-    "scaled": lambda: [ToDtype(torch.float32, scale=True)],
-    "cast": lambda: [ToDtype(torch.float16)],
-    "both": lambda: [ToDtype(torch.bfloat16, scale=True), Normalize(MEAN, STD)],
-    "both float32": lambda: [ToDtype(torch.float32, scale=True), Normalize(MEAN, STD)],
-    "at once": lambda: [ToNormalized((0.5,), (0.25,), torch.float16)],
-    "double": lambda: [ToNormalized(MEAN, STD, torch.float64)],
+    "scaled": lambda: [T.ToDtype(torch.float32, scale=True)],
+    "cast": lambda: [T.ToDtype(torch.float16)],
+    "both": lambda: [T.ToDtype(torch.bfloat16, scale=True), T.Normalize(MEAN, STD)],
+    "both float32": lambda: [T.ToDtype(torch.float32, scale=True), T.Normalize(MEAN, STD)],
+    "at once": lambda: [T.ToNormalized((0.5,), (0.25,), torch.float16)],
+    "double": lambda: [T.ToNormalized(MEAN, STD, torch.float64)],
 }
 
 
@@ -177,11 +167,11 @@ def test_samples_by_index_are_made_as_without_the_library_and_gaps_stay_as_they_
 def test_compose_gives_the_same_bits_with_and_without_the_library(names, values, layout, num):
     members = [MEMBERS[name]() for name in names] + VALUES[values]()
     assume(members)
-    composed = Compose(members)
+    composed = T.Compose(members)
     generator = torch.Generator().manual_seed(num)
     images = lain_out(torch.randint(0, 256, (num, 3, 16, 19), dtype=torch.uint8, generator=generator), layout)
     with mock.patch.object(arrays, "write_batch", wraps=arrays.write_batch) as write:
-        found, params = composed(images, draws=Draws(b"key of 8", np.arange(num)), return_params=True)
+        found, params = composed(images, draws=T.Draws(b"key of 8", np.arange(num)), return_params=True)
         assert write.called or values == "double"
         write.reset_mock()
         with mock.patch.object(arrays, "takes", return_value=False):

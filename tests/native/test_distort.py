@@ -70,6 +70,7 @@ def arranged(pixels: Tensor, form: str) -> Tensor:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_all_colors_are_those_of_torchvision() -> None:
     number = torch.arange(1 << 24)
     colors = torch.stack([number >> 16, number >> 8 & 255, number & 255]).to(torch.uint8).reshape(3, 4096, 4096)

@@ -6,8 +6,24 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hand_jpeg import AC, DAMAGED, DC, DONE, END, EOI, ZERO_RUN, Codes, coded, grey, outcomes, segment
-from scan_encoder import Scan, drawn, scan_header, start_of
+from hand_jpeg import (
+    AC,
+    DAMAGED,
+    DC,
+    DONE,
+    END,
+    EOI,
+    ZERO_RUN,
+    Codes,
+    Scan,
+    coded,
+    drawn,
+    grey,
+    outcomes,
+    scan_header,
+    segment,
+    start_of,
+)
 
 from fastload.native.rows import Status
 

@@ -16,17 +16,22 @@ from hand_jpeg import (
     GREY,
     ONES,
     Codes,
+    Scan,
     coded,
+    drawn,
+    file_of,
     frame,
     grey,
     may_wait,
     outcomes,
     scan,
+    scan_header,
+    scan_of,
     segment,
+    start_of,
 )
 from kit.cuts import cut_of
 from PIL import Image
-from scan_encoder import Scan, drawn, file_of, scan_header, scan_of, start_of
 
 from fastload.native.rows import Status, pixels_of_image
 

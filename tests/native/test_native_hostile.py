@@ -16,9 +16,8 @@ import numpy as np
 import png_files
 import pytest
 from fuzz import PIECES, build, build_pieces, build_threads, made_files, start
-from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
+from hand_jpeg import AC, DC, END, EOI, Scan, coded, drawn, file_of, frame, grey
 from kit.cuts import cut_of
-from scan_encoder import Scan, drawn, file_of
 
 from fastload.native import jpeg, png
 from fastload.native.rows import Status, pixels_of_image

@@ -11,18 +11,7 @@ import pytest
 from jpeg_files import picture
 from kit.cuts import assert_in_layout, by_pillow, cut_of, some_cut
 from PIL import Image
-from png_files import (
-    KINDS,
-    SIGNATURE,
-    chunk,
-    chunks_of,
-    damaged,
-    drawn,
-    file_of,
-    filtered,
-    header,
-    in_pieces,
-)
+from png_files import KINDS, SIGNATURE, chunk, chunks_of, damaged, drawn, file_of, filtered, header, in_pieces
 
 from fastload.native import inflate, png, rows
 from fastload.native.rows import Status
@@ -46,29 +35,20 @@ def grey_file(stream: bytes, width: int, height: int = 1) -> bytes:
     return file_of(header(width, height, 8, 0), in_pieces(stream))
 
 
-def assert_equals_pillow(data: bytes, rng: np.random.Generator, *, times: int = 1) -> None:
-    size, image = png.read_size(data), Image.open(io.BytesIO(data))
-    assert (size.width, size.height, size.mode, size.status) == (*image.size, image.mode, Status.DONE)
-    np.testing.assert_array_equal(all_of(data), np.asarray(image.convert("RGB")))
-    for _ in range(times):
-        cut = some_cut(rng, size.height, size.width)
-        np.testing.assert_array_equal(pixels_of(data, cut), by_pillow(data, cut), f"{cut=}")
-
-
 def assert_as_pillow_or_left(data: bytes) -> Status:
     """Of what Pillow opens, what is taken it loads without a word, and makes the same of it."""
-    found = all_of(data)
+    found, size = all_of(data), png.read_size(data)
     if isinstance(found, Status):
         return found
     try:
         image = Image.open(io.BytesIO(data))
     except Exception:  # for the sake of a text or a profile
         return Status.NOT_PNG
-    if image.info.get("interlace") or png.read_size(data).behind:
+    if image.info.get("interlace") or size.behind:
         return Status.CODING  # it is for the caller to leave these
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert image.mode == png.read_size(data).mode
+        assert (size.width, size.height, size.mode, size.status) == (*image.size, image.mode, Status.DONE)
         np.testing.assert_array_equal(found, np.asarray(image.convert("RGB")))
     return Status.DONE
 
@@ -78,7 +58,10 @@ def test_all_kinds_of_any_size_and_filters_equal_pillows(bits, color, level):
     rng = np.random.default_rng(bits * 8 + color)
     for case in range(45):
         width, height = (int(side) for side in rng.integers(1, (12, 90)[case % 2], 2))
-        assert_equals_pillow(drawn(rng, width, height, bits, color), rng, times=4)
+        data = drawn(rng, width, height, bits, color)
+        assert assert_as_pillow_or_left(data) is Status.DONE
+        for cut in [some_cut(rng, height, width) for _ in range(4)]:
+            np.testing.assert_array_equal(pixels_of(data, cut), by_pillow(data, cut), f"{cut=}")
 
 
 @pytest.mark.parametrize("layout", rows.LAYOUTS)
@@ -305,8 +288,7 @@ def test_a_file_that_is_cut_anywhere_is_left_to_pillow():
 
 
 def test_pillow_fails_for_damage_that_a_cut_does_not_meet_and_so_the_file_is_left_to_it():
-    raw = filtered(np.random.default_rng(0).integers(0, 256, (400, 300), dtype=np.uint8), 3, [0] * 400)
-    stream = zlib.compress(raw, 0)
+    stream = zlib.compress(filtered(np.random.default_rng(0).integers(0, 256, (400, 300), np.uint8), 3, [0] * 400), 0)
     for damaged_one in (stream[:-40] + stream[-38:], stream[:-40], stream[:-300] + b"\xff" + stream[-299:]):
         data = file_of(header(100, 400, 8, 2), in_pieces(damaged_one))
         assert pixels_of(data, cut_of((0, 0, 10, 10))) is Status.DAMAGED

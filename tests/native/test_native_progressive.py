@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_jpeg import EOI, may_wait
+from hand_jpeg import EOI, Scan, drawn, file_of, may_wait, scan_of, start_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jpeg_files import SAMPLINGS, assert_equals_pillow
 from kit.cuts import by_pillow, cut_of
-from scan_encoder import Scan, drawn, file_of, scan_of, start_of
 
 from fastload.native.rows import Status, pixels_of_image
 

@@ -10,27 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import batches, keyed, made_images
 
-from fastload import ConfigError, transforms
+from fastload import ConfigError
+from fastload import transforms as T
 from fastload.base.nesting import tensors_in
-from fastload.transforms import (
-    CenterCrop,
-    ColorJitter,
-    Compose,
-    CutMix,
-    Cutout,
-    MixUp,
-    Normalize,
-    RandomAffine,
-    RandomCrop,
-    RandomErasing,
-    RandomGrayscale,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomVerticalFlip,
-    Resize,
-    ToDtype,
-)
 from fastload.transforms.affine import warp
 from fastload.transforms.base import BatchShape, Transform, shape_of
 from fastload.transforms.compose import stages_of
@@ -42,40 +24,42 @@ IMAGES = made_images(1, (6, 3, 12, 10))
 
 
 def test_two_of_a_kind_have_draws_of_their_own_also_in_a_compose_inside_of_another():
-    flip, crop = RandomHorizontalFlip, RandomCrop(8)
+    flip, crop = T.RandomHorizontalFlip, T.RandomCrop(8)
     images = made_images(1, (40, 3, 12, 10))
-    found, params = Compose([flip(), crop, flip()])(images, draws=keyed(40), return_params=True)
+    found, params = T.Compose([flip(), crop, flip()])(images, draws=keyed(40), return_params=True)
     assert list(params) == ["RandomHorizontalFlip", "RandomCrop", "RandomHorizontalFlip 2"]
     assert not torch.equal(params["RandomHorizontalFlip"]["flip"], params["RandomHorizontalFlip 2"]["flip"])
-    nested = Compose([Compose([flip(), crop]), flip()])
+    nested = T.Compose([T.Compose([flip(), crop]), flip()])
     assert torch.equal(nested(images, draws=keyed(40)), found)
     assert crop in list(nested.modules())
 
 
 def test_conversion_and_normalisation_are_one_pass_within_the_stated_tolerance():
-    composed = Compose([RandomHorizontalFlip(), ToDtype(torch.float32, scale=True), Normalize(*MOMENTS)])
+    composed = T.Compose([T.RandomHorizontalFlip(), T.ToDtype(torch.float32, scale=True), T.Normalize(*MOMENTS)])
     changed, params = composed(IMAGES, draws=keyed(6), return_params=True)
     expected = IMAGES
     for member, its_params in zip(composed.transforms, params.values(), strict=True):
         expected = member(expected, params=its_params)
     assert (changed - expected).abs().max() < 1e-6 * (1 + 0.6) / 0.2
     assert "merged: RandomHorizontalFlip + ToDtype + Normalize" in repr(composed)
-    floats = Compose([ToDtype(torch.float32, scale=True), Normalize(*MOMENTS)])
-    assert torch.equal(floats(IMAGES / 255), Normalize(*MOMENTS)(IMAGES / 255))
+    floats = T.Compose([T.ToDtype(torch.float32, scale=True), T.Normalize(*MOMENTS)])
+    assert torch.equal(floats(IMAGES / 255), T.Normalize(*MOMENTS)(IMAGES / 255))
 
 
-@pytest.mark.parametrize("mix", [MixUp, CutMix])
+@pytest.mark.parametrize("mix", [T.MixUp, T.CutMix])
 def test_labels_are_mixed_as_the_images_are(mix):
-    composed = Compose([RandomHorizontalFlip(), ToDtype(torch.float32, scale=True), mix(num_classes=6)])
+    composed = T.Compose([T.RandomHorizontalFlip(), T.ToDtype(torch.float32, scale=True), mix(num_classes=6)])
     labels = torch.arange(6)
     changed, soft, params = composed(IMAGES, labels, draws=keyed(6), return_params=True)
-    flipped = ToDtype(torch.float32, scale=True)(RandomHorizontalFlip()(IMAGES, params=params["RandomHorizontalFlip"]))
+    flipped = T.ToDtype(torch.float32, scale=True)(
+        T.RandomHorizontalFlip()(IMAGES, params=params["RandomHorizontalFlip"])
+    )
     expected, expected_soft = mix(num_classes=6)(flipped, labels, params=params[mix.__name__])
     assert torch.equal(changed, expected)
     assert torch.equal(soft, expected_soft)
     with pytest.raises(TypeError, match=f"{mix.__name__} takes the labels as a tensor, got NoneType; call with"):
         composed(IMAGES)
-    unmixed, same = Compose([RandomHorizontalFlip()])(IMAGES, labels)
+    unmixed, same = T.Compose([T.RandomHorizontalFlip()])(IMAGES, labels)
     assert same is labels
     assert unmixed.shape == IMAGES.shape
 
@@ -85,22 +69,25 @@ def test_labels_are_mixed_as_the_images_are(mix):
     [
         ([], "needs at least one transform"),
         (None, "takes a list of transforms, got None"),
-        (RandomHorizontalFlip(), r"takes a list of transforms, got RandomHorizontalFlip\(p=0.5\); put it in brackets"),
+        (
+            T.RandomHorizontalFlip(),
+            r"takes a list of transforms, got RandomHorizontalFlip\(p=0.5\); put it in brackets",
+        ),
         ([torch.nn.ReLU()], r"takes batched transforms of fastload's, got ReLU\(\) at place 0"),
-        ([RandomHorizontalFlip(), "flip"], "got 'flip' at place 1"),
+        ([T.RandomHorizontalFlip(), "flip"], "got 'flip' at place 1"),
     ],
 )
 def test_bad_members_are_clear_errors(members, message):
     with pytest.raises(ConfigError, match=message):
-        Compose(members)
+        T.Compose(members)
 
 
 def test_every_public_transform_can_be_imported_and_says_what_it_does():
-    for name in transforms.__all__:
-        assert getattr(transforms, name).__doc__
-        assert name in dir(transforms)
+    for name in T.__all__:
+        assert getattr(T, name).__doc__
+        assert name in dir(T)
     with pytest.raises(AttributeError, match="RandomCorp"):
-        transforms.RandomCorp  # noqa: B018
+        T.RandomCorp  # noqa: B018
 
 
 # -- Stages: what is merged, and that merging changes nothing ---------------------------------------------------------
@@ -109,7 +96,7 @@ def test_every_public_transform_can_be_imported_and_says_what_it_does():
 def by_stages_and_alone(images, transforms):
     """Return what a Compose makes, what its members make one after the other, and the parameters, the same ones."""
     draws = keyed(len(images))
-    composed = Compose(transforms)
+    composed = T.Compose(transforms)
     found, params = composed(images, draws=draws, return_params=True)
     assert torch.equal(composed(images, params=params), found)
     assert found.shape == composed.shape_after(shape_of(images))
@@ -122,24 +109,24 @@ def by_stages_and_alone(images, transforms):
 
 
 MOVING = st.one_of(
-    st.builds(RandomCrop, st.integers(3, 8), st.integers(0, 3), st.just(True), st.just(0)),
-    st.builds(RandomCrop, st.integers(3, 8), pad_if_needed=st.just(True), padding_mode=st.just("edge")),
-    st.builds(CenterCrop, st.integers(3, 8)),
-    st.builds(RandomHorizontalFlip),
-    st.builds(RandomVerticalFlip),
-    st.builds(Resize, st.integers(3, 8), st.just("nearest")),
-    st.builds(RandomResizedCrop, st.integers(3, 8), interpolation=st.just("nearest")),
+    st.builds(T.RandomCrop, st.integers(3, 8), st.integers(0, 3), st.just(True), st.just(0)),
+    st.builds(T.RandomCrop, st.integers(3, 8), pad_if_needed=st.just(True), padding_mode=st.just("edge")),
+    st.builds(T.CenterCrop, st.integers(3, 8)),
+    st.builds(T.RandomHorizontalFlip),
+    st.builds(T.RandomVerticalFlip),
+    st.builds(T.Resize, st.integers(3, 8), st.just("nearest")),
+    st.builds(T.RandomResizedCrop, st.integers(3, 8), interpolation=st.just("nearest")),
 )
 
 
 ANY = st.one_of(
     MOVING,
-    st.builds(ColorJitter, st.just(0.4), st.just(0.4), st.just(0.4)),
-    st.builds(RandomGrayscale, st.just(0.3)),
-    st.builds(RandomErasing, st.just(0.5), st.just((0.05, 0.2))),
-    st.builds(RandomCrop, st.integers(3, 8), st.integers(0, 3), st.just(True), st.just(5)),
-    st.builds(RandomResizedCrop, st.integers(3, 8)),
-    st.builds(Cutout, st.integers(1, 5)),
+    st.builds(T.ColorJitter, st.just(0.4), st.just(0.4), st.just(0.4)),
+    st.builds(T.RandomGrayscale, st.just(0.3)),
+    st.builds(T.RandomErasing, st.just(0.5), st.just((0.05, 0.2))),
+    st.builds(T.RandomCrop, st.integers(3, 8), st.integers(0, 3), st.just(True), st.just(5)),
+    st.builds(T.RandomResizedCrop, st.integers(3, 8)),
+    st.builds(T.Cutout, st.integers(1, 5)),
 )
 
 
@@ -156,7 +143,7 @@ def test_all_that_is_not_affine_is_equal_bit_for_bit(images, transforms):
     turns=st.lists(st.sampled_from([0, 90, 180, 270]), min_size=2, max_size=5),
 )
 def test_quarter_turns_at_once_are_the_same_one_after_the_other(side, dtype, turns):
-    transforms = [RandomRotation((degrees, degrees)) for degrees in turns]
+    transforms = [T.RandomRotation((degrees, degrees)) for degrees in turns]
     found, expected, _ = by_stages_and_alone(made_images(side, (4, 3, side, side), dtype), transforms)
     assert torch.equal(found, expected)
 
@@ -170,9 +157,9 @@ def test_quarter_turns_at_once_are_the_same_one_after_the_other(side, dtype, tur
 def test_affine_transforms_are_resampled_once(interpolation, images, order, fill):
     settings = {"interpolation": interpolation, "fill": fill}
     members = [
-        RandomAffine(20, (0.1, 0.2), (0.8, 1.2), (-5, 5, -3, 3), **settings),
-        RandomRotation(40, **settings),
-        RandomAffine(10, **settings),
+        T.RandomAffine(20, (0.1, 0.2), (0.8, 1.2), (-5, 5, -3, 3), **settings),
+        T.RandomRotation(40, **settings),
+        T.RandomAffine(10, **settings),
     ]
     transforms = [members[place] for place in order]
     found, _, params = by_stages_and_alone(images, transforms)
@@ -182,31 +169,32 @@ def test_affine_transforms_are_resampled_once(interpolation, images, order, fill
     assert torch.equal(found, warp(images, matrix, interpolation=interpolation, fill=(float(fill),)))
 
 
-FLIP, CROP, FILLED, SHRUNK = RandomHorizontalFlip(), RandomCrop(4, 2), RandomCrop(4, 2, fill=1), RandomCrop(4, fill=1)
-AFFINE, ROTATION = RandomAffine(10), RandomRotation(10)
-CONVERT, NORMALIZE = ToDtype(torch.float32, scale=True), Normalize(*MOMENTS)
+FLIP, CROP = T.RandomHorizontalFlip(), T.RandomCrop(4, 2)
+FILLED, SHRUNK = T.RandomCrop(4, 2, fill=1), T.RandomCrop(4, fill=1)
+AFFINE, ROTATION = T.RandomAffine(10), T.RandomRotation(10)
+CONVERT, NORMALIZE = T.ToDtype(torch.float32, scale=True), T.Normalize(*MOMENTS)
 
 
 STAGES: list[tuple[list[Any], list[int]]] = [
     ([], []),
     ([CROP], [1]),
     ([CROP, FLIP], [2]),
-    ([FLIP, RandomVerticalFlip(), AFFINE, ROTATION, FLIP], [2, 2, 1]),
-    ([RandomResizedCrop(4), FLIP, RandomVerticalFlip(), CROP], [1, 3]),
-    ([Resize(4), CONVERT, NORMALIZE], [1, 2]),
+    ([FLIP, T.RandomVerticalFlip(), AFFINE, ROTATION, FLIP], [2, 2, 1]),
+    ([T.RandomResizedCrop(4), FLIP, T.RandomVerticalFlip(), CROP], [1, 3]),
+    ([T.Resize(4), CONVERT, NORMALIZE], [1, 2]),
     ([CROP, CONVERT, NORMALIZE, FLIP], [3, 1]),
     ([CONVERT, NORMALIZE, NORMALIZE], [2, 1]),
-    ([ToDtype(torch.float32), NORMALIZE], [1, 1]),
-    ([ToDtype(torch.uint8, scale=True), NORMALIZE], [1, 1]),
-    ([Resize(4, "nearest"), FLIP], [1, 1]),
+    ([T.ToDtype(torch.float32), NORMALIZE], [1, 1]),
+    ([T.ToDtype(torch.uint8, scale=True), NORMALIZE], [1, 1]),
+    ([T.Resize(4, "nearest"), FLIP], [1, 1]),
     ([CROP, Transform(), CROP, FLIP], [1, 1, 2]),
     ([AFFINE, CONVERT, NORMALIZE], [1, 2]),
     # Of other fill values or interpolations:
     ([FILLED, CROP], [1, 1]),
     ([SHRUNK, CROP], [2]),
-    ([RandomRotation(4, fill=1), ROTATION], [1, 1]),
-    ([RandomRotation(4, fill=None), ROTATION], [1, 1]),
-    ([ROTATION, RandomRotation(4, "bilinear")], [1, 1]),
+    ([T.RandomRotation(4, fill=1), ROTATION], [1, 1]),
+    ([T.RandomRotation(4, fill=None), ROTATION], [1, 1]),
+    ([ROTATION, T.RandomRotation(4, "bilinear")], [1, 1]),
 ]
 
 
@@ -220,15 +208,15 @@ def test_neighbours_are_merged_where_they_can_be():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_floats_are_converted_first_and_then_normalised_in_their_new_dtype(dtype):
     images = made_images(0, (4, 3, 9, 8), torch.float32)
-    to_dtype, normalize = ToDtype(dtype, scale=True), Normalize(*MOMENTS)
-    crop = RandomCrop(5, 2)
-    found, params = Compose([crop, to_dtype, normalize])(images, draws=keyed(4), return_params=True)
+    to_dtype, normalize = T.ToDtype(dtype, scale=True), T.Normalize(*MOMENTS)
+    crop = T.RandomCrop(5, 2)
+    found, params = T.Compose([crop, to_dtype, normalize])(images, draws=keyed(4), return_params=True)
     assert torch.equal(found, normalize(to_dtype(crop(images, params=params["RandomCrop"]))))
 
 
 def test_a_layout_is_one_of_two_names():
-    members = [RandomCrop(5, 2), RandomHorizontalFlip()]
-    composed = Compose(members, layout="NHWC")
+    members = [T.RandomCrop(5, 2), T.RandomHorizontalFlip()]
+    composed = T.Compose(members, layout="NHWC")
     assert composed.shape_after(BatchShape(4, 3, 9, 8)) == BatchShape(4, 3, 5, 5)
     with pytest.raises(ConfigError, match="layout must be 'NCHW' or 'NHWC', got layout='CHWN'"):
-        Compose(members, layout="CHWN")
+        T.Compose(members, layout="CHWN")

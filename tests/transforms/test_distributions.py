@@ -178,12 +178,12 @@ def test_squares_are_centred_uniformly_and_clipped(size):
     params = drawn(T.Cutout(size), MANY, 9, 12)
     for start, length, side in (("top", "height", 9), ("left", "width", 12)):
         begins = [centre - size // 2 for centre in range(side)]
-        possible = [(max(begin, 0), min(begin + size, side) - max(begin, 0)) for begin in begins]
-        pairs = list(zip(params[start].tolist(), params[length].tolist(), strict=True))
-        assert set(pairs) == set(possible)
-        for pair in set(pairs):
-            share = possible.count(pair) / side
-            assert abs(pairs.count(pair) / MANY - share) < 5 * math.sqrt(share * (1 - share) / MANY) + 1e-9
+        possible = Counter((max(begin, 0), min(begin + size, side) - max(begin, 0)) for begin in begins)
+        pairs = Counter(zip(params[start].tolist(), params[length].tolist(), strict=True))
+        assert pairs.keys() == possible.keys()
+        for pair, times in possible.items():
+            share = times / side
+            assert abs(pairs[pair] / MANY - share) < 5 * math.sqrt(share * (1 - share) / MANY) + 1e-9
 
 
 @pytest.mark.parametrize(
