@@ -108,6 +108,8 @@ def test_rows_of_any_length_end_where_they_should_and_large_images_are_made_in_s
 MEMBERS: dict[str, Any] = {
     "crop": lambda: T.RandomCrop(11, padding=3, fill=7),
     "reflected": lambda: T.RandomCrop((9, 12), padding=(2, 1), padding_mode="reflect"),
+    "edge": lambda: T.RandomCrop((9, 12), padding=(3, 2), padding_mode="edge"),
+    "symmetric": lambda: T.RandomCrop((9, 12), padding=(5, 4), padding_mode="symmetric"),
     "centre": lambda: T.CenterCrop(15),
     "flip": T.RandomHorizontalFlip,
     "up": T.RandomVerticalFlip,
@@ -125,7 +127,7 @@ VALUES: dict[str, Any] = {
 
 @settings(max_examples=100)
 @given(
-    names=st.lists(st.sampled_from(["crop", "reflected", "flip", "up"]), max_size=4),
+    names=st.lists(st.sampled_from(sorted(MEMBERS.keys() - {"centre"})), max_size=4),
     channels=st.integers(1, 5),
     source=st.sampled_from(["NCHW", "NHWC", "gaps", "backwards in memory"]),
     target=st.sampled_from(["NCHW", "NHWC", "NCHW with gaps", "NHWC with gaps"]),
