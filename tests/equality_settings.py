@@ -40,13 +40,13 @@ class Setting(NamedTuple):
 PROBE = """
 import ctypes, hashlib, platform, torch
 from fastload import native
-try:
-    intel = ctypes.CDLL(None).mkl_serv_intel_cpu_true()
-except AttributeError:
+intel = None
+for path in (None, torch.__path__[0] + "/lib/libtorch_cpu.so"):
     try:
-        intel = ctypes.CDLL(torch.__path__[0] + "/lib/libtorch_cpu.so").mkl_serv_intel_cpu_true()
+        intel = ctypes.CDLL(path).mkl_serv_intel_cpu_true()
+        break
     except (AttributeError, OSError):
-        intel = None
+        pass
 generator = torch.Generator().manual_seed(0)
 left, right = (torch.randn(shape, generator=generator) for shape in ((1, 1024, 3), (1, 3, 2)))
 bits = hashlib.sha256((left @ right).numpy().tobytes()).hexdigest()[:8]

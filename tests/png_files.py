@@ -12,22 +12,8 @@ from damaged_files import mutants
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Of a pixel, by the colour that the file names."""
-KINDS = [
-    (1, 0),
-    (2, 0),
-    (4, 0),
-    (8, 0),
-    (8, 2),
-    (16, 2),
-    (1, 3),
-    (2, 3),
-    (4, 3),
-    (8, 3),
-    (8, 4),
-    (16, 4),
-    (8, 6),
-    (16, 6),
-]
+KINDS = [(1, 0), (2, 0), (4, 0), (8, 0), (8, 2), (16, 2), (1, 3), (2, 3), (4, 3), (8, 3), (8, 4), (16, 4), (8, 6)]
+KINDS += [(16, 6)]
 """Bits of a sample and colour of the files that the library decodes."""
 
 

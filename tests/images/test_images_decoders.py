@@ -49,27 +49,15 @@ def all_by_pillow(data: bytes) -> np.ndarray[Any, Any]:
     return np.asarray(PIL.Image.open(io.BytesIO(data)).convert("RGB"))
 
 
-def outcome(function: Any, *args: Any) -> Any:
+def outcome(function: Any, *args: Any) -> tuple[Any, ...]:
     """Return the pixels, or the error's class and words."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return np.asarray(function(*args))
+            pixels = np.asarray(function(*args))
         except Exception as error:
-            words = str(error)
-            return type(error), words.split("<")[0]  # the address of a BytesIO
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, tuple) or isinstance(other, tuple):
-        return isinstance(one, tuple) and isinstance(other, tuple) and one == other
-    return np.array_equal(one, other)
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_pixels_are_pillows(name, kind):
-    np.testing.assert_array_equal(decode(FILES[kind]), all_by_pillow(FILES[kind]))
-    assert size_of(FILES[kind]) == all_by_pillow(FILES[kind]).shape[:2]
+            return type(error), str(error).split("<")[0]  # the address of a BytesIO
+    return pixels.shape, pixels.tobytes()
 
 
 @pytest.mark.parametrize("kind", ["size6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "alpha.png", "sixteen.png"])
@@ -101,14 +89,10 @@ def test_any_bytes_are_pillows_image_or_error(name, bears, monkeypatch):
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 20_000)
     damaged = mutants(np.random.default_rng(5), [data for kind, data in FILES.items() if kind.endswith("jpg")])
     cut_off = [data[: len(data) * percent // 100] for data in FILES.values() for percent in (5, 60, 99)]
-    for data in [b"", b"no image", *cut_off, *itertools.islice(damaged, 300)]:
-        assert same(outcome(decode, data), outcome(all_by_pillow, data)), data
-
-
-def test_bombs_are_pillows_to_judge(name, monkeypatch):
+    for data in [b"", b"no image", *FILES.values(), *cut_off, *itertools.islice(damaged, 300)]:
+        assert outcome(decode, data) == outcome(all_by_pillow, data), data
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(PIL.Image.DecompressionBombError):
-        decode(FILES["size7.jpg"])
+    assert outcome(decode, FILES["size7.jpg"])[0] is PIL.Image.DecompressionBombError
 
 
 @pytest.mark.parametrize(
@@ -122,15 +106,11 @@ def test_what_decoded_an_image_is_told_with_pillows_reason(name, kind, left):
     assert by == (f"pillow ({left})" if left and name != "pillow" else name)
 
 
-# -- the choice --------------------------------------------------------------------------------------------------------
-
-
 def test_it_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
     monkeypatch.setattr(decoder, "why_not_native", lambda: None)
     assert decoder_in_words().startswith("native: ")
     monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
     assert decoder_in_words() == f"pillow: Pillow {PIL.__version__}; native is not available: it was not built"
-    np.testing.assert_array_equal(decode(FILES["gray.jpg"]), all_by_pillow(FILES["gray.jpg"]))
     monkeypatch.setattr(PIL, "__version__", "9.5.0.post2")
     assert "Pillow-SIMD 9.5.0.post2" in decoder_in_words()
 

@@ -1,13 +1,12 @@
 """Fuzzes the JPEG decoder under ASan and UBSan, from made files and records and, where given, real files.
 
-    python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--memory | --coverage]
-    python tests/native/fuzz.py --seconds 3600 --piece png|distort|affine|table|cache
+    python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--memory]
+    python tests/native/fuzz.py --seconds 3600 --piece png|distort|affine|table|cache|arrays|words|order|states
 
 The second does the same with other functions: what they do is said in fuzz_pieces.c.
 
-Prints the rounds, how many requests were refused and how many ended in which status, how many rows were compared with
-libjpeg's own, and with ``--coverage`` the share of lines that ran and which did not. The file that caused a crash is
-kept, and named. The short run of the tests uses the same program.
+Prints the rounds, how many requests were refused and how many ended in which status, and how many rows were compared
+with libjpeg's own. The file that caused a crash is kept, and named. The short run of the tests uses the same program.
 
 The libjpeg of the system is not instrumented, so what it reads beyond the file's end is not seen. ``--libjpeg`` names a
 folder with the headers and the ``libjpeg.a`` of one that was built with ``-fsanitize=address``. ``--memory`` looks for
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -33,7 +31,7 @@ MEMORY = ["-fsanitize=memory", "-fno-omit-frame-pointer", "-DFASTLOAD_NEW_MEMORY
 FLAGS = ["-std=c11", "-g", "-ffp-contract=off", "-D_POSIX_C_SOURCE=200809L"]
 
 
-PIECES = ("png", "distort", "affine", "table", "cache")
+PIECES = ("png", "distort", "affine", "table", "cache", "arrays", "words", "order", "states")
 
 
 def compiled(folder: Path, name: str, *flags: str, libraries: Sequence[str] = ("-lm",), cc: str | None = None) -> Path:
@@ -45,25 +43,26 @@ def compiled(folder: Path, name: str, *flags: str, libraries: Sequence[str] = ("
     return program
 
 
-def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None, level: str = "-O1") -> Path:
+def build(folder: Path, *, memory: bool = False, libjpeg: Path | None = None, level: str = "-O1") -> Path:
     """Return the program that tries the JPEG decoder.
 
     Args:
         folder: where it is built.
-        kind: "address", "memory" or "coverage".
+        memory: look for unwritten memory, without libjpeg.
         libjpeg: a folder with an instrumented library.
         level: "-O0" is built in less than half of the time, and is half as fast.
     """
-    if kind == "memory":
+    if memory:
         return compiled(folder, "fuzz_jpeg", level, *MEMORY, cc="clang")
     headers, library = ([f"-I{libjpeg}"], str(libjpeg / "libjpeg.a")) if libjpeg else ([], "-ljpeg")
-    flags = ["--coverage"] if kind == "coverage" else SANITIZE
-    return compiled(folder, "fuzz_jpeg", level, "-DFUZZ_WITH_LIBJPEG=1", *headers, *flags, libraries=(library, "-lm"))
+    flags = ["-DFUZZ_WITH_LIBJPEG=1", *headers, *SANITIZE]
+    return compiled(folder, "fuzz_jpeg", level, *flags, libraries=(library, "-lm"))
 
 
 def build_pieces(folder: Path, *, level: str = "-O1") -> Path:
     """Return the program that tries :data:`PIECES`; it needs libpng and zlib."""
-    return compiled(folder, "fuzz_pieces", level, *SANITIZE, libraries=("-lpng", "-lz", "-lm"))
+    libraries = ("-lpng", "-lz", "-lm")
+    return compiled(folder, "fuzz_pieces", level, "-DFUZZ_WITH_LIBPNG=1", *SANITIZE, libraries=libraries)
 
 
 def build_threads(folder: Path) -> Path:
@@ -94,18 +93,6 @@ def start(
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def coverage_of(folder: Path) -> str:
-    """Return which share of the lines of each source ran, and those that did not."""
-    said = subprocess.run(["gcov", *map(str, folder.glob("*.gcda"))], cwd=folder, capture_output=True, text=True)
-    found = re.findall(r"File '.*/src/(\w+\.c)'\nLines executed:([\d.]+)% of (\d+)", said.stdout)
-    told = []
-    for name, share, lines in sorted(found):
-        told.append(f"{name}: {share} % of {lines} lines")
-        if float(share):
-            told += re.findall(r"^ *#####: *(\d+:.*)", (folder / f"{name}.gcov").read_text(), re.MULTILINE)
-    return "\n".join(told)
-
-
 def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -115,14 +102,12 @@ def main() -> int:
     parser.add_argument("--real", type=Path, help="a folder with JPEG files; 200 of them are used")
     parser.add_argument("--libjpeg", type=Path, help="a folder with an instrumented libjpeg.a and its headers")
     parser.add_argument("--piece", choices=PIECES, help="try another part of the library")
-    kinds = parser.add_mutually_exclusive_group()
-    for kind, what in (("memory", "look for unwritten memory"), ("coverage", "count lines")):
-        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="address", help=what)
+    parser.add_argument("--memory", action="store_true", help="look for unwritten memory")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fastload-fuzz-"))
     if options.piece:
         return subprocess.run([build_pieces(folder), str(options.seconds), str(options.seed), options.piece]).returncode
-    program = build(folder, kind=options.kind, libjpeg=options.libjpeg)
+    program = build(folder, memory=options.memory, libjpeg=options.libjpeg)
     files = made_files(folder)
     if options.real:
         real = sorted(path for path in options.real.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
@@ -135,8 +120,6 @@ def main() -> int:
         if run.returncode:
             failed = 1
             print(f"exit code {run.returncode}; the file: {program.with_name(f'last-{options.seed + job}.jpg')}")
-    if options.kind == "coverage":
-        print(coverage_of(folder))
     return failed
 
 

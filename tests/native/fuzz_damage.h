@@ -37,6 +37,15 @@ static inline uint32_t draw(uint32_t below)
     return below ? (uint32_t)(state >> 33) % below : 0;
 }
 
+/* Of all results, to compare those of two processors. */
+static uint64_t digest = 14695981039346656037u;
+
+static inline void fold(const void *bytes, size_t num)
+{
+    for (size_t i = 0; i < num; i++)
+        digest = (digest ^ ((const uint8_t *)bytes)[i]) * 1099511628211u;
+}
+
 static inline int is_frame(int marker)
 {
     return marker >= 0xC0 && marker <= 0xCF && marker != DHT && marker != 0xC8 && marker != 0xCC;

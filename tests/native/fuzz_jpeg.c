@@ -11,12 +11,13 @@
  * files again, with the same coefficients; and libjpeg must accept the files whose decoding may be put off.
  *
  * Prints how many rounds there were, how many decodings ended in which status (the first: refused requests), how
- * many rows were compared with libjpeg's, and how often the rest was tried. Built without libjpeg it compares nothing
- * with it. The bytes at which it fails, or on which it spends a minute, are written to FUZZ_LAST, if the environment
+ * many rows were compared with libjpeg's, how often the rest was tried, and a digest of all results. Built without
+ * libjpeg it compares nothing with it. The bytes at which it fails, or on which it spends a minute, are written to FUZZ_LAST, if the environment
  * names it. */
 #include "fuzz_records.h"
 #include "resample.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
@@ -310,6 +311,9 @@ static void decode(const struct subject *subject)
         if (status[level] != status[0] || (status[0] == FASTLOAD_DONE && memcmp(rows[level], rows[0], bytes)))
             fail("levels differ", status[0], status[level]);
     }
+    fold(status, sizeof *status);
+    if (status[0] == FASTLOAD_DONE)
+        fold(rows[0], bytes);
     if (known != FASTLOAD_DONE ? status[0] != known : (status[0] == FASTLOAD_BAD_ARGUMENT) != r.invalid)
         fail("not what the header promised", status[0], known);
     if (subject->must_work && status[0] != FASTLOAD_DONE && !r.invalid)
@@ -349,6 +353,7 @@ static struct bytes convert(conversion *to, const struct bytes *from, int *statu
     if (second != FASTLOAD_DONE || again != made.size)
         fail("a conversion that differs the second time", (int)again, (int)made.size);
     check_written(made.data, made.size);
+    fold(made.data, made.size);
     return made;
 }
 
@@ -379,9 +384,11 @@ static void pack_and_unpack(const struct bytes *file)
 /* libjpeg may not fail on a file of which can_wait() says so. */
 static void check_promise(const struct bytes *file)
 {
-#ifdef FUZZ_WITH_LIBJPEG
     int64_t known[4]; /* where the image ends, its width and height */
-    if (fastload_jpeg_can_wait(file->data, file->size, known) != FASTLOAD_DONE || known[1] * known[2] > MOST_PIXELS >> 4)
+    const int status = fastload_jpeg_can_wait(file->data, file->size, known);
+    fold(&status, sizeof status);
+#ifdef FUZZ_WITH_LIBJPEG
+    if (status != FASTLOAD_DONE || known[1] * known[2] > MOST_PIXELS >> 4)
         return;
     uint8_t *image = whole_image(file->data, (size_t)known[0], (int)known[1], (int)known[2]);
     if (!image)
@@ -389,7 +396,6 @@ static void check_promise(const struct bytes *file)
     free(image);
     done.waited++;
 #endif
-    (void)file;
 }
 
 /* A record from nothing, or one that was made of a file, and damaged. */
@@ -474,8 +480,8 @@ int main(int argc, char **argv)
     printf("%ld rounds; by status:", done.rounds);
     for (int i = 0; i < 9; i++)
         printf(" %ld", done.counts[i]);
-    printf("; compared: %ld; to records: %ld, and back: %ld; may wait: %ld\n", done.compared, done.records, done.returned,
-           done.waited);
+    printf("; compared: %ld; to records: %ld, and back: %ld; may wait: %ld; digest: %" PRIx64 "\n", done.compared,
+           done.records, done.returned, done.waited, digest);
     fastload_scratch_free(scratch);
     free(table);
     for (uint32_t i = 0; i < num; i++)

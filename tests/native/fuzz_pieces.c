@@ -1,7 +1,7 @@
 /* Feeds made and damaged input to functions that fuzz_jpeg.c does not reach; built with the library's sources under
  * sanitizers by fuzz.py.
  *
- * fuzz_pieces SECONDS SEED png|distort|affine|table|cache [ROUNDS]
+ * fuzz_pieces SECONDS SEED png|distort|affine|table|cache|arrays|words|order|states [ROUNDS]
  *
  * png: files of any kind, damaged chunk by chunk and byte by byte, most with the right checksums again. What the library
  * decodes, libpng must decode without a warning to the same pixels, and each instruction set too.
@@ -10,24 +10,30 @@
  * without vectors and without a border.
  * table: columns in chunks, whose offsets are damaged; no value outside of the buffers may be read.
  * cache: tables that are filled, damaged, checked and used again, between pages that nobody may touch.
+ * arrays, words, order, states: batches, random words, places of an epoch and states of generators; each instruction
+ * set must make the same, and an order backwards what it was made of.
  *
  * Prints how many rounds there were, and: files that were decoded, that were refused, and of which a part was made; changed images
  * and refused ones, and pixels that were mixed; columns that were read, that are damaged, and rows that there are not; entries, caches that are damaged,
- * and that are used again. */
+ * and that are used again; and a digest of what was made. Built without libpng it knows no PNG files. */
 #define _GNU_SOURCE
 #include "fuzz_damage.h"
 #include "png.h"
 #include "resample.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
-#include <png.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef FUZZ_WITH_LIBPNG
+#include <png.h>
+#include <setjmp.h>
 #include <zlib.h>
+#endif
 
 struct fastload_scratch *fastload_scratch_new(void);
 void fastload_scratch_free(struct fastload_scratch *);
@@ -73,6 +79,39 @@ struct where {
 int fastload_cache_begin(const struct where *);
 uint64_t fastload_cache_find(const struct where *, const struct key *);
 uint64_t fastload_cache_list(const struct where *, const struct line *, uint64_t, int);
+struct step {
+    int32_t kind, width;
+    const void *values;
+    int64_t first, second;
+};
+struct task {
+    const uint8_t *source;
+    int64_t source_strides[4];
+    const int64_t *indices;
+    uint8_t *target;
+    int64_t target_strides[4], item, channels, sides[2], size[2];
+    const uint8_t *fill, *table;
+    const struct step *steps[2];
+    int64_t num_steps[2];
+};
+int64_t fastload_arrays(const struct task *, int64_t);
+void fastload_philox(const int64_t *, const int64_t *, int64_t, uint32_t, uint32_t, uint32_t, uint32_t, int64_t,
+                     uint32_t *, double *);
+void fastload_permute(int64_t *, int64_t, uint64_t, int, int, const uint64_t *, int, int);
+struct states {
+    uint8_t *places[4]; /* of random, NumPy, its Gaussian, torch */
+    void *others[3];
+};
+struct run {
+    const struct states *states;
+    void *room;
+    const int64_t *ids;
+    int64_t first, stride, num, done;
+    uint64_t prefix[4];
+};
+int64_t fastload_generators_room(void);
+void fastload_generators_prepare(struct run *);
+int fastload_generators_next_locked(struct run *);
 
 static struct fastload_scratch *scratch;
 static long counts[4];
@@ -90,6 +129,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+#ifdef FUZZ_WITH_LIBPNG
 /* PNG */
 
 static void put_number(uint8_t *to, uint32_t number)
@@ -339,6 +379,7 @@ static void try_png(void)
     free(made.data);
 }
 
+#endif
 /* Colors */
 
 static size_t lay_out(int64_t strides[3], int64_t height, int64_t width)
@@ -377,6 +418,8 @@ static void try_distort(void)
         if (memcmp(made[0], made[level], room) || memcmp(greys[0], greys[level], (size_t)(height * width) * sizeof(float)))
             fail("levels differ", change, level);
     }
+    fold(made[0], room);
+    fold(greys[0], (size_t)(height * width) * sizeof(float));
     for (int level = 0; level < 3; level++) {
         free(made[level]);
         free(greys[level]);
@@ -422,6 +465,7 @@ static void try_table(void)
         const int64_t item = column.kind && column.item < 8 ? 8 : column.item;
         uint8_t *target = malloc((size_t)(found[0] * item + 1));
         fastload_table_copy(&column, places, num_rows, target);
+        fold(target, (size_t)(found[0] * item));
         free(target);
     }
     for (int i = 0; i < 2 * column.num_chunks; i++)
@@ -516,6 +560,9 @@ static void try_affine(void)
         a[i] = draw(60) ? number * (i % 3 == 2 ? 20 : 1) : strange[draw(sizeof strange / sizeof *strange)];
     }
     const int is_known = fastload_affine(image, height, width, channels, made, rows, columns, a, fill) == FASTLOAD_DONE;
+    fold(&is_known, sizeof is_known);
+    if (is_known)
+        fold(made, room);
     fastload_limit_level(FASTLOAD_AVX512);
     const int status = fastload_affine_filtered(image, height, width, channels, made, rows, columns, a, fill, is_cubic);
     counts[2 - is_known]++;
@@ -535,12 +582,161 @@ static void try_affine(void)
     free(fill);
 }
 
+/* What draws of the user's and the loader's need */
+
+static uint64_t draw_wide(void)
+{
+    const uint64_t high = draw(0xFFFFFFFF);
+    return high << 32 | draw(0xFFFFFFFF);
+}
+
+/* Checks that a level has made what the first one has, and adds that to the digest. */
+static void check_level(int level, const void *first, const void *made, size_t size)
+{
+    if (level && memcmp(first, made, size))
+        fail("levels differ", level, (long)size);
+    if (!level)
+        fold(first, size);
+    counts[1 + level]++;
+}
+
+static void try_arrays(void)
+{
+    enum { MOST = 6 };
+    static const int64_t items[] = {0, 1, 2, 4};
+    const int64_t side = 16 + draw(30), channels = 1 + draw(4), item = items[draw(4)], width = item ? item : 1;
+    const int64_t num = 1 + draw(MOST), of_pixels = draw(2), in_pixels = draw(2), pixels = channels * side * side;
+    uint8_t *const images = malloc((size_t)(MOST * pixels)), *const table = malloc((size_t)(channels * 256 * width)), fill[4];
+    int64_t indices[MOST], shifts[2][MOST];
+    for (int64_t i = 0; i < MOST * pixels; i++)
+        images[i] = (uint8_t)draw(256);
+    for (int64_t i = 0; i < channels * 256 * width; i++)
+        table[i] = (uint8_t)draw(256);
+    for (int i = 0; i < 4; i++)
+        fill[i] = (uint8_t)draw(256);
+    for (int64_t i = 0; i < num; i++) {
+        indices[i] = draw(MOST);
+        shifts[0][i] = (int64_t)draw(24) - 12;
+        shifts[1][i] = draw(2);
+    }
+    struct step steps[2];
+    for (int i = 0; i < 2; i++) {
+        const int kind = (int)draw(6);
+        steps[i] = (struct step){kind, 8, shifts[kind == 5], -2 * (kind != 5), side};
+    }
+    struct task task = {.source = images, .source_strides = {pixels, side * side, side, 1}, .indices = indices,
+                        .target_strides = {width * pixels, width * side * side, width * side, width}, .item = width,
+                        .channels = channels, .sides = {side, side}, .size = {side, side}, .fill = fill,
+                        .table = item ? table : NULL, .steps = {&steps[0], &steps[1]}, .num_steps = {1, 1}};
+    const int64_t together[3] = {1, side * channels, channels};
+    for (int i = 0; i < 3; i++) {
+        task.source_strides[1 + i] = of_pixels ? together[i] : task.source_strides[1 + i];
+        task.target_strides[1 + i] = in_pixels ? width * together[i] : task.target_strides[1 + i];
+    }
+    uint8_t *made[3];
+    for (int level = 0; level < 3; level++) {
+        task.target = made[level] = calloc((size_t)(num * pixels), (size_t)width);
+        fastload_limit_level(level);
+        const int64_t wrong = fastload_arrays(&task, num);
+        if (wrong != -1)
+            fail("a batch is refused", (long)wrong, steps[0].kind);
+        check_level(level, made[0], made[level], (size_t)(num * pixels * width));
+    }
+    for (int level = 0; level < 3; level++)
+        free(made[level]);
+    free(images);
+    free(table);
+}
+
+static void try_words(void)
+{
+    enum { MOST = 40 };
+    static double made[3][MOST * 7];
+    int64_t ids[MOST], repeats[MOST];
+    const int64_t num = 1 + draw(MOST), of_words = 2 * (1 + draw(7)), turns = draw(2), are_units = draw(2);
+    for (int64_t i = 0; i < num; i++) {
+        ids[i] = (int64_t)draw_wide();
+        repeats[i] = draw(0x7FFFFFFF);
+    }
+    const uint32_t key = draw(0xFFFFFFFF), purpose = draw(0xFFFFFFFF), first = draw(4000);
+    for (int level = 0; level < 3; level++) {
+        fastload_limit_level(level);
+        fastload_philox(ids, turns ? repeats : NULL, num, key, ~key, purpose, first, of_words,
+                        are_units ? NULL : (uint32_t *)made[level], are_units ? made[level] : NULL);
+        check_level(level, made[0], made[level], (size_t)(num * of_words) * 4);
+    }
+}
+
+static void try_order(void)
+{
+    enum { MOST = 500 };
+    static const struct {
+        uint64_t length;
+        int low, high;
+    } sizes[] = {{1, 1, 1}, {1000, 5, 5}, {(1ull << 40) + 17, 21, 20}};
+    static int64_t values[MOST], made[3][MOST];
+    const uint32_t kind = draw(3), num = 1 + draw(MOST);
+    const uint64_t length = sizes[kind].length;
+    uint64_t keys[8];
+    for (int i = 0; i < 8; i++)
+        keys[i] = draw_wide();
+    for (uint32_t i = 0; i < num; i++)
+        values[i] = (int64_t)(draw_wide() % length);
+    for (int level = 0; level < 3; level++) {
+        fastload_limit_level(level);
+        memcpy(made[level], values, sizeof values);
+        fastload_permute(made[level], num, length, sizes[kind].low, sizes[kind].high, keys, 8, 0);
+        check_level(level, made[0], made[level], num * sizeof *values);
+    }
+    fastload_permute(made[0], num, length, sizes[kind].low, sizes[kind].high, keys, 8, 1);
+    if (memcmp(made[0], values, num * sizeof *values))
+        fail("not the way back", kind, num);
+}
+
+static void try_states(void)
+{
+    enum { MOST = 20, ALL = 2500 + 2500 + 16 + 2544 };
+    static uint8_t made[3][MOST][ALL];
+    int64_t ids[MOST];
+    const int64_t num = 1 + draw(MOST), has_ids = draw(2);
+    struct run begun = {.first = (int64_t)draw_wide() / 2, .stride = draw(1000), .num = num};
+    for (int64_t i = 0; i < num; i++)
+        ids[i] = (int64_t)draw_wide();
+    for (int i = 0; i < 4; i++)
+        begun.prefix[i] = draw_wide();
+    for (int level = 0; level < 3; level++) {
+        uint8_t *const memory = calloc(ALL, 1);
+        const struct states states = {{memory, memory + 2500, memory + 5000, memory + 5016}, {NULL, NULL, NULL}};
+        struct run run = begun;
+        run.states = &states;
+        run.room = malloc((size_t)fastload_generators_room());
+        run.ids = has_ids ? ids : NULL;
+        fastload_limit_level(level);
+        fastload_generators_prepare(&run);
+        for (int64_t i = 0; i < num; i++) {
+            if (fastload_generators_next_locked(&run))
+                fail("a run that ends early", (long)i, (long)num);
+            memcpy(made[level][i], memory, ALL);
+        }
+        if (fastload_generators_next_locked(&run) != -1)
+            fail("a run without an end", (long)num, 0);
+        check_level(level, made[0], made[level], (size_t)num * ALL);
+        free(run.room);
+        free(memory);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-    } pieces[] = {{"png", try_png}, {"distort", try_distort}, {"affine", try_affine}, {"table", try_table}, {"cache", try_cache}};
+    } pieces[] = {
+#ifdef FUZZ_WITH_LIBPNG
+        {"png", try_png},
+#endif
+        {"distort", try_distort}, {"affine", try_affine}, {"table", try_table}, {"cache", try_cache},
+        {"arrays", try_arrays},   {"words", try_words},   {"order", try_order}, {"states", try_states}};
     if (argc < 4)
         return 2;
     const double end = now() + atof(argv[1]);
@@ -551,7 +747,8 @@ int main(int argc, char **argv)
         if (!strcmp(argv[3], pieces[i].name)) {
             for (; now() < end && counts[0] < most; counts[0]++)
                 pieces[i].run();
-            printf("%s: %ld rounds; %ld %ld %ld\n", argv[3], counts[0], counts[1], counts[2], counts[3]);
+            printf("%s: %ld rounds; %ld %ld %ld; digest: %" PRIx64 "\n", argv[3], counts[0], counts[1], counts[2],
+                   counts[3], digest);
         }
     fastload_scratch_free(scratch);
     return counts[0] ? 0 : 2;

@@ -337,8 +337,10 @@ static inline void damage_record(uint8_t *data, size_t size)
         for (uint32_t i = 1 + draw(8); i > 0 && at < bytes; i--)
             segments[at + draw((uint32_t)(bytes - at < 600 ? bytes - at : 600))] = draw(2) ? 0x88 : (uint8_t)draw(256);
         break;
-    default:
-        set_little(data + 4 * (1 + draw(3)), draw(2) ? edges[draw(14)] : draw((uint32_t)size), 4);
+    default: {
+        uint8_t *const number = data + 4 * (1 + draw(3)); /* in this order with every compiler */
+        set_little(number, draw(2) ? edges[draw(14)] : draw((uint32_t)size), 4);
+    }
     }
 }
 

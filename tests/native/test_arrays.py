@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-import torchvision.transforms.v2.functional as F
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jpeg_files import each_level, use_level
-from sanitizers import sanitized
 from torch import Tensor
 
 from fastload import native
+from fastload import transforms as T
 from fastload.native import arrays
 from fastload.native.arrays import AxisStep, StepKind
-from fastload.transforms import (
-    CenterCrop,
-    Compose,
-    Draws,
-    Normalize,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomVerticalFlip,
-    ToDtype,
-    ToNormalized,
-)
-from fastload.transforms.base import BatchShape
+from fastload.transforms.base import shape_of
+from fastload.transforms.tensors import memory_format_of
 
 DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
-EXAMPLES = 40 if sanitized() else 150
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
@@ -51,6 +40,13 @@ def transformed(
 ) -> Tensor:
     arrays.write_batch(out, images, rows, cols, indices, fill, table)
     return out
+
+
+def looked_up(table: Tensor | None, images: Tensor) -> Tensor:
+    """Return what a table says of each level; without one the images."""
+    if table is None:
+        return images
+    return torch.stack([table[c][images[:, c].long()] for c in range(images.shape[1])], dim=1)
 
 
 def lain_out(images: Tensor, layout: str) -> Tensor:
@@ -85,63 +81,6 @@ def room(shape: tuple[int, ...], dtype: torch.dtype, layout: str) -> tuple[Tenso
     return memory, memory
 
 
-@st.composite
-def cases(draw) -> dict[str, Any]:
-    """Return images, the transforms of each sample and their parameters, and where the result is to lie."""
-    channels = draw(st.sampled_from([3, 3, 3, 1, 2, 4, 5]))
-    height, width = draw(st.integers(1, 40)), draw(st.integers(1, 70))
-    seed = draw(st.integers(0, 2**31))
-    generator = torch.Generator().manual_seed(seed)
-    count, num = draw(st.integers(1, 4)), draw(st.integers(1, 5))
-    images = torch.randint(0, 256, (count, channels, height, width), dtype=torch.uint8, generator=generator)
-    mode = draw(st.sampled_from(["constant", "edge", "reflect", "symmetric"]))
-    least = {"reflect": 1, "symmetric": 0}.get(mode)
-    most = 9 if least is None else max(min(9, height - least, width - least), 0)
-    padding = [draw(st.integers(0, most)) for _ in range(4)]
-    size = (
-        draw(st.integers(1, height + padding[1] + padding[3])),
-        draw(st.integers(1, width + padding[0] + padding[2])),
-    )
-    fill = [draw(st.integers(0, 255)) for _ in range(channels if draw(st.booleans()) else 1)]
-    if mode != "constant":
-        fill = [0]
-    return {
-        "images": images,
-        "source": draw(st.sampled_from(["NCHW", "NHWC", "gaps", "backwards in memory"])),
-        "crop": RandomCrop(size, padding, fill=fill if len(fill) > 1 else fill[0], padding_mode=mode),
-        "indices": torch.randint(0, count, (num,), generator=generator) if draw(st.booleans()) else None,
-        "num": num,
-        "flips": draw(st.lists(st.sampled_from([RandomHorizontalFlip, RandomVerticalFlip]), max_size=3)),
-        "seed": seed,
-        "dtype": draw(st.sampled_from(DTYPES)),
-        "table": draw(st.booleans()),
-        "target": draw(st.sampled_from(["NCHW", "NHWC", "NCHW with gaps", "NHWC with gaps"])),
-    }
-
-
-def parts(case: dict[str, Any]) -> tuple[Tensor, list[Any], list[Any], tuple[int, int], Tensor]:
-    """Return the images, the steps of rows and columns, the result's size, and what torchvision makes of them."""
-    images, crop, indices = case["images"], case["crop"], case["indices"]
-    num = len(images) if indices is None else case["num"]
-    shape = BatchShape(num, *images.shape[1:])
-    draws = Draws(case["seed"].to_bytes(8, "little"), np.arange(num))
-    expected = images if indices is None else images[indices]
-    rows, cols, made = [], [], []
-    flips = [flip() for flip in case["flips"]]
-    params = [member.draw(draws.stream(str(i)), shape) for i, member in enumerate([crop, *flips])]
-    for member, its_params in zip([crop, *flips], params, strict=True):
-        its_rows, its_cols = member.steps(its_params, shape, torch.device("cpu"))
-        rows, cols, shape = rows + its_rows, cols + its_cols, member.shape_after(shape)
-    for sample in range(num):
-        image = F.pad(expected[sample], list(crop.padding), list(crop.fill), crop.padding_mode)
-        image = F.crop(image, int(params[0]["top"][sample]), int(params[0]["left"][sample]), *crop.size)
-        for flip, its_params in zip(flips, params[1:], strict=True):
-            if its_params["flip"][sample]:
-                image = image.flip(flip.dim - 2)
-        made.append(image)
-    return lain_out(images, case["source"]), rows, cols, crop.size, torch.stack(made)
-
-
 def table_of(channels: int, dtype: torch.dtype, seed: int) -> Tensor:
     """Return a table of any bits at all."""
     size = channels * 256 * torch.empty(0, dtype=dtype).element_size()
@@ -149,66 +88,78 @@ def table_of(channels: int, dtype: torch.dtype, seed: int) -> Tensor:
     return torch.from_numpy(made).view(dtype).view(channels, 256)
 
 
-@settings(max_examples=EXAMPLES)
-@given(case=cases())
-def test_each_sample_is_what_torchvision_makes_of_it_and_gaps_stay_as_they_were(case):
-    images, rows, cols, size, expected = parts(case)
-    channels, dtype = images.shape[1], case["dtype"]
-    table = table_of(channels, dtype, case["seed"]) if case["table"] or dtype != torch.uint8 else None
-    if table is not None:
-        expected = torch.stack([table[c][expected[:, c].long()] for c in range(channels)], dim=1)
-    fill = [int(number) for number in case["crop"].fill] if case["crop"].map_fill is not None else None
-    for _ in each_level():
-        memory, out = room((len(expected), channels, *size), dtype, case["target"])
-        around = memory.clone()
-        indices = case["indices"]
-        transformed(images, rows, cols, out, indices=indices, fill=fill, table=table)
-        assert torch.equal(bits(out), bits(expected))
-        out.zero_()
-        view = around.as_strided(out.shape, out.stride(), out.storage_offset())
-        view.zero_()
-        assert torch.equal(bits(memory), bits(around))
-
-
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("source", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("target", ["NCHW", "NHWC"])
-def test_rows_of_any_length_end_where_they_should(channels, source, target):
-    table = table_of(channels, torch.float32, 4)
+def test_rows_of_any_length_end_where_they_should_and_large_images_are_made_in_strips(channels, source, target):
     flip = torch.tensor([True, False])
-    for width in range(1, 140):
-        images = torch.randint(0, 256, (2, channels, 2, width), dtype=torch.uint8)
-        expected = torch.stack([images[0].flip(2), images[1]])
-        images = lain_out(images, source)
-        for dtype, its_table in ((torch.uint8, None), (torch.float32, table)):
+    for height, width in (*((2, width) for width in range(1, 140)), (301, 257)):
+        images = torch.randint(0, 256, (2, channels, height, width), dtype=torch.uint8)
+        flipped = torch.stack([images[0].flip(2), images[1]])
+        for dtype, table in ((torch.uint8, None), (torch.float32, table_of(channels, torch.float32, 4))):
             # All memory that there is: a byte too far is another's.
             _, out = room(tuple(images.shape), dtype, target)
-            transformed(images, [], [AxisStep(StepKind.FLIP, flip, 0, width)], out, table=its_table)
-            if its_table is not None:
-                expected = torch.stack([its_table[c][expected[:, c].long()] for c in range(channels)], dim=1)
-            assert torch.equal(bits(out), bits(expected))
+            step = AxisStep(StepKind.FLIP, flip, 0, width)
+            transformed(lain_out(images, source), [], [step], out, table=table)
+            assert torch.equal(bits(out), bits(looked_up(table, flipped)))
 
 
 MEMBERS: dict[str, Any] = {
-    "crop": lambda: RandomCrop(11, padding=3, fill=7),
-    "reflected": lambda: RandomCrop((9, 12), padding=(2, 1), padding_mode="reflect"),
-    "centre": lambda: CenterCrop(15),
-    "flip": RandomHorizontalFlip,
-    "up": RandomVerticalFlip,
+    "crop": lambda: T.RandomCrop(11, padding=3, fill=7),
+    "reflected": lambda: T.RandomCrop((9, 12), padding=(2, 1), padding_mode="reflect"),
+    "edge": lambda: T.RandomCrop((9, 12), padding=(3, 2), padding_mode="edge"),
+    "symmetric": lambda: T.RandomCrop((9, 12), padding=(5, 4), padding_mode="symmetric"),
+    "centre": lambda: T.CenterCrop(15),
+    "flip": T.RandomHorizontalFlip,
+    "up": T.RandomVerticalFlip,
 }
 VALUES: dict[str, Any] = {
     "none": list,
-    "scaled": lambda: [ToDtype(torch.float32, scale=True)],
-    "cast": lambda: [ToDtype(torch.float16)],
-    "both": lambda: [ToDtype(torch.bfloat16, scale=True), Normalize(MEAN, STD)],
-    "both float32": lambda: [ToDtype(torch.float32, scale=True), Normalize(MEAN, STD)],
-    "at once": lambda: [ToNormalized((0.5,), (0.25,), torch.float16)],
-    "double": lambda: [ToNormalized(MEAN, STD, torch.float64)],
+    "scaled": lambda: [T.ToDtype(torch.float32, scale=True)],
+    "cast": lambda: [T.ToDtype(torch.float16)],
+    "both": lambda: [T.ToDtype(torch.bfloat16, scale=True), T.Normalize(MEAN, STD)],
+    "both float32": lambda: [T.ToDtype(torch.float32, scale=True), T.Normalize(MEAN, STD)],
+    "at once": lambda: [T.ToNormalized((0.5,), (0.25,), torch.float16)],
+    "double": lambda: [T.ToNormalized(MEAN, STD, torch.float64)],
 }
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=100)
+@given(
+    names=st.lists(st.sampled_from(sorted(MEMBERS.keys() - {"centre"})), max_size=4),
+    channels=st.integers(1, 5),
+    source=st.sampled_from(["NCHW", "NHWC", "gaps", "backwards in memory"]),
+    target=st.sampled_from(["NCHW", "NHWC", "NCHW with gaps", "NHWC with gaps"]),
+    dtype=st.sampled_from([None, *DTYPES]),
+    seed=st.integers(0, 2**31),
+)
+def test_samples_by_index_are_made_as_without_the_library_and_gaps_stay_as_they_were(
+    names, channels, source, target, dtype, seed
+):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (4, channels, 16, 19), dtype=torch.uint8, generator=generator)
+    indices = torch.randint(0, 4, (5,), generator=generator) if seed % 3 else None
+    table = None if dtype is None else table_of(channels, dtype, seed)
+    expected = images if indices is None else images[indices]
+    shape, rows, cols = shape_of(expected), [], []
+    with mock.patch.object(arrays, "takes", return_value=False):
+        for member in [MEMBERS[name]() for name in names]:
+            expected, params = member(expected, generator=generator, return_params=True)
+            its_rows, its_cols = member.steps(params, shape, torch.device("cpu"))
+            rows, cols, shape = rows + its_rows, cols + its_cols, member.shape_after(shape)
+    expected = looked_up(table, expected)
+    for _ in each_level():
+        memory, out = room(tuple(expected.shape), expected.dtype, target)
+        around = memory.clone()
+        transformed(lain_out(images, source), rows, cols, out, indices, [7] if "crop" in names else None, table)
+        assert torch.equal(bits(out), bits(expected))
+        out.zero_()
+        around.as_strided(out.shape, out.stride(), out.storage_offset()).zero_()
+        assert torch.equal(bits(memory), bits(around))
+
+
+@settings(max_examples=100)
 @given(
     names=st.lists(st.sampled_from(list(MEMBERS)), max_size=4),
     values=st.sampled_from(list(VALUES)),
@@ -217,36 +168,20 @@ VALUES: dict[str, Any] = {
 )
 def test_compose_gives_the_same_bits_with_and_without_the_library(names, values, layout, num):
     members = [MEMBERS[name]() for name in names] + VALUES[values]()
-    if not members:
-        return
-    composed = Compose(members)
+    assume(members)
+    composed = T.Compose(members)
     generator = torch.Generator().manual_seed(num)
-    images = torch.randint(0, 256, (num, 3, 16, 19), dtype=torch.uint8, generator=generator)
-    images = lain_out(images, layout)
-    calls = []
-    with pytest.MonkeyPatch.context() as patch:
-        write = arrays.write_batch
-        patch.setattr(arrays, "write_batch", lambda *args, **named: calls.append(1) or write(*args, **named))
-        found, params = composed(images, draws=Draws(b"key of 8", np.arange(num)), return_params=True)
-        assert calls or values == "double"
-        patch.setattr(arrays, "takes", lambda images: False)
-        calls.clear()
-        expected = composed(images, params=params)
-        assert not calls
+    images = lain_out(torch.randint(0, 256, (num, 3, 16, 19), dtype=torch.uint8, generator=generator), layout)
+    with mock.patch.object(arrays, "write_batch", wraps=arrays.write_batch) as write:
+        found, params = composed(images, draws=T.Draws(b"key of 8", np.arange(num)), return_params=True)
+        assert write.called or values == "double"
+        write.reset_mock()
+        with mock.patch.object(arrays, "takes", return_value=False):
+            expected = composed(images, params=params)
+        assert not write.called
     assert found.dtype == expected.dtype
-    assert found.is_contiguous(memory_format=torch.channels_last) == expected.is_contiguous(
-        memory_format=torch.channels_last
-    )
+    assert memory_format_of(found) == memory_format_of(expected)
     assert torch.equal(found, expected)
-
-
-def test_large_images_are_made_in_strips():
-    images = torch.randint(0, 256, (2, 3, 301, 257), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    table = table_of(3, torch.bfloat16, 1)
-    expected = torch.stack([table[c][images[:, c].long()] for c in range(3)], dim=1)
-    for layout in ("NCHW", "NHWC"):
-        _, out = room(tuple(images.shape), torch.bfloat16, layout)
-        assert torch.equal(bits(transformed(images, [], [], out, table=table)), bits(expected))
 
 
 @pytest.mark.parametrize("first", [0, 1])  # of the result's memory: streamed where it is aligned
@@ -260,82 +195,51 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
         [AxisStep(StepKind.SHIFT, start, -4, 32), AxisStep(StepKind.FLIP, flip, 0, 32)]
         for start, flip in zip(starts, flips, strict=True)
     ]
-    results = [torch.zeros(num * 3072 + 1, dtype=dtype)[first : first + num * 3072].view(num, 3, 32, 32) for _ in "abc"]
-    for level, out in zip(("plain", native.LEVELS[-1]), results, strict=False):
+    results = []
+    for level in ("plain", native.LEVELS[-1]):
         use_level(level)
-        transformed(images, *sides, out, indices=places, fill=[7], table=table)
-    arrays.write_batch(results[2], images, *sides, places, [7], table)
-    assert torch.equal(bits(results[0]), bits(results[1]))
-    assert torch.equal(bits(results[0]), bits(results[2]))
-    with pytest.raises(IndexError, match="indices must be in"):
-        arrays.write_batch(results[2], images, *sides, places - 50, [7], table)
-    with pytest.raises(TypeError, match=r"indices must be torch\.int64"):
-        arrays.write_batch(results[2], images, *sides, places[::2], [7], table)
-    with pytest.raises(TypeError, match="out must be"):
-        arrays.write_batch(results[2].double(), images, *sides, places, [7], table)
+        out = torch.zeros(num * 3072 + 1, dtype=dtype)[first : first + num * 3072].view(num, 3, 32, 32)
+        results.append(bits(transformed(images, *sides, out, places, [7], table)))
+    assert torch.equal(*results)
 
 
 def call(**changes: Any) -> Tensor:
-    given = {
-        "images": torch.zeros(4, 3, 8, 9, dtype=torch.uint8),
-        "rows": [],
-        "cols": [],
-        "out": torch.zeros(4, 3, 8, 9, dtype=torch.uint8),
-    } | changes
-    return transformed(**given)
+    batch = torch.zeros(4, 3, 8, 9, dtype=torch.uint8)
+    return transformed(**{"images": batch, "rows": [], "cols": [], "out": batch.clone()} | changes)
 
 
-def ints(*numbers: int) -> Tensor:
-    return torch.tensor(numbers)
+BATCH = torch.zeros(4, 3, 8, 9, dtype=torch.uint8)
+IMPOSSIBLE: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"indices": torch.tensor([0, 1, 4, 0])}, IndexError, r"indices must be in \[0, 4\), got 0 to 4"),
+    ({"indices": torch.tensor([0, -1, 3, 0])}, IndexError, r"indices must be in \[0, 4\), got -1 to 3"),
+    ({"indices": torch.tensor([0, 1])}, TypeError, r"indices must be torch.int64 of shape \(4,\)"),
+    ({"indices": torch.arange(8)[::2]}, TypeError, "indices must be torch.int64"),
+    ({"indices": torch.arange(4).int()}, TypeError, "indices must be torch.int64"),
+    ({"images": BATCH[[0] * 5]}, ValueError, "as many samples as images, got 4 and 5"),
+    ({"images": BATCH.float()}, TypeError, "images must be torch.uint8 of .*, got torch.float32"),
+    ({"out": BATCH[:, :2]}, TypeError, r"out must be torch.uint8 of shape \(4, 3, 8, 9\)"),
+    ({"out": BATCH.float()}, TypeError, "out must be torch.uint8 of shape"),
+    ({"out": torch.zeros(4, 3, 8, 18, dtype=torch.uint8)[..., ::2]}, TypeError, "out must be .* lie in memory"),
+    ({"table": torch.zeros(3, 256)}, TypeError, "out must be torch.float32"),
+    ({"table": torch.zeros(3, 255)}, TypeError, "table must be torch.float32"),
+    ({"fill": [1, 2]}, ValueError, r"fill must be one number in \[0, 255\], or one for each of 3"),
+    ({"fill": [256]}, ValueError, "fill must be one number"),
+    *(
+        ({axis: [AxisStep(kind, None if values is None else torch.tensor(values), *numbers)]}, error, message)
+        for axis, kind, values, numbers, error, message in (
+            ("rows", StepKind.SHIFT, [0, 1, 0, 0], (0, 8), ValueError, "of sample 1 from outside .* no fill value"),
+            ("rows", StepKind.SHIFT, [0, 0], (0, 8), ValueError, r"a step of rows must be of shape \(4,\)"),
+            ("rows", StepKind.SHIFT, None, (0, 8), TypeError, "of rows of the kind SHIFT must have values"),
+            ("rows", StepKind.OFFSET, None, (0, 0), ValueError, "the side of a step of rows must be in"),
+            ("cols", StepKind.FLIP, [1, 0, 0, 0], (0, 8), ValueError, "of sample 0 from outside"),
+            ("cols", StepKind.REFLECT, [0, 0, 17, 0], (0, 9), ValueError, "of sample 2 from outside"),
+            ("cols", StepKind.SYMMETRIC, [0, -10, 0, 0], (0, 9), ValueError, "of sample 1 from outside"),
+        )
+    ),
+]
 
 
-def along(axis: str, *step: Any) -> dict[str, Any]:
-    """Return what is changed where an axis has one step."""
-    return {axis: [AxisStep(*step)]}
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"indices": ints(0, 1, 4, 0)}, IndexError, r"indices must be in \[0, 4\), got 0 to 4"),
-        ({"indices": ints(0, -1, 3, 0)}, IndexError, r"indices must be in \[0, 4\), got -1 to 3"),
-        ({"indices": ints(0, 1)}, TypeError, r"indices must be torch.int64 of shape \(4,\)"),
-        ({"indices": ints(0, 1, 2, 3).int()}, TypeError, "indices must be torch.int64"),
-        ({"images": torch.zeros(5, 3, 8, 9, dtype=torch.uint8)}, ValueError, "as many samples as images, got 4 and 5"),
-        ({"images": torch.zeros(4, 3, 8, 9)}, TypeError, "images must be torch.uint8 of .*, got torch.float32"),
-        (
-            {"out": torch.zeros(4, 2, 8, 9, dtype=torch.uint8)},
-            TypeError,
-            r"out must be torch.uint8 of shape \(4, 3, 8, 9\)",
-        ),
-        ({"out": torch.zeros(4, 3, 8, 9)}, TypeError, "out must be torch.uint8 of shape"),
-        ({"out": torch.zeros(4, 3, 8, 18, dtype=torch.uint8)[..., ::2]}, TypeError, "out must be .* lie in memory"),
-        ({"table": torch.zeros(3, 256)}, TypeError, "out must be torch.float32"),
-        ({"table": torch.zeros(3, 255)}, TypeError, "table must be torch.float32"),
-        ({"fill": [1, 2]}, ValueError, r"fill must be one number in \[0, 255\], or one for each of 3"),
-        ({"fill": [256]}, ValueError, "fill must be one number"),
-        (
-            along("rows", StepKind.SHIFT, ints(0, 1, 0, 0), 0, 8),
-            ValueError,
-            "of sample 1 from outside .* no fill value",
-        ),
-        (
-            along("rows", StepKind.SHIFT, ints(0, 0), 0, 8),
-            ValueError,
-            r"a step of rows must be of shape \(4,\)",
-        ),
-        (along("rows", StepKind.SHIFT, None, 0, 8), TypeError, "of rows of the kind SHIFT must have values"),
-        (along("rows", StepKind.OFFSET, None, 0, 0), ValueError, "the side of a step of rows must be in"),
-        (
-            along("rows", StepKind.OFFSET, None, 0, 9) | {"out": torch.zeros(4, 3, 9, 9).byte()},
-            ValueError,
-            "of sample 0",
-        ),
-        (along("cols", StepKind.FLIP, ints(1, 0, 0, 0), 0, 8), ValueError, "of sample 0 from outside"),
-        (along("cols", StepKind.REFLECT, ints(0, 0, 17, 0), 0, 9), ValueError, "of sample 2 from outside"),
-        (along("cols", StepKind.SYMMETRIC, ints(0, -10, 0, 0), 0, 9), ValueError, "of sample 1 from outside"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "error", "message"), IMPOSSIBLE)
 def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):
     with pytest.raises(error, match=message):
         call(**changes)

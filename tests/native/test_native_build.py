@@ -93,20 +93,6 @@ def requirements(root: Path, **environment: str) -> str:
     return said.splitlines()[-1]
 
 
-# Root may write wherever permission bits forbid it. $@: what runs in the folder, which is read-only then.
-READ_ONLY = 'mount --bind . . && mount -o remount,bind,ro . && cd "$PWD" && ! touch .written 2> /dev/null && exec "$@"'
-
-
-@pytest.fixture
-def read_only(checkout: Path) -> list[str]:
-    """The words before a command that sees the checkout read-only, as a mount of another machine's."""
-    for ways in ([], ["--user", "--map-root-user"]):
-        before = ["unshare", *ways, "--mount", "sh", "-c", READ_ONLY, "-"]
-        if shutil.which("unshare") and not subprocess.run([*before, "true"], cwd=checkout, stderr=-3).returncode:
-            return before
-    pytest.skip("this user may not mount a folder read-only")
-
-
 def test_a_compiler_is_asked_for_only_where_none_works(checkout, folder_with, quick_compiler, old_compiler):
     assert requirements(checkout, CC=quick_compiler) == "[]"
     assert requirements(checkout, CC="ziglang") == "['ziglang==0.17.*']"
@@ -118,9 +104,8 @@ def test_a_compiler_is_asked_for_only_where_none_works(checkout, folder_with, qu
 def test_a_compiler_that_is_named_and_does_not_work_ends_the_build(checkout, old_compiler):
     for named in ("/nowhere/cc", old_compiler):
         code, said, library = build(checkout, CC=named)
-        assert code == 1
+        assert (code, library.exists()) == (1, False)
         assert f"fastload: CC={named} is not a C compiler that works; unset CC, or name another" in said
-        assert not library.exists()
 
 
 @pytest.mark.thorough
@@ -133,11 +118,9 @@ def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(chec
 
 def test_without_a_compiler_the_build_fails_and_says_what_helps_unless_it_may_go_without(checkout):
     code, said, library = build(checkout, CC="ziglang")
-    assert code == 1
-    assert f"fastload: {NO_COMPILER}" in said
-    assert "pip install 'ziglang==0.17.*'" in said
-    assert "FASTLOAD_REQUIRE_NATIVE=0" in said
-    assert not library.exists()
+    assert (code, library.exists()) == (1, False)
+    for words in (f"fastload: {NO_COMPILER}", "pip install 'ziglang==0.17.*'", "FASTLOAD_REQUIRE_NATIVE=0"):
+        assert words in said
     code, said, library = build(checkout, CC="ziglang", FASTLOAD_REQUIRE_NATIVE="0")
     assert (code, library.exists()) == (0, False)
     assert f"fastload: building without the native library: {NO_COMPILER}" in said
@@ -163,30 +146,15 @@ def test_what_was_built_before_is_not_in_the_next_wheel(checkout, quick_compiler
 
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("installer", ["pip", "uv pip"])
-def test_a_read_only_clone_can_be_installed(checkout, read_only, quick_compiler, tmp_path, installer):
-    program, *words = installer.split()
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip(f"there is no {program}")
-    target = tmp_path / "target"
-    where = ["--python", sys.executable]
-    words = [*where, "install"] if program == "pip" else [*words, "install", *where, "--offline"]
-    options = ["--no-deps", "--no-build-isolation", "--target", str(target)]
-    before = sorted(checkout.rglob("*"))
-    # With pip the library too; uv does not have to compile it again.
-    chosen = {"CC": quick_compiler} if program == "pip" else {"CC": "ziglang", "FASTLOAD_REQUIRE_NATIVE": "0"}
-    done = subprocess.run(
-        [*read_only, found, *words, *options, str(checkout)],
-        cwd=checkout,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **chosen},
-    )
-    assert done.returncode == 0, done.stdout
-    assert (target / "fastload/native/_fastload.so").exists() == (program == "pip")
-    assert len(list(target.glob("torch_fastload-*.dist-info/RECORD"))) == 1
+def test_an_installation_writes_nothing_into_the_clone(checkout, quick_compiler, tmp_path):
+    """So that it may be read-only."""
+    if shutil.which("uv") is None:
+        pytest.skip("there is no uv")
+    before, target = sorted(checkout.rglob("*")), tmp_path / "target"
+    words = ["uv", "pip", "install", "--python", sys.executable, "--offline", "--no-deps", "--no-build-isolation"]
+    environment = {**os.environ, "CC": quick_compiler}
+    subprocess.run([*words, "--target", str(target), str(checkout)], env=environment, check=True)
+    assert (target / "fastload/native/_fastload.so").exists()
     assert sorted(checkout.rglob("*")) == before
 
 

@@ -6,37 +6,35 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hand_jpeg import AC, DAMAGED, DC, DONE, END, EOI, ZERO_RUN, Codes, coded, grey, outcomes, segment
-from scan_encoder import Scan, drawn, scan_header, start_of
+from hand_jpeg import (
+    AC,
+    DAMAGED,
+    DC,
+    DONE,
+    END,
+    EOI,
+    ZERO_RUN,
+    Codes,
+    Scan,
+    coded,
+    drawn,
+    grey,
+    outcomes,
+    scan_header,
+    segment,
+    start_of,
+)
 
 from fastload.native.rows import Status
 
 EMPTY = DC.of[0] + AC.of[END]
 
 
-def test_blocks_that_are_passed_over_have_no_more_places_than_others():
-    """The bits looked at together may be so many runs of zeros that their sum reads as the end of a block."""
-    dc = Codes({0: 1, 1: 2})
-    ac = Codes({ZERO_RUN: 1, END: 2, 1: 3})
-    blocks = (dc.of[0] + 8 * ac.of[ZERO_RUN]) * 8 + (dc.value(1) + ac.of[END]) * 2
-    assert outcomes(grey(80, coded(blocks) + EOI, dc, ac)) == DAMAGED
-
-
 @pytest.mark.parametrize("quant", [1, 7, 255])
-def test_every_coefficient_as_large_as_it_can_be(quant):
+def test_coefficients_as_large_as_they_can_be_at_each_place_and_at_all(quant):
     """Sums wrap around and saturate as in libjpeg-turbo's vectors."""
-    blocks = "".join(
-        DC.value(sign * 2047)
-        + "".join(AC.value(level * sign) for level in levels * 63)[: -len(AC.value(levels[-1]))]
-        + (AC.value(levels[-1] * sign))
-        for sign in (1, -1)
-        for levels in ([1023], [-1023])
-    )
-    assert outcomes(grey(32, coded(blocks) + EOI, quant=bytes([quant] * 64))) == DONE
-
-
-@pytest.mark.parametrize("quant", [1, 255])
-def test_a_large_coefficient_at_each_place(quant):
+    at_all = [DC.value(sign * 2047) + AC.value(sign * level) * 63 for sign in (1, -1) for level in (1023, -1023)]
+    assert outcomes(grey(32, coded("".join(at_all)) + EOI, quant=bytes([quant] * 64))) == DONE
     for place in range(1, 64):
         runs = AC.of[ZERO_RUN] * ((place - 1) // 16)
         end = AC.of[END] if place < 63 else ""
@@ -63,6 +61,9 @@ def restarted(*markers: int) -> bytes:
     return block + b"".join(bytes((0xFF, 0xD0 | marker)) + block for marker in markers) + EOI
 
 
+# The bits looked at together may be so many runs of zeros that their sum reads as the end of a block.
+PASSED_DC, PASSED = Codes({0: 1, 1: 2}), Codes({ZERO_RUN: 1, END: 2, 1: 3})
+PASSED_BLOCKS = (PASSED_DC.of[0] + 8 * PASSED.of[ZERO_RUN]) * 8 + (PASSED_DC.value(1) + PASSED.of[END]) * 2
 LONG = Codes({END: 1, 11: 2})
 ENDS = Codes({run << 4: 5 for run in range(16)} | {2: 2})
 FEW = Codes({END: 2, 1: 2})
@@ -92,7 +93,11 @@ CASES = {
         grey(120, coded("".join(DC.value(3) + ENDS.value(2) + ENDS.of[run << 4] for run in range(15))) + EOI, ac=ENDS),
         DONE,
     ),
-    "a level behind the last place": (grey(8, levels(15, 15, 15, 15)), DAMAGED),
+    "blocks of more places than others": (grey(80, coded(PASSED_BLOCKS) + EOI, PASSED_DC, PASSED), DAMAGED),
+    **{
+        f"levels behind runs of {runs}": (grey(8, levels(*runs)), DAMAGED)
+        for runs in ([15] * 4, [15, 15, 15, 14, 1], [15, 15, 14, 14, 14])
+    },
     "levels up to the last place": (grey(8, coded(THREE_RUNS + AC.value(5, run=14)) + EOI), DONE),
     "runs and a level behind the last place": (grey(8, coded(THREE_RUNS + AC.value(5, run=15)) + EOI), DAMAGED),
     "a code of AC that there is not": (grey(8, coded(DC.of[0] + "10" + FEW.of[END]) + EOI, ac=FEW), DAMAGED),
@@ -209,8 +214,3 @@ def test_codes_that_no_encoder_writes(case):
     found = outcomes(data)
     # A part may begin behind a DC value of too many bits.
     assert found == expected or (case.startswith("DC by") and found >= expected)
-
-
-@pytest.mark.parametrize("runs", [[15, 15, 15, 14, 1], [15, 15, 14, 14, 14]])
-def test_a_level_in_or_behind_the_last_place(runs):
-    assert outcomes(grey(8, levels(*runs))) <= DONE | DAMAGED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import random
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jpeg_files import SOURCES, compiler, use_level
 
@@ -24,6 +25,14 @@ from fastload.native import generators
 from fastload.native.generators import Run, States
 
 IDS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=35)
+RANGES = st.builds(
+    lambda start, step, length: range(start, start + step * length, step),
+    st.integers(0, 2**61),
+    st.integers(1, 2**40),
+    st.integers(0, 20),
+)
+
+
 KEYS = st.builds(Keys, st.integers(-(2**127), 2**127 - 1), st.integers(0, 2**40), st.sampled_from([SAMPLE, BATCH]))
 
 
@@ -67,18 +76,28 @@ def _usable():
     assert seeding.slow_seeding_reason() is None, "states cannot be installed here"
 
 
+FIRST, SECOND = Keys(1, 2, SAMPLE), Keys(1, 3, SAMPLE)
+
+
 @settings(max_examples=20)
 @pytest.mark.parametrize("level", native.LEVELS)
-@given(keys=KEYS, ids=IDS)
-def test_each_sample_has_the_state_of_its_key(level, keys, ids):
+@given(runs=st.lists(st.tuples(KEYS, IDS | RANGES), min_size=1, max_size=3), most=st.integers(1, 35))
+@example(runs=[(FIRST, range(5, 2**61, 3)), (FIRST, range(26, 2**61, 3))], most=7)  # they follow each other
+@example(runs=[(keys, ids) for keys in (FIRST, SECOND) for ids in (range(9), range(1, 9), range(1, 9), [2, 2])], most=1)
+def test_each_sample_has_the_state_of_its_key_and_the_ids_that_are_left_are_those_without_a_step(level, runs, most):
     use_level(level)
     three, slow = Three(), Three()
-    assert three.run.begin(keys.prefix, ids)
-    for identity in ids:
-        assert three.step() == 0
-        assert three.now() == slow.seed(keys.key(identity)).now()
-        three.draw()
-    assert three.step() == -1
+    for keys, ids in runs:
+        assert three.run.begin(keys.prefix, ids)
+        for identity in ids[:most]:
+            assert three.step() == 0
+            assert three.now() == slow.seed(keys.key(identity)).now()
+            three.draw()
+        if len(ids) > most:
+            assert three.run.left(ids)[0] == ids[most]
+        elif isinstance(ids, list):
+            assert three.run.left(ids) == []
+            assert three.step() == -1
 
 
 _MADE = """
@@ -97,66 +116,27 @@ FASTLOAD_EXPORT void made(const uint64_t digests[2][LANES], int level, uint32_t 
 
 
 @pytest.mark.skipif(not SOURCES.is_dir(), reason="the library's sources are not installed")
-def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(level, tmp_path):
+def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(tmp_path):
     # One key in four billions has such a seed, so it is given to the function that makes states of keys.
     source, library = tmp_path / "made.c", tmp_path / "made.so"
     source.write_text(_MADE)
     files = [source, SOURCES / "processor.c"]
     subprocess.run([compiler(), "-O1", "-shared", "-fPIC", f"-I{SOURCES}", *files, "-o", library], check=True)
     digests = np.random.default_rng(0).integers(0, 2**64, (2, 16), dtype=np.uint64)
-    short = {0: 0, 3: 1, 7: 2**32 - 1, 8: 2**32, 15: 5}
-    digests[0, list(short)] = list(short.values())
+    digests[0, [0, 3, 7, 8, 15]] = [0, 1, 2**32 - 1, 2**32, 5]
     rows = np.zeros((16, 3, 624), dtype=np.uint32)
-    ctypes.CDLL(str(library)).made(digests.ctypes, native.LEVELS.index(level), rows.ctypes)
-    for lane, row in enumerate(rows):
+    for level, lane in itertools.product(range(len(native.LEVELS)), range(16)):
+        if lane == 0:
+            ctypes.CDLL(str(library)).made(digests.ctypes, level, rows.ctypes)
         three = Three().seed(digests[:, lane].tobytes())
         for_torch = three.torch.get_state()[24 : 24 + 8 * 624].view(torch.int64)
-        assert list(three.random.getstate()[1][:-1]) == row[0].tolist()
-        assert three.numpy.get_state()[1].tolist() == row[1].tolist()
-        assert for_torch.tolist() == row[2].tolist()
+        words = list(three.random.getstate()[1][:-1]), three.numpy.get_state()[1].tolist(), for_torch.tolist()
+        assert tuple(rows[lane].tolist()) == words
 
 
-@settings(max_examples=20)
-@given(start=st.integers(0, 2**61), step=st.integers(1, 2**40), lengths=st.lists(st.integers(0, 20), max_size=6))
-def test_ranges_may_follow_each_other(start, step, lengths):
-    keys = Keys(1, 2, SAMPLE)
-    three, slow, place = Three(), Three(), start
-    for length in lengths:
-        assert three.run.begin(keys.prefix, range(place, 2**62, step))
-        for _ in range(length):
-            assert three.step() == 0
-            assert three.now() == slow.seed(keys.key(place)).now()
-            place += step
-
-
-def test_another_epoch_or_another_place_begins_anew():
-    three, slow = Three(), Three()
-    first, second = Keys(1, 2, SAMPLE), Keys(1, 3, SAMPLE)
-    for keys, ids in (
-        (first, range(9)),
-        (second, range(1, 9)),
-        (second, range(1, 9)),
-        (second, [2, 2]),
-        (second, range(9)),
-    ):
-        assert three.run.begin(keys.prefix, ids)
-        assert three.step() == 0
-        assert three.now() == slow.seed(keys.key(ids[0])).now()
-
-
-@pytest.mark.parametrize("ids", [[0, 2**63], [-(2**63) - 1, 0], range(2**62, 2**63), range(0, 2**63, 2**62)])
-def test_ids_that_need_more_than_64_bits_are_left_to_others(ids):
-    assert not Three().run.begin(Keys(1, 2, SAMPLE).prefix, ids)
-
-
-def test_the_ids_that_are_left_are_those_without_a_step():
-    three, prefix = Three(), Keys(1, 2, SAMPLE).prefix
-    for ids, left in (([5, 6, 7], [7]), (range(5, 99, 3), range(11, 2**63 - 1, 3)), (range(11, 99, 3), None)):
-        assert three.run.begin(prefix, ids)
-        if left is not None:
-            assert three.step() == three.step() == 0
-            assert three.run.left(ids) == left
-    assert three.run.left(range(11, 99, 3))[0] == 11
+def test_ids_that_need_more_than_64_bits_are_left_to_others():
+    for ids in ([0, 2**63], [-(2**63) - 1, 0], range(2**62, 2**63), range(0, 2**63, 2**62)):
+        assert not Three().run.begin(FIRST.prefix, ids)
 
 
 def test_without_the_lock_nothing_is_written_while_another_thread_is_there():
@@ -165,11 +145,11 @@ def test_without_the_lock_nothing_is_written_while_another_thread_is_there():
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
-        three.run.begin(Keys(1, 2, SAMPLE).prefix, [7])
+        three.run.begin(FIRST.prefix, [7])
         assert three.run.step(three.run.handle) == 1
         assert three.now() == before
         assert three.step() == 0
-        assert three.now() == Three().seed(Keys(1, 2, SAMPLE).key(7)).now()
+        assert three.now() == Three().seed(FIRST.key(7)).now()
     finally:
         stop.set()
         thread.join()
@@ -191,17 +171,12 @@ class MyRandom(random.Random):
     pass
 
 
-@pytest.mark.parametrize(
-    ("for_random", "for_numpy"),
-    [
-        (MyRandom(0), np.random.RandomState(0)),
-        (random.SystemRandom(), np.random.RandomState(0)),
-        (random.Random(0), np.random.RandomState(np.random.PCG64(0))),
-    ],
-)
-def test_generators_of_other_classes_are_refused(for_random, for_numpy):
-    with pytest.raises(TypeError, match=r"must be a random\.Random and a RandomState of an MT19937"):
-        States(for_random, for_numpy, torch.Generator())
+def test_generators_of_other_classes_are_refused():
+    usual = np.random.RandomState(0)
+    other = np.random.RandomState(np.random.PCG64(0))
+    for for_random, for_numpy in ((MyRandom(0), usual), (random.SystemRandom(), usual), (random.Random(0), other)):
+        with pytest.raises(TypeError, match=r"must be a random\.Random and a RandomState of an MT19937"):
+            States(for_random, for_numpy, torch.Generator())
 
 
 @pytest.fixture
@@ -219,34 +194,35 @@ def unknown():
     forget()
 
 
-@pytest.mark.parametrize("name", ["_random_offset", "_gauss_offset", "_torch_offset"])
-def test_generators_that_are_laid_out_in_another_way_are_seeded_slowly(unknown, monkeypatch, name):
-    monkeypatch.setattr(generators, name, lambda: None)
+NOT_KNOWN = "not laid out as in the known versions"
+DIFFERENT = "seeds its generators differently than the native library"
+
+
+@pytest.mark.usefixtures("unknown")
+@pytest.mark.parametrize(
+    ("module", "name", "result", "reason"),
+    [
+        *((generators, f"_{name}_offset", None, NOT_KNOWN) for name in ("random", "gauss", "torch")),
+        (seeding, "words", (1, 2, 3), DIFFERENT),  # noticed before any state is installed
+    ],
+)
+def test_generators_that_are_laid_out_or_seeded_in_another_way_are_seeded_slowly(
+    monkeypatch, module, name, result, reason
+):
+    monkeypatch.setattr(module, name, lambda *_: result)
     monkeypatch.setattr(seeding, "_known_states", None)
-    reason = seeding.slow_seeding_reason()
-    assert reason is not None
-    assert "not laid out as in the known versions" in reason
-    with pytest.raises(RuntimeError, match="not laid out"):
-        States(random.Random(0), np.random.RandomState(0), torch.Generator())
-    _seeds_as_ever()
-
-
-def test_states_that_differ_from_those_of_seeding_are_noticed_before_any_is_installed(unknown, monkeypatch):
-    monkeypatch.setattr(seeding, "words", lambda key: (1, 2, 3))
-    monkeypatch.setattr(seeding, "_known_states", None)
-    assert (seeding.slow_seeding_reason() or "").endswith("seeds its generators differently than the native library")
-    monkeypatch.undo()
-    seeding._known_states = None
-    _seeds_as_ever()
-
-
-def _seeds_as_ever() -> None:
-    keys = Keys(1, 2, SAMPLE)
+    assert reason in (seeding.slow_seeding_reason() or "")
+    if reason is NOT_KNOWN:
+        with pytest.raises(RuntimeError, match=reason):
+            States(random.Random(0), np.random.RandomState(0), torch.Generator())
+    else:
+        monkeypatch.undo()
+        seeding._known_states = None
     with preserving.preserved_global_generators():
-        seed_next = seeding.GlobalSeeder().each(keys, [3, 4])
+        seed_next = seeding.GlobalSeeder().each(FIRST, [3, 4])
         assert type(seed_next).__name__ == "partial"  # one by one
         for identity in (3, 4):
             seed_next()
             found = random.getstate(), np.random.rand(), torch.rand(1)
-            seeding.seed_global_generators(keys.key(identity))
+            seeding.seed_global_generators(FIRST.key(identity))
             assert found == (random.getstate(), np.random.rand(), torch.rand(1))

@@ -16,17 +16,22 @@ from hand_jpeg import (
     GREY,
     ONES,
     Codes,
+    Scan,
     coded,
+    drawn,
+    file_of,
     frame,
     grey,
     may_wait,
     outcomes,
     scan,
+    scan_header,
+    scan_of,
     segment,
+    start_of,
 )
 from kit.cuts import cut_of
 from PIL import Image
-from scan_encoder import Scan, drawn, file_of, scan_header, scan_of, start_of
 
 from fastload.native.rows import Status, pixels_of_image
 
@@ -62,22 +67,18 @@ WHICH_COLOURS = [
     JFIF,
     *map(adobe, (0, 1)),
     JFIF + adobe(0),
-    segment(0xE0, JFIF[4:-1]),  # too short to count
-    segment(0xE0, JFIF[4:11]),
+    *(segment(0xE0, body) for body in (JFIF[4:-1], JFIF[4:11])),  # too short to count
     segment(0xE0, b"JFIX\x00" + JFIF[9:]),
     segment(0xEE, adobe(0)[4:-1]),
 ]
 # Profiles and resources that Pillow reads past.
 PASSED = [
-    segment(0xE2, ICC + b"\x01\x01"),
-    segment(0xE2, ICC + b"\x07\x09abc"),
+    *(segment(0xE2, ICC + more) for more in (b"\x01\x01", b"\x07\x09abc")),
     segment(0xE2, ICC[:-1]),
     segment(0xE3, ICC),
     *(segment(0xED, BIM + b"\x03\xed" + bytes(num)) for num in (1, 2, 5, 6, 7, 20)),
     *(segment(0xED, BIM[:num]) for num in (13, 14, 17, 18)),
-    segment(0xED, BIM + b"\x03"),
-    segment(0xED, BIM + b"\x04\x04\xffabc"),
-    segment(0xED, BIM + b"\x04\x04\x00\x00\xff\xff\xff\xff"),
+    *(segment(0xED, BIM + b) for b in (b"\x03", b"\x04\x04\xffabc", b"\x04\x04\x00\x00\xff\xff\xff\xff")),
 ]
 CHANGES_NOTHING = [
     segment(0xC4, Codes({1: 1}).body(0)) + segment(0xC4, DC.body(0)),  # the last of one place counts
@@ -104,48 +105,41 @@ def file_with(*between: bytes) -> bytes:
 # Of which libjpeg warns, or that are not complete.
 PROGRESSIONS = [
     [*AC_OF_EACH, DC_OF_ALL],  # DC values come first
-    [DC_OF_ALL, *AC_OF_EACH[:2]],  # a component without its rest
     [DC_OF_ALL, *AC_OF_EACH, AC_OF_EACH[0]],  # twice
     [DC_OF_ALL, DC_OF_ALL, *AC_OF_EACH],
     [Scan((0, 1), 0, 0), *AC_OF_EACH],
     [DC_OF_ALL._replace(low=1), *AC_OF_EACH],  # the last bit is missing
-    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 0, 1)],
-    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 62)],
-    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 2, 63)],
-    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 40), Scan((2,), 40, 63)],
-    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 0, 2), Scan((2,), 1, 63, 1, 0)],
-    [DC_OF_ALL, *AC_OF_EACH[:2], Scan((2,), 1, 63, 1, 0)],
+    *(
+        [DC_OF_ALL, *AC_OF_EACH[:2], *last]
+        for last in (
+            [],  # a component without its rest
+            [Scan((2,), 1, 63, 0, 1)],
+            [Scan((2,), 1, 62)],
+            [Scan((2,), 2, 63)],
+            [Scan((2,), 1, 40), Scan((2,), 40, 63)],
+            [Scan((2,), 1, 63, 0, 2), Scan((2,), 1, 63, 1, 0)],
+            [Scan((2,), 1, 63, 1, 0)],
+        )
+    ),
 ]
 HEADERS = [
-    scan_header(Scan((2,), 1, 64)),
-    scan_header(Scan((2,), 5, 4)),
-    scan_header(Scan((2,), 0, 63)),
-    scan_header(Scan((1, 2), 1, 63)),
-    scan_header(Scan((2,), 1, 63, 3, 1)),
-    scan_header(Scan((2,), 1, 63, 0, 14)),
-    scan_header(Scan((3,), 1, 63)),
-    scan_header(Scan((), 1, 63)),
-    scan_header(Scan((2, 2), 1, 63)),
-    scan_header(Scan((2, 1), 0, 0)),
+    *(
+        scan_header(Scan(*scan))
+        for scan in [
+            *(((2,), 1, 64), ((2,), 5, 4), ((2,), 0, 63), ((1, 2), 1, 63), ((2,), 1, 63, 3, 1), ((2,), 1, 63, 0, 14)),
+            *(((3,), 1, 63), ((), 1, 63), ((2, 2), 1, 63), ((2, 1), 0, 0)),
+        ]
+    ),
     scan_header(Scan((2,), 1, 63))[:-1],
-    segment(0xDA, b"\x01\x03\x04\x01\x3f\x00"),
-    segment(0xDA, b"\x01\x03\x40\x01\x3f\x00"),
-    segment(0xDA, b"\x01\x03\x01\x01\x3f\x00"),  # a table that is not there
+    *(segment(0xDA, b"\x01\x03" + bytes([tables]) + b"\x01\x3f\x00") for tables in (0x04, 0x40, 0x01)),  # not there
     segment(0xDA, b""),
 ]
 BETWEEN = [
     segment(0xDB, b"\x00" + ONES),  # libjpeg keeps the one of the component's first scan
-    segment(0xCC, b"\x00\x01"),
-    segment(0xDD, b"\x00"),
-    segment(0xDC, b"\x00\x14"),
+    *(segment(marker, body) for marker, body in ((0xCC, b"\x00\x01"), (0xDD, b"\x00"), (0xDC, b"\x00\x14"))),
+    *(segment(marker, body) for marker, body in ((0xC4, b"\x04" + bytes(16)), (0xDB, b"\x00" + ONES[1:]))),
     frame(30, 20),
-    b"\xff\xd8",
-    b"\xff\xff",
-    b"\xff\x01",
-    segment(0xC4, b"\x04" + bytes(16)),
-    segment(0xDB, b"\x00" + ONES[1:]),
-    b"\xff\xfe\x00\x01",
-    b"\xff\xfe\xff\xff",
+    *(b"\xff\xd8", b"\xff\xff", b"\xff\x01", b"\xff\xfe\x00\x01", b"\xff\xfe\xff\xff"),
 ]
 
 
@@ -161,7 +155,7 @@ def with_header(header: bytes) -> bytes:
 PASSED_BETWEEN = [
     segment(0xFE, b"\xff\xd9 a comment"),
     segment(0xE0, b"JFIF"),
-    segment(0xEE, b"Adobe\x00\x64\x00\x00\x00\x00\x00"),
+    adobe(0),
     segment(0xC4, b""),
     segment(0xDB, b"\x01" + ONES),
     segment(0xDD, b"\x00\x00"),
@@ -188,49 +182,31 @@ def test_headers_of_files_that_may_wait(place):
 
 # Of segments libjpeg may complain.
 COMPLAINTS = [
-    segment(0xCC, b"\x00\x01"),  # arithmetic coding's lower bound above its upper one
-    segment(0xCC, b"\x00"),
-    segment(0xCC, b"\x20\x00"),
-    segment(0xDD, b"\x00"),
-    segment(0xDD, b"\x00\x00\x00"),
-    segment(0xDB, b"\x04" + ONES),
-    segment(0xDB, b"\x00" + ONES[1:]),
-    segment(0xDB, b"\x10" + ONES),
-    segment(0xC4, DC.body(4)),
-    segment(0xC4, DC.body(0x20)),
-    segment(0xC4, DC.body(0)[:-1]),
-    segment(0xC4, DC.body(0) + b"\x00"),
+    # The lower bound of arithmetic coding is above its upper one; half of one; a table that there is not.
+    *(segment(0xCC, body) for body in (b"\x00\x01", b"\x00", b"\x20\x00")),
+    *(segment(0xDD, body) for body in (b"\x00", b"\x00\x00\x00")),
+    *(segment(0xDB, body) for body in (b"\x04" + ONES, b"\x00" + ONES[1:], b"\x10" + ONES)),
+    *(segment(0xC4, body) for body in (DC.body(4), DC.body(0x20), DC.body(0)[:-1], DC.body(0) + b"\x00")),
     segment(0xC4, bytes([0x10, 3] + [0] * 15) + bytes(3)),  # more codes than there are
     segment(0xC4, bytes([0x10, 2] + [0] * 15) + bytes(2)),  # one of them is all ones
     segment(0xC4, Codes({16: 2}).body(0)),  # DC values of 16 bits
     frame(24, 8),
     segment(0xC8, b""),
     segment(0xDC, b"\x00\x08"),
-    b"\xff",
-    b"\xff\x00",
-    b"\xff\x01",
-    b"junk",
+    *(b"\xff", b"\xff\x00", b"\xff\x01", b"junk"),
 ]
 IMPOSSIBLE = [
-    ((1, 0x11, 4),),
-    ((1, 0x11, 1),),
+    *(((1, 0x11, table),) for table in (4, 1)),
+    *(((1, sampling, 0),) for sampling in (0x10, 0x51)),
     ((1, 0x11, 0), (1, 0x11, 0), (1, 0x11, 0)),
     ((1, 0x11, 0), (2, 0x11, 0)),
-    ((1, 0x10, 0),),
-    ((1, 0x51, 0),),
 ]
 CHANGED = [
-    (b"\x00\x3f\x00" + DATA, b"\x00\x3e\x00" + DATA),
-    (b"\x00\x3f\x00" + DATA, b"\x01\x3f\x00" + DATA),
-    (b"\x00\x3f\x00" + DATA, b"\x00\x3f\x01" + DATA),
-    (scan(), scan(((2, 0x11, 0),))),
-    (scan(), scan(YCC)),
+    *((b"\x00\x3f\x00" + DATA, end + DATA) for end in (b"\x00\x3e\x00", b"\x01\x3f\x00", b"\x00\x3f\x01")),
+    *((scan(), scan(components)) for components in (((2, 0x11, 0),), YCC)),
     (segment(0xC4, DC.body(0) + AC.body(16)), segment(0xC4, DC.body(0))),
     (segment(0xDB, b"\x00" + ONES), b""),
-    (frame(24, 8), b""),
-    (frame(24, 8), frame(0, 8)),
-    (frame(24, 8), frame(24, 0)),
-    (frame(24, 8), frame(65501, 8)),
+    *((frame(24, 8), other) for other in (b"", frame(0, 8), frame(24, 0), frame(65501, 8))),
 ]
 assert all(before in grey(24, DATA) for before, _ in CHANGED)
 BAD = [
@@ -259,11 +235,9 @@ def test_versions_and_colours_of_which_libjpeg_warns_are_left_to_it(before):
 @pytest.mark.parametrize(
     "before",
     [
-        segment(0xE0, b"JFIF\x00\x01"),
+        *(segment(0xE0, body) for body in (b"JFIF\x00\x01", b"JFIF")),
         segment(0xEE, b"Adobe\x00"),
-        segment(0xE0, b"JFIF"),
-        segment(0xE2, ICC),
-        segment(0xE2, ICC + b"\x01"),
+        *(segment(0xE2, ICC + more) for more in (b"", b"\x01")),
         segment(0xE2, ICC + b"\x02\x02abc") + segment(0xE2, ICC + b"\x01"),
         segment(0xED, BIM + b"\x03\xed"),
         segment(0xED, BIM + b"\x04\x04\x03abc\x00\x00\x00\x02zz8BIM\x04\x05"),
@@ -292,23 +266,17 @@ def test_quantisation_tables_may_come_between_scans_but_not_change():
 
 
 def test_huffman_tables_hold_for_the_scans_behind_them():
-    image = drawn(np.random.default_rng(0), 16, 8)
-    tables = segment(0xC4, DC.body(0) + Codes({END: 1}).body(16))
-    block = coded(AC.value(5) + AC.of[END] + AC.value(-5) + AC.of[END])
-    head = start_of(image) + tables + scan_header(Scan((0,), 0, 0)) + coded(DC.value(90) + DC.value(-30))
-    changed = segment(0xC4, AC.body(16))
-    before, behind = (
-        head + table + scan_header(Scan((0,), 1)) + block + other + EOI
-        for table, other in ((changed, b""), (b"", changed))
-    )
-    assert outcomes(before) == DONE
-    assert outcomes(behind) == DAMAGED  # by the codes of the table before, bytes are left
+    start = start_of(drawn(np.random.default_rng(0), 16, 8)) + segment(0xC4, DC.body(0) + Codes({END: 1}).body(16))
+    first = scan_header(Scan((0,), 0, 0)) + coded(DC.value(90) + DC.value(-30))
+    second = scan_header(Scan((0,), 1)) + coded(AC.value(5) + AC.of[END] + AC.value(-5) + AC.of[END])
+    table = segment(0xC4, AC.body(16))
+    assert outcomes(start + first + table + second + EOI) == DONE
+    assert outcomes(start + first + second + table + EOI) == DAMAGED  # by the codes of the table before, bytes are left
 
 
 def test_a_restart_marker_behind_a_scan_that_has_none_is_left_to_pillow():
-    data = file_with(b"\xff\xd0")
-    assert outcomes(data) == DAMAGED
-    assert may_wait(data)
+    assert outcomes(file_with(b"\xff\xd0")) == DAMAGED
+    assert may_wait(file_with(b"\xff\xd0"))
 
 
 def test_dc_sums_over_which_libjpeg_fails_let_no_file_wait():
@@ -324,14 +292,13 @@ def test_dc_sums_over_which_libjpeg_fails_let_no_file_wait():
     assert pixels_of_image(data, cut_of((0, 0, 20, 20))) is Status.DAMAGED
 
 
-def test_256_scans_are_the_most():
-    image = drawn(np.random.default_rng(1), 8, 8, most=200)
-    for bits in (4, 5):
-        chains = [
-            [Scan((0,), k, k, 0 if bit == bits - 1 else bit + 1, bit) for k in range(1, 64)]
-            for bit in range(bits - 1, -1, -1)
-        ]
-        scans = [Scan((0,), 0, 0), *(scan for chain in chains for scan in chain)]
-        data = file_of(image, scans)
-        assert outcomes(data) == (DONE if len(scans) <= 256 else DAMAGED)
-        assert may_wait(data) == (len(scans) <= 256)
+@pytest.mark.parametrize("bits", [4, 5])
+def test_256_scans_are_the_most(bits):
+    chains = [
+        Scan((0,), k, k, 0 if bit == bits - 1 else bit + 1, bit)
+        for bit in range(bits - 1, -1, -1)
+        for k in range(1, 64)
+    ]
+    data = file_of(drawn(np.random.default_rng(1), 8, 8, most=200), [Scan((0,), 0, 0), *chains])
+    assert outcomes(data) == (DONE if len(chains) < 256 else DAMAGED)
+    assert may_wait(data) == (len(chains) < 256)

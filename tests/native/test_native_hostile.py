@@ -16,10 +16,8 @@ import numpy as np
 import png_files
 import pytest
 from fuzz import PIECES, build, build_pieces, build_threads, made_files, start
-from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
+from hand_jpeg import AC, DC, END, EOI, Scan, coded, drawn, file_of, frame, grey
 from kit.cuts import cut_of
-from sanitizers import run, sanitized
-from scan_encoder import Scan, drawn, file_of
 
 from fastload.native import jpeg, png
 from fastload.native.rows import Status, pixels_of_image
@@ -42,7 +40,9 @@ def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
     program = built(partial(build, level="-O0"), tmp_path)
     said, errors = start(program, 200, 1, made_files(tmp_path), rounds=ROUNDS).communicate(timeout=220)
     assert errors == ""
-    rounds, refused, *counts, compared, records, returned, waited = map(int, re.findall(r"\d+", said))
+    rounds, refused, *counts, compared, records, returned, waited = map(
+        int, re.findall(r"\d+", said.partition("digest")[0])
+    )
     assert rounds == ROUNDS
     assert refused > 10
     assert counts[Status.DONE] > 50
@@ -52,7 +52,7 @@ def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
-def test_png_files_colors_columns_and_caches_do_no_harm_under_the_sanitizers(tmp_path):
+def test_png_files_colors_columns_caches_arrays_and_numbers_do_no_harm_under_the_sanitizers(tmp_path):
     program = built(partial(build_pieces, level="-O0"), tmp_path)
     for piece in PIECES:
         done = subprocess.run([program, "60", "1", piece, "1500"], capture_output=True, text=True, timeout=100)
@@ -69,16 +69,6 @@ def test_many_threads_decode_at_a_time_without_a_race_and_to_the_same_pixels(tmp
     done = subprocess.run([program, "4", "1", *files], capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout.split()[0]) > 4 * len(files)
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(sanitized() or sys.platform != "linux", reason="this is that run, or there is none")
-@pytest.mark.timeout(600)
-def test_nothing_beside_arrays_and_tensors_is_touched_under_the_sanitizers(tmp_path):
-    names = ("test_arrays", "test_philox_native", "test_native_png")
-    done = run(tmp_path, [Path(__file__).with_name(f"{name}.py") for name in names])
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert " passed" in done.stdout
 
 
 @contextmanager

@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import io
+import itertools
 import mmap
 
 import numpy as np
 import pytest
 from damaged_files import mutants
-from jpeg_files import SAMPLINGS, each_level, picture, saved
+from jpeg_files import SAMPLINGS, assert_equals_pillow, noise, picture, saved, stripes, with_record
 from kit.cuts import assert_in_layout, by_pillow, cut_of, some_box, some_cut
 from PIL import Image
 
 from fastload.native import jpeg, library, rows
 from fastload.native.rows import Status
-
-
-def with_record(data: bytes) -> list[bytes]:
-    """Return a file, and its record where it has one, of which the file can be made again."""
-    record = jpeg.record_of_jpeg(data)
-    if isinstance(record, Status):
-        return [data]
-    again, header = jpeg.jpeg_of_record(record), jpeg.header_of_record(record)
-    assert (jpeg.is_record(data), jpeg.is_record(record)) == (False, True)
-    assert jpeg.record_of_jpeg(again) == record, "the same coefficients and header"
-    assert (data[: len(header)], again[: len(header)]) == (header, header)
-    assert jpeg.read_size(record) == jpeg.read_size(data)
-    return [data, record]
-
-
-def assert_equals_pillow(data: bytes, rng: np.random.Generator, *, times: int = 1) -> None:
-    """Of a file and its record, all of it and some cuts, on every instruction set."""
-    size = jpeg.read_size(data)
-    assert (size.width, size.height) == Image.open(io.BytesIO(data)).size
-    cuts = [some_cut(rng, size.height, size.width) for _ in range(times)]
-    cuts.append(rows.whole(size.height, size.width)._replace(flips=cuts[0].flips))
-    files = with_record(data)
-    for cut in cuts:
-        expected = by_pillow(data, cut)
-        for file in files:
-            for level in each_level():
-                found = rows.pixels_of_image(file, cut)
-                np.testing.assert_array_equal(found, expected, f"{size=} {cut=} {level=}")
 
 
 @pytest.mark.parametrize("kind", ["-", "o", "p", "m", "n", "r", "g", "go", "gp"])
@@ -59,13 +32,9 @@ def test_files_of_all_kinds_samplings_sizes_qualities_and_restart_intervals_equa
             assert jpeg.jpeg_of_record(jpeg.record_of_jpeg(data)) == data
 
 
-def test_levels_of_every_width():
-    """Noise has some beyond 4 bits in all blocks, black and white stripes beyond 8 in most."""
-    rng = np.random.default_rng(3)
-    noise = rng.integers(0, 256, (90, 110, 3), dtype=np.uint8)
-    stripes = np.repeat(rng.integers(0, 2, (90, 110, 1), dtype=np.uint8) * 255, 3, axis=2)
-    for pixels in (noise, stripes):
-        assert_equals_pillow(saved(pixels, quality=100, subsampling=0), rng, times=6)
+@pytest.mark.parametrize("pixels", [noise(90, 110), stripes(90, 110)], ids=["beyond 4 bits", "beyond 8"])
+def test_levels_of_every_width(pixels):
+    assert_equals_pillow(saved(pixels, quality=100, subsampling=0), np.random.default_rng(3), times=6)
 
 
 @pytest.mark.parametrize(
@@ -95,15 +64,16 @@ def test_uncommon_files_are_left_to_another_decoder_or_have_no_record(maker, kin
 @pytest.mark.parametrize(
     ("at", "change", "expected"),
     [
-        (4, b"\x0c", (20, 20, 3, "", True, Status.CODING)),  # bits of a sample
-        (4, b"\x10", (20, 20, 3, "", True, Status.CODING)),
-        (5, b"\xff\xff\xff\xff", (65535, 65535, 3, "", True, Status.TOO_LARGE)),
+        (4, b"\x0c", (20, 20, Status.CODING)),  # bits of a sample
+        (4, b"\x10", (20, 20, Status.CODING)),
+        (5, b"\xff\xff\xff\xff", (65535, 65535, Status.TOO_LARGE)),
     ],
 )
 def test_other_depths_and_very_many_pixels_are_left_to_another_decoder(at, change, expected):
     data = saved(np.zeros((20, 20, 3), dtype=np.uint8))
     at += data.index(b"\xff\xc0")
-    assert jpeg.read_size(data[:at] + change + data[at + len(change) :]) == expected
+    size = jpeg.read_size(data[:at] + change + data[at + len(change) :])
+    assert (size.width, size.height, size.status) == expected
 
 
 @pytest.mark.parametrize(
@@ -144,13 +114,6 @@ def test_each_layout_has_the_same_pixels(level, layout):
             assert_in_layout(rows.pixels_of_image(file, cut, layout), layout, data, cut)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG\r\n\x1a\n" * 9, bytes(500)])
-def test_what_is_no_jpeg_file_is_told(data):
-    assert jpeg.read_size(data)[:4] == (0, 0, 0, "")
-    assert jpeg.read_size(data).status is Status.NOT_JPEG
-    assert rows.pixels_of_image(data, cut_of((0, 0, 1, 1))) is Status.NOT_JPEG
-
-
 @pytest.mark.parametrize("sampling", jpeg.SAMPLINGS)
 def test_files_and_their_records_tell_how_many_samples_of_color_they_have(sampling):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (80, 144, 3), dtype=np.uint8))
@@ -163,35 +126,32 @@ def test_files_and_their_records_tell_how_many_samples_of_color_they_have(sampli
 
 
 @pytest.mark.parametrize("progressive", [False, True])
-def test_a_file_that_is_cut_anywhere_is_left_to_another_decoder(progressive):
+def test_what_is_cut_anywhere_or_no_jpeg_file_is_left_to_another_decoder(progressive):
     data = saved(picture(np.random.default_rng(6), 64, 64), progressive=progressive)
     for length in range(len(data) - 1):
         # The box's rows may well be there: but Pillow, which decodes all, would raise.
         found = rows.pixels_of_image(data[:length], cut_of((0, 0, 8, 8)))
         assert found is Status.NOT_JPEG or found is Status.DAMAGED
+    for other in (b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG\r\n\x1a\n" * 9, bytes(500)):
+        assert (*jpeg.read_size(other)[:4], jpeg.read_size(other).status) == (0, 0, 0, "", Status.NOT_JPEG)
+        assert rows.pixels_of_image(other, cut_of((0, 0, 1, 1))) is Status.NOT_JPEG
 
 
 def test_a_damaged_copy_equals_pillows_or_is_left_to_it_without_a_word(capfd):
     rng = np.random.default_rng(7)
-    files = [
-        saved(picture(rng, 40, 50), subsampling=subsampling, progressive=progressive)
-        for subsampling in (0, 1, 2)
-        for progressive in (False, True)
-    ] + [saved(picture(rng, 40, 50)[..., 0])]
+    kinds = [{"subsampling": subsampling, "progressive": p} for subsampling in (0, 1, 2) for p in (False, True)]
+    files = [*(saved(picture(rng, 40, 50), **options) for options in kinds), saved(picture(rng, 40, 50)[..., 0])]
     counts = dict.fromkeys(Status, 0)
-    for data, _ in zip(mutants(rng, files), range(2500), strict=False):
+    for data in itertools.islice(mutants(rng, files), 2500):
         header = jpeg.read_size(data)
         if header.status is not Status.DONE or header.width * header.height > 10**6:
             continue
         cut = cut_of(some_box(rng, header.height, header.width))
         found = rows.pixels_of_image(data, cut)
-        if isinstance(found, Status):
-            counts[found] += 1
-        else:
-            counts[Status.DONE] += 1
+        counts[found if isinstance(found, Status) else Status.DONE] += 1
+        if not isinstance(found, Status):
             np.testing.assert_array_equal(found, by_pillow(data, cut))
-    assert counts[Status.DONE] > 200
-    assert counts[Status.DAMAGED] > 200
+    assert min(counts[Status.DONE], counts[Status.DAMAGED]) > 200
     assert capfd.readouterr() == ("", "")
 
 
@@ -211,7 +171,7 @@ def test_nothing_is_written_beside_pixels_that_are_decoded_without_a_detour(chan
         assert bool((room == 77).all())
 
 
-def test_a_file_in_colour_does_not_become_grey():
+def test_a_layout_that_a_file_in_colour_does_not_have_is_refused():
     data = saved(picture(np.random.default_rng(12), 60, 70))
     assert rows.pixels_of_image(data, cut_of((0, 0, 60, 70)), "L") is Status.COLORS
     with pytest.raises(ValueError, match="layout must be one of RGB, BGR, RGBX, L, got 'CMYK'"):
@@ -236,21 +196,16 @@ def test_a_pillow_that_decodes_otherwise_is_noticed(monkeypatch):
     assert not jpeg.pillow_agrees.__wrapped__()
 
 
-WAITING_FILES = [
-    saved(picture(np.random.default_rng(0), 40, 50)),
-    saved(picture(np.random.default_rng(0), 40, 50), restart_marker_blocks=2) + b"\xff\xd9 a trailer \xff\xff\xd9",
-    saved(picture(np.random.default_rng(0), 40, 50), progressive=True),
-    saved(picture(np.random.default_rng(0), 40, 50)).replace(b"\xff\x00", b"\xff\x01", 1),
-    saved(picture(np.random.default_rng(0), 40, 50), exif=b"Exif\x00\x00" + b"\xff\xd9" * 300)[:-2],
-]
-
-
 def test_a_file_waits_if_it_is_complete_up_to_the_end_of_its_image():
-    found = [jpeg.can_wait(data) for data in WAITING_FILES]
-    end_of_second = len(WAITING_FILES[1]) - len(b"\xff\xd9 a trailer \xff\xff\xd9")
-    assert found[0] == (Status.DONE, len(WAITING_FILES[0]), 50, 40, 3)
-    assert found[1] == (Status.DONE, end_of_second, 50, 40, 3)
-    assert found[2] == (Status.DONE, len(WAITING_FILES[2]), 50, 40, 3)
-    assert [one.status for one in found[3:]] == [Status.DAMAGED, Status.INCOMPLETE]
-    for data in WAITING_FILES[:3]:
-        assert all(jpeg.can_wait(data[:length]).status is Status.INCOMPLETE for length in range(4, len(data) - 24, 7))
+    image = picture(np.random.default_rng(0), 40, 50)
+    plain, trailer = saved(image), b"\xff\xd9 a trailer \xff\xff\xd9"
+    for data, behind in (
+        (plain, b""),
+        (saved(image, restart_marker_blocks=2), trailer),
+        (saved(image, progressive=True), b""),
+    ):
+        assert jpeg.can_wait(data + behind) == (Status.DONE, len(data), 50, 40, 3)
+        assert all(jpeg.can_wait(data[:length]).status is Status.INCOMPLETE for length in range(4, len(data) - 1, 7))
+    assert jpeg.can_wait(plain.replace(b"\xff\x00", b"\xff\x01", 1)).status is Status.DAMAGED
+    in_a_segment = saved(image, exif=b"Exif\x00\x00" + b"\xff\xd9" * 300)
+    assert jpeg.can_wait(in_a_segment[:-2]).status is Status.INCOMPLETE

@@ -33,31 +33,18 @@ def _level(request, monkeypatch):
         native.library.limit_level(request.param)
 
 
-@given(drawn=draws(), num_words=st.integers(1, 13))
-def test_words_are_those_of_the_reference(drawn, num_words):
+@given(drawn=draws(), step=st.integers(1, 3), num_words=st.integers(1, 13), num_units=st.integers(1, 9))
+def test_words_and_units_are_those_of_the_reference(drawn, step, num_words, num_units):
     key, ids, purpose, first_block, repeats = drawn
-    found = SampleWords(key, ids, purpose, first_block, repeats).words(num_words)
+    apart = np.repeat(ids, step)[::step]  # ids may lie apart from each other
+    found = SampleWords(key, apart, purpose, first_block, repeats).words(num_words)
     expected = SampleWords(key, ids, purpose, first_block, repeats).reference(num_words)
     assert found.dtype == expected.dtype
     assert np.array_equal(found, expected)
-
-
-@given(drawn=draws(), num_units=st.integers(1, 9))
-def test_units_are_made_of_the_words_of_the_reference(drawn, num_units):
-    key, ids, purpose, first_block, repeats = drawn
-    found = SampleWords(key, ids, purpose, first_block, repeats).units(num_units)
+    units = SampleWords(key, apart, purpose, first_block, repeats).units(num_units)
     words = SampleWords(key, ids, purpose, first_block, repeats).reference(2 * num_units)
-    assert found.dtype == np.float64
-    assert np.array_equal(found, to_unit(words[:, 0::2], words[:, 1::2]))
-
-
-@given(step=st.integers(2, 3), num=st.integers(1, 20))
-def test_ids_may_lie_apart_from_each_other(step, num):
-    ids = np.arange(step * num)[::step]
-    assert not num > 1 or not ids.flags.c_contiguous
-    assert np.array_equal(
-        SampleWords(b"key of 8", ids, 1).words(5), SampleWords(b"key of 8", ids.copy(), 1).reference(5)
-    )
+    assert units.dtype == np.float64
+    assert np.array_equal(units, to_unit(words[:, 0::2], words[:, 1::2]))
 
 
 def test_more_blocks_than_a_sample_has_are_an_error():

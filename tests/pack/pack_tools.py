@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL.Image
+import pytest
+from torchvision import datasets
 
+from fastload import native
 from fastload.images import PackedImages
 from fastload.pack.run import pack
+
+needs_library = pytest.mark.skipif(not native.available(), reason="the native library is not built")
 
 
 def picture(width: int, height: int, seed: int = 0, mode: str = "RGB") -> PIL.Image.Image:
@@ -28,11 +35,11 @@ def file(image: PIL.Image.Image, kind: str = "jpeg", **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def tree(root: Path) -> Path:
-    """Return a folder of three classes: 13 images, and files that are none."""
+@functools.cache
+def _made() -> dict[str, bytes]:
     exif = PIL.Image.Exif()
     exif[0x0112] = 6
-    files = {
+    return {
         "cat/10.jpg": file(picture(80, 60, 1)),
         "cat/9.JPEG": file(picture(60, 80, 2), quality=95, subsampling=0),
         "cat/b/1.png": file(picture(50, 40, 3), "png"),
@@ -49,11 +56,19 @@ def tree(root: Path) -> Path:
         "eel/bitmap.bmp": file(picture(33, 21, 13), "bmp"),
         "not_a_class.jpg": file(picture(8, 8)),
     }
+
+
+def written(root: Path, files: Mapping[str, bytes]) -> Path:
+    """Return a folder with files of these names."""
     for name, data in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
     return root
+
+
+def tree(root: Path) -> Path:
+    """Return a folder of three classes: 13 images, and files that are none."""
+    return written(root, _made())
 
 
 def packed(source: Path, destination: Path, options: Any = None, **more: Any) -> PackedImages:
@@ -62,6 +77,11 @@ def packed(source: Path, destination: Path, options: Any = None, **more: Any) ->
     return PackedImages(destination)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder: str | Path) -> dict[str, bytes]:
     """Return all files of a folder."""
-    return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder))}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def images_of(source: Path) -> dict[str, bytes]:
+    """Return the files that are images to ImageFolder."""
+    return {os.path.relpath(path, source): Path(path).read_bytes() for path, _ in datasets.ImageFolder(source).samples}

@@ -16,15 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pack_tools import contents, file, picture
+from pack_tools import contents, file, needs_library, picture
 
-from fastload import native
 from fastload.pack import run
 from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 
 pytestmark = pytest.mark.slow
-needs_library = pytest.mark.skipif(not native.available(), reason="the native library is not built")
 
 SCRIPT = """
 import sys
@@ -46,14 +44,9 @@ def pipe(source: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run, "refuse_pipe", lambda _: None)
     path = source / "eel" / "z0.jpg"
     os.mkfifo(path)
-    _as_new(path)
+    os.utime(path, ns=(1, 1))
     (source / "eel" / "z1.jpg").write_bytes(file(picture(20, 20, 30)))
     return path
-
-
-def _as_new(pipe: Path) -> None:
-    """Undo that writing to the pipe has changed its time, by which the folder would be another."""
-    os.utime(pipe, ns=(1, 1))
 
 
 @contextmanager
@@ -64,7 +57,7 @@ def fed(pipe: Path) -> Iterator[None]:
         with open(pipe, "wb") as end:
             end.write(file(picture(40, 40, 11), progressive=True))
 
-    _as_new(pipe)
+    os.utime(pipe, ns=(1, 1))  # writing to it has changed its time, by which the folder would be another
     thread = threading.Thread(target=feed, daemon=True)
     thread.start()
     yield
@@ -72,31 +65,21 @@ def fed(pipe: Path) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def begin(tmp_path: Path, source: Path, workers: int, coefficients: bool = False) -> subprocess.Popen[str]:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    words = map(str, (tmp_path / "script.py", source, tmp_path / "pack", workers, coefficients))
-    return subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
-
-
-def check_the_same(tmp_path: Path, source: Path, pipe: Path, coefficients: bool = False) -> int:
-    """Go on with the pack, make another one at once, and return how many images there had been."""
-    options = PackOptions(coefficients=coefficients)
-    with fed(pipe):
-        before = pack(source, tmp_path / "pack", options, workers=1).num_before
-    with fed(pipe):
-        pack(source, tmp_path / "at once", options, workers=1)
-    assert contents(tmp_path / "pack") == contents(tmp_path / "at once")
-    return before
-
-
 @pytest.mark.parametrize("coefficients", [False, pytest.param(True, marks=needs_library)])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_that_was_killed_is_gone_on_with(source, tmp_path, pipe, workers, coefficients):
-    with begin(tmp_path, source, workers, coefficients) as process, open(pipe, "wb"):  # when all before it were read
+    (tmp_path / "script.py").write_text(SCRIPT)
+    words = [sys.executable, tmp_path / "script.py", source, tmp_path / "pack", str(workers), str(coefficients)]
+    with subprocess.Popen(words) as process, open(pipe, "wb"):  # when all before it were read
         process.kill()
         process.wait()
-    num_stored = check_the_same(tmp_path, source, pipe, coefficients)
+    options = PackOptions(coefficients=coefficients)
+    with fed(pipe):
+        num_stored = pack(source, tmp_path / "pack", options, workers=1).num_before
     assert num_stored == 13 if workers == 1 else num_stored <= 13
+    with fed(pipe):
+        pack(source, tmp_path / "at once", options, workers=1)
+    assert contents(tmp_path / "pack") == contents(tmp_path / "at once")
 
 
 def test_ctrl_c_ends_the_run_in_a_line_and_the_next_one_goes_on(source, tmp_path, pipe):

@@ -82,12 +82,9 @@ def made_images(
 
 def assert_near(found: Tensor, expected: Tensor, *, tolerance: float | None = None) -> None:
     """Check shape, dtype and values, to the tolerance of the dtype."""
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    if tolerance is None:
-        tolerance = TOLERANCES[found.dtype]
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     worst = (found.double() - expected.double()).abs().max().item()
-    assert worst <= tolerance
+    assert worst <= (TOLERANCES[found.dtype] if tolerance is None else tolerance)
 
 
 def assert_same_distribution(drawn: Any, expected: Any) -> None:
@@ -123,11 +120,10 @@ def drawn(transform: Any, num: int, height: int, width: int) -> dict[str, np.nda
     return {name: values.numpy() for name, values in many_params(transform, num, height, width).items()}
 
 
-def elsewhere(transform: Any, images: Tensor, *, params: Any) -> Tensor:
+def elsewhere(transform: Any, *images: Tensor, params: Any) -> Any:
     """Return what a transform makes of images where no value may be read, as on other devices."""
     with mock.patch.object(torch.compiler, "is_compiling", return_value=True):
-        found: Tensor = transform(images, params=params)
-    return found
+        return transform(*images, params=params)
 
 
 def halfway(matrix: Tensor, images: Tensor) -> Tensor:

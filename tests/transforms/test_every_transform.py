@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 from every_transform import CASES, arguments, check, draws_of, made, params_of
-from hypothesis import given
-from hypothesis import strategies as st
-from references import lain_out, random_images
+from references import elsewhere, lain_out, random_images
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map
@@ -21,7 +19,7 @@ from torch_settings import default_device, default_dtype, deterministic
 from fastload import transforms
 from fastload.base.nesting import tensors_in
 from fastload.transforms import Compose, Draws, RandomCrop, RandomResizedCrop, tensors
-from fastload.transforms.base import BatchShape, Transform
+from fastload.transforms.base import Transform, shape_of
 
 # What several members do in one pass, and ways of one that its case does not take.
 MAKE = {name: case.make for name, case in CASES.items()} | {
@@ -53,30 +51,22 @@ def test_every_transform_is_in_the_table():
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("num", [15, 17])
-def test_parameters_of_a_batch_of_another_size_are_refused(name, num):
-    case = CASES[name]
+def test_parameters_of_another_batch_or_of_other_names_are_refused(name):
+    case, kind = CASES[name], name.partition(" ")[0]
     transform = case.make()
     images = made(case.dtypes[-1])
     params = params_of(transform, images)
-    others = torch.cat([images, images])[:num]
-    if params:
-        with pytest.raises(ValueError, match=rf"^{name.partition(' ')[0]} got params\[.* shape \(16.* takes \({num}"):
-            transform(*arguments(transform, others), params=params)
-    else:
-        assert len(transform(others, params=params)) == num
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_parameters_of_other_names_are_refused(name):
-    case = CASES[name]
-    transform = case.make()
-    images = made(case.dtypes[-1])
-    params = params_of(transform, images)
+    for num in (15, 17):
+        others = torch.cat([images, images])[:num]
+        if params:
+            with pytest.raises(ValueError, match=rf"^{kind} got params\[.* shape \(16.* takes \({num}"):
+                transform(*arguments(transform, others), params=params)
+        else:
+            assert len(transform(others, params=params)) == num
     others = [params | {"foreign": torch.zeros(16)}]
     others += [{one: params[one] for one in params if one != missing} for missing in params]
     for other in others:
-        with pytest.raises(ValueError, match=rf"^{name.partition(' ')[0]} got params with .*, and takes "):
+        with pytest.raises(ValueError, match=rf"^{kind} got params with .*, and takes "):
             transform(*arguments(transform, images), params=other)
     with pytest.raises(TypeError, match="got params of int, and takes a dict with"):
         transform(*arguments(transform, images), params=3)
@@ -107,35 +97,23 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, m
     for rows in ([4], list(range(11, -1, -1))) if not transform.mixes else ([4, 5], [8, 9, 0, 1]):
         assert torch.equal(changed(transform, images[rows], draws=draws.of(rows)), together[rows])
     with monkeypatch.context() as patch:
-        patch.setattr(tensors, "PART_SIZE", 2 * 3 * 33 * 37)  # parts of two samples
+        # Three samples would fit into a part, which has two: no pair is divided.
+        patch.setattr(tensors, "PART_SIZE", 3 * images[0].numel() // torch.get_num_threads() + 1)
         assert torch.equal(changed(transform, images, draws=draws), together)
     assert torch.equal(images, before)
     last = changed(Compose([transform], layout="NHWC"), images.permute(0, 2, 3, 1), draws=draws)
     assert torch.equal(last, together.permute(0, 2, 3, 1))
 
 
-@given(num=st.integers(1, 20), size=st.integers(1, 500))
-def test_parts_are_all_of_the_batch_and_divide_no_pair(num, size):
-    images = torch.arange(num).view(num, 1, 1, 1).expand(num, 1, 4, 5)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensors, "PART_SIZE", size)
-        cut = tensors.slices(images)
-    assert [row for part in cut for row in range(num)[part]] == list(range(num))
-    assert all(part.start % 2 == 0 for part in cut)
-    assert all((part.stop - part.start) * 20 <= max(size * torch.get_num_threads(), 40) for part in cut)
-
-
 @pytest.mark.parametrize("name", ["gathered", "RandomInvert", "RandomGrayscale", "Normalize"])
-def test_gradients_pass_on_the_cpu_as_they_do_elsewhere(name, monkeypatch):
+def test_gradients_pass_on_the_cpu_as_they_do_elsewhere(name):
     transform, images = MAKE[name](), made(torch.float32)
-    params, gradients = params_of(transform, images), []
-    for elsewhere in (False, True):
-        leaf = images.clone().requires_grad_()
-        monkeypatch.setattr(torch.compiler, "is_compiling", lambda elsewhere=elsewhere: elsewhere)
-        transform(leaf, params=params).square().sum().backward()
-        gradients.append(leaf.grad)
-    assert gradients[0].any()
-    torch.testing.assert_close(*gradients)
+    params = params_of(transform, images)
+    here, there = images.clone().requires_grad_(), images.clone().requires_grad_()
+    transform(here, params=params).square().sum().backward()
+    elsewhere(transform, there, params=params).square().sum().backward()
+    assert here.grad.any()
+    torch.testing.assert_close(here.grad, there.grad)
 
 
 class Contiguous(Transform):
@@ -164,25 +142,19 @@ def test_transforms_are_compiled_without_a_break_and_once(name, dtype):
     transform = MAKE[name]()
     images = random_images((30, 3, 40, 41), dtype, 1)
     given = arguments(transform, images)
-    shape = BatchShape(*images.shape)
     drawn = [
-        transform.draw_for(Draws(bytes(16), np.arange(start, start + 30), epochs=draws_of(1).epochs), shape)
+        transform.draw_for(Draws(bytes(16), np.arange(start, start + 30), epochs=draws_of(1).epochs), shape_of(images))
         for start in (0, 30)
     ]
-    call = (lambda *given, params: transform(*given, params=params)) if transform.mixes else None
-    compiled = torch.compile(call or transform.transform, fullgraph=True, backend="eager")
-
-    def found(params):
-        return compiled(*given, params=params)[0] if call else compiled(images, params)
-
-    far = (found(drawn[0]).double() - changed(transform, images, params=drawn[0]).double()).abs()
+    call = (lambda *given, params: transform(*given, params=params)[0]) if transform.mixes else transform.transform
+    compiled = torch.compile(call, fullgraph=True, backend="eager")
+    far = (compiled(*given, params=drawn[0]).double() - changed(transform, images, params=drawn[0]).double()).abs()
     # Of a warped image, a pixel halfway between two may be the other one.
-    assert (far > (1 if images.dtype == torch.uint8 else 1e-5)).double().mean() <= CASES.get(
-        name, CASES["Resize"]
-    ).share
-    if not call:
+    share = CASES.get(name, CASES["Resize"]).share
+    assert (far > (1 if images.dtype == torch.uint8 else 1e-5)).double().mean() <= share
+    if not transform.mixes:
         with torch.compiler.set_stance("fail_on_recompile"):  # with other rows
-            found(drawn[1])
+            compiled(*given, params=drawn[1])
 
 
 @pytest.mark.thorough
@@ -213,22 +185,21 @@ def test_nothing_is_read_from_a_device(name, dtype):
     found = [transform(*(one.to("meta") for one in given), params=params)]
     with FakeTensorMode() as mode:
         try:
-            there = [mode.from_tensor(one).to("cuda") for one in given]
+            there, its_params = tree_map(lambda one: mode.from_tensor(one).to("cuda"), (given, params))
         except RuntimeError as error:
             pytest.skip(f"this torch pretends a GPU only where there is one: {error}")
-        found.append(transform(*there, params=tree_map(lambda one: mode.from_tensor(one).to("cuda"), params)))
-    images = [one[0] if transform.mixes else one for one in found]
-    assert [(one.shape, one.dtype) for one in images] == [(expected.shape, expected.dtype)] * 2
-    assert [one.device.type for one in images] == ["meta", "cuda"]
+        found.append(transform(*there, params=its_params))
+    for one, device in zip(found, ("meta", "cuda"), strict=True):
+        result = one[0] if transform.mixes else one
+        assert (result.shape, result.dtype, result.device.type) == (expected.shape, expected.dtype, device)
 
 
 @pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, case in CASES.items() for dtype in case.dtypes])
-def test_elsewhere_a_transform_gives_what_it_gives_on_the_cpu(name, dtype, monkeypatch):
+def test_elsewhere_a_transform_gives_what_it_gives_on_the_cpu(name, dtype):
     transform, images = CASES[name].make(), made(dtype)
     given, params = arguments(transform, images), params_of(transform, images)
     expected = transform(*given, params=params)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    check(transform(*given, params=params), expected, CASES[name], dtype)
+    check(elsewhere(transform, *given, params=params), expected, CASES[name], dtype)
 
 
 # -- settings of torch's -----------------------------------------------------------------------------------------------
@@ -256,16 +227,14 @@ def results(name: str, dtype: torch.dtype, setting: Any) -> list[Tensor]:
     return [*found[:-1], *tensors_in(params)]
 
 
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["on the CPU", "as on other devices"])
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["on the CPU", "as on other devices"])
 @pytest.mark.parametrize("name", CASES)
-def test_no_setting_of_torch_changes_a_transform(name, elsewhere, monkeypatch):
-    if elsewhere:  # where nothing may be read, as under a compiler
-        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+def test_no_setting_of_torch_changes_a_transform(name, is_elsewhere, monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: is_elsewhere)
     for dtype in CASES[name].dtypes:
         expected = results(name, dtype, contextlib.nullcontext())
         for setting, make in SETTINGS.items():
-            found = results(name, dtype, make())
-            for one, other in zip(found, expected, strict=True):
+            for one, other in zip(results(name, dtype, make()), expected, strict=True):
                 assert (one.dtype, one.device) == (other.dtype, other.device), (setting, dtype)
                 assert torch.equal(one, other), (setting, dtype)
 
@@ -276,9 +245,8 @@ def test_no_setting_of_torch_changes_what_its_own_generator_draws(setting):
 
     def drawn() -> Tensor:
         torch.manual_seed(3)
-        generator = torch.Generator().manual_seed(4)
         transform = CASES["RandomCrop"].make()
-        return torch.stack([transform(images), transform(images, generator=generator)])
+        return torch.stack([transform(images), transform(images, generator=torch.Generator().manual_seed(4))])
 
     expected = drawn()
     with SETTINGS[setting]():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from references import batches, keyed, made_images
-from triton_kernels import CHAIN, MEAN, STD, VALUES, allow, check_close
+from triton_kernels import MEAN, STD, VALUES, allow, check_close
 
 from fastload.native.arrays import AxisStep, StepKind
 from fastload.transforms import fused, proof
@@ -31,6 +33,12 @@ MOVING = {
     "across": lambda channels: RandomHorizontalFlip(),
     "down": lambda channels: RandomVerticalFlip(),
 }
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """Have the kernels take images of the CPU, and count their launches."""
+    return allow(monkeypatch)
 
 
 @pytest.mark.slow
@@ -67,27 +75,19 @@ def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_kernel_proves_itself(on_cpu, monkeypatch, dtype):
+def test_the_kernel_proves_itself_and_a_chain_is_one_launch_in_either_layout(on_cpu, monkeypatch, dtype):
     monkeypatch.setattr(proof, "served", SERVED)
     monkeypatch.setattr(proof, "_reasons", {})
-    values = [VALUES[each](3, dtype) for each in ("nothing", "to", "normalized", "together")]
-    for memory in ("contiguous", "channels_last"):
-        for each in values:
-            chain = Compose([RandomCrop(8, 2, fill=9), RandomHorizontalFlip(), *each])
-            chain(made_images(0, (3, 3, 12, 10), memory=memory))
+    images = made_images(0, (3, 3, 12, 10))
+    for each in ("nothing", "to", "normalized", "together"):
+        chain = [RandomCrop(8, 2, fill=9), RandomHorizontalFlip(), *VALUES[each](3, dtype)]
+        first = Compose(chain)(images, draws=keyed(3))
+        last = Compose(chain, layout="NHWC")(images.permute(0, 2, 3, 1).contiguous(), draws=keyed(3))
+        assert last.is_contiguous()
+        assert torch.equal(first, last.permute(0, 3, 1, 2))
     assert len(on_cpu) == 8
     assert proof.refusals(torch.device("cpu")) == []
     assert proof.in_words(torch.device("cpu")) != []
-
-
-def test_the_usual_chain_is_one_launch_in_either_layout(on_cpu):
-    images = made_images(0, (2, 3, 12, 10))
-    first = Compose(CHAIN)(images, draws=keyed(2))
-    last = Compose(CHAIN, layout="NHWC")(images.permute(0, 2, 3, 1).contiguous(), draws=keyed(2))
-    assert len(on_cpu) == 2
-    assert last.is_contiguous()
-    assert last.dtype == torch.bfloat16
-    assert torch.equal(first, last.permute(0, 3, 1, 2))
 
 
 def test_what_the_kernel_cannot_take_goes_the_other_way(on_cpu):
@@ -107,30 +107,36 @@ def test_what_the_kernel_cannot_take_goes_the_other_way(on_cpu):
     assert len(on_cpu) == 1
 
 
-def test_errors_of_the_members_are_the_same(on_cpu):
-    images = made_images(0, (4, 3, 12, 10))
-    with pytest.raises(TypeError, match=r"got torch\.uint8; put ToDtype"):
-        Compose([RandomCrop(8), Normalize(MEAN[:3], STD[:3])])(images)
-    with pytest.raises(ValueError, match="has mean and std for 4 channels, got images of 3"):
-        Compose([RandomCrop(8), ToNormalized(MEAN, STD)])(images)
-    with pytest.raises(ValueError, match="fill must be one number, or one for each of the images' 3"):
-        Compose([RandomCrop(8, 2, fill=(1, 2)), RandomHorizontalFlip()])(images)
-    with pytest.raises(ValueError, match=r"fill must be in \[0, 255\]"):
-        Compose([RandomCrop(8, 2, fill=300), ToDtype(torch.float16, scale=True)])(images)
+@pytest.mark.parametrize(
+    ("members", "error", "message"),
+    [
+        ([RandomCrop(8), Normalize(MEAN[:3], STD[:3])], TypeError, r"got torch\.uint8; put ToDtype"),
+        ([RandomCrop(8), ToNormalized(MEAN, STD)], ValueError, "has mean and std for 4 channels, got images of 3"),
+        (
+            [RandomCrop(8, 2, fill=(1, 2)), RandomHorizontalFlip()],
+            ValueError,
+            "fill must be one number, or one for each",
+        ),
+        ([RandomCrop(8, 2, fill=300), ToDtype(torch.float16, scale=True)], ValueError, r"fill must be in \[0, 255\]"),
+    ],
+)
+@pytest.mark.usefixtures("on_cpu")
+def test_errors_of_the_members_are_the_same(members, error, message):
+    with pytest.raises(error, match=message):
+        Compose(members)(made_images(0, (4, 3, 12, 10)))
 
 
 def test_the_switch_and_the_device_decide(monkeypatch):
     monkeypatch.setattr(fused, "_can_run_triton", lambda: True)
     monkeypatch.setattr(fused, "_capability", lambda device: (7, 5) if device.index else (9, 0))
     monkeypatch.delenv("FASTLOAD_TRITON", raising=False)
-    assert fused.available(torch.device("cuda", 0))
-    assert not fused.available(torch.device("cuda", 1))
-    assert not fused.available(torch.device("cpu"))
+    devices = [torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")]
+    assert [fused.available(device) for device in devices] == [True, False, False]
     monkeypatch.setenv("FASTLOAD_TRITON", "0")
-    assert not fused.available(torch.device("cuda", 0))
+    assert not fused.available(devices[0])
     monkeypatch.setenv("FASTLOAD_TRITON", "yes")
     with pytest.raises(ValueError, match="FASTLOAD_TRITON must be 0 or 1, got 'yes'"):
-        fused.available(torch.device("cuda", 0))
+        fused.available(devices[0])
 
 
 def test_triton_must_not_be_too_old(monkeypatch):
@@ -155,10 +161,9 @@ def test_images_may_span_more_than_32_bits_count(on_cpu, shape):
 
 
 @pytest.mark.parametrize("size", [(32, 32), (224, 224), (1, 1), (7, 1000), (5, 100_000)])
-@pytest.mark.parametrize("pixel", [1, 3])
-@pytest.mark.parametrize("planes", [1, 256])
-def test_tiles_cover_the_result_once(size, pixel, planes):
-    (rows, cols), strips, programs = fused._tiles(size, pixel, planes)
-    across, down = -(-size[1] * pixel // cols), -(-size[0] // (rows * strips))
-    assert programs == planes * across * down
-    assert rows & (rows - 1) == cols & (cols - 1) == 0
+def test_tiles_cover_the_result_once(size):
+    for pixel, planes in itertools.product((1, 3), (1, 256)):
+        (rows, cols), strips, programs = fused._tiles(size, pixel, planes)
+        across, down = -(-size[1] * pixel // cols), -(-size[0] // (rows * strips))
+        assert programs == planes * across * down
+        assert rows & (rows - 1) == cols & (cols - 1) == 0

@@ -8,7 +8,7 @@ import torch
 import torchvision.transforms.v2 as T
 from hypothesis import given
 from hypothesis import strategies as st
-from references import assert_near, coloured, elsewhere, keyed, random_images
+from references import DTYPES, assert_near, coloured, elsewhere, keyed, random_images
 
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
@@ -45,31 +45,24 @@ def labels_for(num, soft, seed):
     return torch.randint(0, 5, (num,), generator=generator)
 
 
-@given(images=coloured(dtypes=FLOATS, most=9), soft=st.booleans(), seed=st.integers(0, 2**32))
-def test_mixed_pairs_are_torchvisions(images, soft, seed):
+@pytest.mark.parametrize("kind", [MixUp, CutMix])
+@given(data=st.data(), soft=st.booleans(), seed=st.integers(0, 2**32))
+def test_pairs_are_mixed_as_by_torchvision_and_an_odd_last_sample_stays_as_it_is(kind, data, soft, seed):
+    images = data.draw(coloured(dtypes=FLOATS if kind is MixUp else DTYPES, most=9))
     labels, before = labels_for(len(images), soft, seed), images.clone()
-    transform = MixUp(alpha=0.7, num_classes=5)
-    found, mixed, params = transform(images, labels, generator=torch.Generator().manual_seed(seed), return_params=True)
-    assert torch.equal(images, before)
-    expected = as_in_torchvision("MixUp", images, labels, lambda row: {"lam": params["weight"][row].item()})
-    assert_near(found, expected[0], tolerance=1e-15 if images.dtype == torch.float64 else 0.0)
-    assert_near(mixed, expected[1], tolerance=2e-7)
-
-
-@given(images=coloured(most=9), soft=st.booleans(), seed=st.integers(0, 2**32))
-def test_pasted_pairs_are_torchvisions(images, soft, seed):
-    labels, before = labels_for(len(images), soft, seed), images.clone()
-    transform = CutMix(num_classes=5)
+    transform = kind(num_classes=None if soft else 5)  # soft labels say how many there are
     found, mixed, params = transform(images, labels, generator=torch.Generator().manual_seed(seed), return_params=True)
     assert torch.equal(images, before)
 
     def values(row):
+        if kind is MixUp:
+            return {"lam": params["weight"][row].item()}
         return {"box": params["box"][row].tolist(), "lam_adjusted": params["label_weight"][row].item()}
 
-    expected = as_in_torchvision("CutMix", images, labels, values)
-    assert torch.equal(found, expected[0])
+    expected, expected_labels = as_in_torchvision(kind.__name__, images, labels, values)
+    assert_near(found, expected, tolerance=1e-15 if images.dtype == torch.float64 else 0.0)
     assert torch.equal(elsewhere(transform.transform, images, params=params), found)
-    assert_near(mixed, expected[1], tolerance=2e-7)
+    assert_near(mixed, expected_labels, tolerance=2e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16])
@@ -95,19 +88,9 @@ def test_a_pair_has_the_parameters_of_its_first_samples_key(name):
     assert all(torch.equal(together[key][2:6], rank[key]) for key in together)
 
 
-@pytest.mark.parametrize("name", [MixUp, CutMix, MixUpOrCutMix])
-@pytest.mark.parametrize("num", [1, 5])
-def test_an_odd_last_sample_stays_as_it_is(name, num):
-    images, labels = random_images((num, 3, 8, 8), torch.float32, 0), labels_for(num, False, 0)
-    for seed in range(5):
-        found, mixed = name(num_classes=5)(images, labels, generator=torch.Generator().manual_seed(seed))
-        assert torch.equal(found[-1], images[-1])
-        assert torch.equal(mixed[-1], torch.nn.functional.one_hot(labels[-1], 5).float())
-
-
 def test_a_choice_of_both_gives_what_each_gives():
-    images, labels = random_images((12, 3, 9, 10), torch.float32, 0), labels_for(12, False, 0)
-    found, mixed, params = MixUpOrCutMix(num_classes=5)(images, labels, draws=keyed(12), return_params=True)
+    images, labels = random_images((13, 3, 9, 10), torch.float32, 0), labels_for(13, False, 0)
+    found, mixed, params = MixUpOrCutMix(num_classes=5)(images, labels, draws=keyed(13), return_params=True)
     ups, cuts = (
         one(num_classes=5)(images, labels, params={name: params[name] for name in (own, "label_weight")})[0]
         for one, own in ((MixUp, "weight"), (CutMix, "box"))
@@ -117,8 +100,6 @@ def test_a_choice_of_both_gives_what_each_gives():
     assert not cut.all()
     assert torch.equal(found[cut], cuts[cut])
     assert torch.equal(found[~cut], ups[~cut])
-    assert torch.allclose(mixed.sum(dim=1), torch.ones(12))
-
-
-def test_soft_labels_say_themselves_how_many_classes_there_are():
-    assert MixUp()(torch.zeros(2, 3, 4, 4), torch.ones(2, 7) / 7)[1].shape == (2, 7)
+    assert torch.equal(found[-1], images[-1])
+    assert torch.allclose(mixed.sum(dim=1), torch.ones(13))
+    assert mixed[-1, labels[-1]] == 1
