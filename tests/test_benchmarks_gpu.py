@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,89 +96,3 @@ def test_the_profiler_of_this_torch_writes_such_a_trace(tmp_path):
     waits = waits_of(json.loads(file.read_text()), "loop")
     assert waits.wall_us > 0
     assert (waits.blocked_us, waits.num_launches) == (0.0, 0)
-
-
-# -- all.sh ------------------------------------------------------------------------------------------------------------
-
-# In Python's place: what needs a device is simulated, and so is pytest. The verdict is the real one.
-PYTHON = """\
-#!/usr/bin/env bash
-echo "$*" >> "$CALLS"
-case "$*" in
-    "setup.py "*) exit 1 ;;
-    "-m benchmarks.gpu.machine "*) exit 0 ;;
-    "-m benchmarks.gpu "*)
-        while [ "$1" != --json ]; do shift; done
-        cp "$RESULTS" "$2"
-        exec sleep 1000 ;;
-    "-c import "*) exit 0 ;;
-    "-m pytest "*)
-        report=$(grep -o "junitxml=[^ ]*" <<< "$*")
-        [[ "$report" != *parallel.xml ]] || { echo "$FAILED" > "${report#*=}"; exit 1; }
-        echo "$PASSED" > "${report#*=}" ;;
-    *) exec "$REAL" "$@" ;;
-esac
-"""
-PASSED = '<testsuites><testsuite errors="0" failures="0" skipped="0" tests="1" time="0.1"/></testsuites>'
-FAILED = """<testsuites><testsuite errors="0" failures="1" skipped="0" tests="2" time="0.1">
-<testcase classname="gpu.test_gpu_transforms" name="test_fails"><failure/></testcase></testsuite></testsuites>"""
-
-
-def goal(what: str, found: str, words: str, met: str) -> dict[str, str]:
-    return {"what": what, "found": found, "words": words, "met": met}
-
-
-RESULTS: list[dict[str, Any]] = [
-    {"case": "host-to-device", "goals": [goal("prefetch against plain copy, GB/s", "0.95", ">= 0.9", "met")]},
-    {
-        "case": "step",
-        "goals": [
-            goal("resident against one batch, ms/step", "0.5", ">= 0.9901", "not met"),
-            goal("workers against one batch, ms/step", "-", ">= 0.9901", "not measured: workers: no processes"),
-        ],
-    },
-]
-GOALS = [
-    "goal  host-to-device: prefetch against plain copy, GB/s | 0.95 | goal >= 0.9 | met",
-    "goal  resident: not measured: benchmarks: stopped: its ",
-    "goal  step: resident against one batch, ms/step | 0.5 | goal >= 0.9901 | not met",
-    "goal  step: workers against one batch, ms/step | - | goal >= 0.9901 | not measured: workers: no processes",
-]
-
-
-@pytest.mark.slow
-def test_a_run_of_all_parts_ends_with_a_line_for_each_part_of_the_tests_and_each_goal(tmp_path):
-    out, python, tests = tmp_path / "out", tmp_path / "python", tmp_path / "tests"
-    for folder in (out, tests):
-        folder.mkdir()
-    python.write_text(PYTHON)
-    python.chmod(0o755)
-    for name in ("transforms", "device"):
-        (tests / f"test_gpu_{name}.py").touch()
-    (tmp_path / "results").write_text("".join(json.dumps(line) + "\n" for line in RESULTS))
-    environment = {"LIMIT": "30", "DEVICE": "cuda", "COMMIT": "abc1234", "REAL": sys.executable}
-    environment |= {
-        "PASSED": PASSED,
-        "FAILED": FAILED,
-        "CALLS": str(tmp_path / "calls"),
-        "RESULTS": str(tmp_path / "results"),
-        "TESTS": str(tests),
-    }
-    environment |= {"OUT": str(out), "PYTHON": str(python)}
-    command = ["benchmarks/gpu/all.sh", "host-to-device", "resident", "step"]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | environment, timeout=200, check=False
-    )
-    assert done.returncode == 1
-    assert (out / "log.txt").read_text() == done.stdout
-    parallel, serial, sanitizer, *goals = (out / "verdict.txt").read_text().splitlines()
-    pytests = [line for line in (tmp_path / "calls").read_text().splitlines() if line.startswith("-m pytest")]
-    assert "== build: ended with status 1" in done.stdout, "which does not stop the others"
-    assert parallel.startswith("tests in parallel: 1 passed, 1 failed, 0 skipped")
-    assert "test_gpu_transforms::test_fails; ended with status 1" in parallel
-    assert serial.startswith("tests one by one: 1 passed, 0 failed, 0 skipped")
-    assert sanitizer.startswith("tests under the sanitizer: 1 passed, 0 failed, 0 skipped")
-    assert len(goals) == len(GOALS)
-    assert all(line.startswith(words) for line, words in zip(goals, GOALS, strict=True)), goals
-    assert [" -n " in line for line in pytests] == [True, False, False]
-    assert "== benchmarks: stopped: its " in done.stdout
