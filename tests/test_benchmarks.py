@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import dataclasses
 import json
@@ -21,7 +20,6 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
 
-from benchmarks import pipelines, versions
 from benchmarks.figures import __main__ as program
 from benchmarks.figures.__main__ import differences, main, typed
 from benchmarks.figures.catalogue import FIGURES, PLOTS, TABLES
@@ -30,8 +28,6 @@ from benchmarks.figures.rows import BadRow, Row, Rows, append_rows, read_file, r
 from benchmarks.outcome import Outcome
 from benchmarks.peers.loaders import Work
 from benchmarks.peers.measuring import NotTheWork, _check_batch, _check_labels
-from benchmarks.pipelines.__main__ import loader_args
-from benchmarks.pipelines.catalogue import PIPELINES
 from benchmarks.runner import Measured, measure
 from benchmarks.spec import FASTLOAD, TORCH, Case, Comparison, Metric
 
@@ -217,26 +213,6 @@ def test_check_shows_what_differs_and_fails_and_rendering_mends_it(tmp_path, mon
 # -- what guards a family's work ---------------------------------------------------------------------------------------
 
 
-def test_tests_are_counted_and_those_that_failed_are_named_for_pytest(tmp_path, monkeypatch):
-    uv = tmp_path / "uv"
-    uv.write_text(
-        """#!/bin/sh
-for word; do case $word in --junitxml=*) cat > "${word#--junitxml=}" <<'END'
-<testsuites><testsuite>
-<testcase file="tests/a.py" name="test_one"/>
-<testcase file="tests/a.py" name="test_two[3 4]"><failure message="no"/></testcase>
-<testcase file="tests/a.py" name="test_three"><skipped/></testcase>
-</testsuite></testsuites>
-END
-esac; done
-exit 1
-"""
-    )
-    uv.chmod(0o755)
-    monkeypatch.setattr(versions, "UV", str(uv))
-    assert versions.counted(["run"], ["tests"], 0) == (1, 1, ["tests/a.py::test_two[3 4]"])
-
-
 def test_batches_and_epochs_that_are_less_than_the_work_of_peers_are_refused():
     work = Work(
         images=Path(), packed=Path(), work="arrays", values="float32", num_images=600, batch_size=4, num_workers=2
@@ -253,12 +229,3 @@ def test_batches_and_epochs_that_are_less_than_the_work_of_peers_are_refused():
             _check_batch(less, named, work, 32)
     with pytest.raises(NotTheWork, match="each of 4 images once"):
         _check_labels(Counter([0, 1, 1]), Counter({0: 2, 1: 2}))
-
-
-def test_every_pipeline_is_a_function_of_its_family_and_loaders_get_named_literals():
-    for name, pipeline in PIPELINES.items():
-        source = Path(pipelines.__path__[0], f"{pipeline.family}.py").read_text()
-        assert f"def {name}(source: Source, loader_class: Any, num_workers: int" in source
-    for text in ("fuse", "1, fuse=True", "fuse=open('x')", "**{}, fuse=True"):
-        with pytest.raises(argparse.ArgumentTypeError, match="named arguments"):
-            loader_args(text)

@@ -52,19 +52,6 @@ def test_the_page_of_this_machine_begins_with_its_verdict():
 
 
 @pytest.mark.slow
-def test_the_json_says_what_is_switched_off_and_what_to_do():
-    done = doctor("--json", FASTLOAD_NATIVE="0")
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["version"], said["ok"]) == (1, True)
-    (found,) = [finding for finding in said["findings"] if finding["name"] == "C library"]
-    assert found["state"] == "costs"
-    assert found["words"] == "FASTLOAD_NATIVE=0 switches it off"
-    assert found["remedy"] == "unset FASTLOAD_NATIVE"
-    assert "three times as long" in found["cost"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -274,7 +261,11 @@ def entries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.interpreter
-def test_overrides_are_listed_with_what_was_found(entries, capsys):
+def test_overrides_are_listed_with_what_was_found_and_with_what_threads_and_run_replace(entries, capsys):
+    assert main(["doctor", "--overrides"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    for name in ("json.loads", "random.randint", "numpy.random.shuffle", "manual_seed", "DataLoader.__init__"):
+        assert name in page
     assert main(["doctor", "--overrides", "--json"]) == 0
     found = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "made"]
     assert [(one["state"], one["words"]) for one in found] == [
@@ -296,14 +287,6 @@ def test_overrides_are_listed_with_what_was_found(entries, capsys):
     ]
 
 
-@pytest.mark.interpreter
-def test_the_page_of_overrides_names_what_threads_and_run_replace_too(entries, capsys):
-    assert main(["doctor", "--overrides"]) == 0
-    page = " ".join(capsys.readouterr().out.split())
-    for name in ("json.loads", "random.randint", "numpy.random.shuffle", "manual_seed", "DataLoader.__init__"):
-        assert name in page
-
-
 def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):
     monkeypatch.setenv("FASTLOAD_NATIVE", "sse2")
     monkeypatch.setattr(native, "unavailable_reason", lambda: native._load.__wrapped__()[1])
@@ -320,18 +303,12 @@ def test_a_missing_library_names_what_building_it_wants(monkeypatch):
     assert found.remedy.endswith(f"--force-reinstall --no-deps --no-cache-dir -e {native.LIBRARY.parents[2]}")
 
 
-def test_an_installed_library_is_built_again_from_the_clone(monkeypatch, tmp_path):
-    monkeypatch.setattr(packages, "__file__", str(tmp_path / "fastload/doctor/packages.py"))
-    assert packages.source() == "PATH_OF_THE_CLONE"
-
-
-def test_a_quota_of_the_control_group_costs_and_is_told(monkeypatch):
+@pytest.mark.parametrize(("quota", "state", "remedy"), [(2.5, "costs", "num_workers=2"), (8.0, "ok", "")])
+def test_a_quota_of_the_control_group_costs_and_is_told(monkeypatch, quota, state, remedy):
     monkeypatch.setattr(probes, "processors", lambda: 8)
-    monkeypatch.setattr(probes, "processor_quota", lambda: 2.5)
+    monkeypatch.setattr(probes, "processor_quota", lambda: quota)
     found = one(probes.cores())
-    assert (found.state, found.remedy) == ("costs", "num_workers=2")
-    monkeypatch.setattr(probes, "processor_quota", lambda: 8.0)
-    assert one(probes.cores()).state == "ok"
+    assert (found.state, found.remedy) == (state, remedy)
 
 
 @pytest.mark.parametrize(
@@ -354,21 +331,18 @@ def test_the_quota_is_the_least_of_the_groups(tmp_path, membership, files, quota
     assert processor_quota(tmp_path / "proc", tmp_path / "groups") == quota
 
 
-def test_pipes_cost_and_are_told(monkeypatch):
-    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
-    found = one(probes.memory_files())
-    assert (found.state, found.remedy) == ("costs", "unset FASTLOAD_TRANSPORT")
-
-
-def test_memory_files_that_cannot_be_made_are_broken(monkeypatch):
+def test_pipes_cost_and_memory_files_that_cannot_be_made_are_broken(monkeypatch):
     def refuse(*_):
         raise PermissionError("not here")
 
-    monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
-    assert one(probes.memory_files()).state == "ok"
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
+    told = [one(probes.memory_files())]
+    monkeypatch.delenv("FASTLOAD_TRANSPORT")
+    told.append(one(probes.memory_files()))
     monkeypatch.setattr(os, "memfd_create", refuse)
-    found = one(probes.memory_files())
-    assert (found.state, found.remedy) == ("broken", "export FASTLOAD_TRANSPORT=pipes")
+    told.append(one(probes.memory_files()))
+    assert [found.state for found in told] == ["costs", "ok", "broken"]
+    assert [found.remedy for found in told] == ["unset FASTLOAD_TRANSPORT", "", "export FASTLOAD_TRANSPORT=pipes"]
 
 
 FOUND = [

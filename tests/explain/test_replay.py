@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from determinism_fakes import Drawing, batches
 from kit.datasets import Stream
+from kit.generators import generator_states
 from torch.utils.data import DistributedSampler, Subset
 
 import fastload
@@ -87,12 +85,9 @@ def test_subsets_and_samplers_that_are_not_ours_are_served_too():
 
 
 def test_the_global_generators_stay_as_they_are():
-    def states():
-        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-
-    before = states()
+    before = generator_states()
     replay(DataLoader(Drawing(), seed=1), 4, 7)
-    assert states() == before
+    assert generator_states() == before
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled import Numbers, indices_of
+from profiled import BATCHES, Numbers, indices_of
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_module
 
@@ -23,23 +23,14 @@ from fastload.errors import TraceError
 from fastload.profiling.page import page
 from fastload.profiling.trace import Rank
 
-PROTECTED = [
-    (torch_module._BaseDataLoaderIter, "__init__"),
-    (torch_module._BaseDataLoaderIter, "__next__"),
-    (torch_module._MultiProcessingDataLoaderIter, "_try_put_index"),
-    (torch_module._MultiProcessingDataLoaderIter, "_try_get_data"),
-    (torch_module._DatasetKind, "create_fetcher"),
-    (torch_module._utils.worker, "_worker_loop"),
-    (torch_module._utils.pin_memory, "_pin_memory_loop"),
-    (builtins, "open"),
+PATCHED = [
+    *(torch_module._BaseDataLoaderIter, torch_module._MultiProcessingDataLoaderIter, torch_module._DatasetKind),
+    *(torch_module._utils.worker, torch_module._utils.pin_memory, builtins),
 ]
 
 
 def indices(rank: Rank) -> list[list[int]]:
     return [indices_of(step) for step in rank.steps]
-
-
-BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 def test_only_the_loader_that_was_named_is_recorded_or_all_of_them() -> None:
@@ -56,7 +47,7 @@ def test_only_the_loader_that_was_named_is_recorded_or_all_of_them() -> None:
 @pytest.mark.parametrize("level", [1, 2])
 def test_everything_is_as_before_afterwards(tmp_path: Path, level: int) -> None:
     def found() -> list[Any]:
-        functions = [vars(owner)[name] for owner, name in PROTECTED]
+        functions = [{name: one for name, one in vars(owner).items() if callable(one)} for owner in PATCHED]
         variables = [os.environ.get(name) for name in ("PYTHONPATH", "FASTLOAD_PROFILE")]
         return [*functions, *variables, list(gc.callbacks), observe.listener, threading.active_count()]
 

@@ -51,6 +51,8 @@ class Shy(Sampler[Any]):
 
 
 class Flow(IterableDataset[Any]):
+    """Must not be asked for its length."""
+
     def __iter__(self) -> Iterator[int]:
         return iter(range(10))
 
@@ -97,16 +99,6 @@ def test_where_random_numbers_come_from_is_told_without_asking_for_the_length(ar
     assert dataset.asked == asked
     assert seeding_of(DataLoader(dataset, 4)) is None
     assert describe_loader(fastload.DataLoader(Flow(), 4, seed=1))["seeding"] == "torch"
-
-
-class Broken(Counting):
-    def __len__(self) -> int:
-        raise KeyError("length")
-
-
-def test_a_length_that_raises_raises_where_it_does_without_a_recording(tmp_path: Path) -> None:
-    with fastload.profile(folder=tmp_path), pytest.raises(KeyError, match="length"):
-        list(DataLoader(Broken(), 2))
 
 
 class Listed(Counting):

@@ -137,18 +137,14 @@ def test_wrong_calls_raise_torchdatas_errors():
 
 
 @pytest.mark.parametrize("loader_class", [StatefulDataLoader, Counting])
-def test_a_loader_can_be_pickled(loader_class):
+def test_a_loader_can_be_pickled_and_uninstall_gives_torchdatas_again(loader_class):
     install()
     loader = pickle.loads(pickle.dumps(loader_class(Drawing(), batch_size=4)))
     assert isinstance(loader, loader_class)
     assert isinstance(loader, fastload.DataLoader)
     assert len(indices(loader)) == 6
-
-
-def test_uninstall_gives_torchdatas_loader_again():
-    install()
     uninstall()
-    assert type(StatefulDataLoader(Drawing())) is StatefulDataLoader
+    assert type(loader_class(Drawing())) is loader_class
 
 
 def test_accelerate_keeps_torchdatas_loader_as_configured():
