@@ -112,15 +112,14 @@ class System:
         return clock.end(self.now)
 
 
-def test_intervals_on_the_cpu_ask_the_system_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_on_the_cpu_ask_the_system_once_and_what_it_does_not_tell_is_no_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     system, clock = System(monkeypatch), ThreadClock()
     assert [system.told(clock, cpu=MS) for _ in range(100)] == [(MS, 0)] * 100
     assert system.asked == 1
-
-
-def test_where_the_system_does_not_tell_it_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    system, clock = System(monkeypatch), ThreadClock()
     monkeypatch.setattr(clocks, "run_queue_ns", lambda: None)
+    clock = ThreadClock()
     assert [system.told(clock, cpu=MS, blocked=blocked) for blocked in (0, MS)] == [(MS, -1)] * 2
 
 

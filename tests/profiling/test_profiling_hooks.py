@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import pickle
 import time
 import types
@@ -134,44 +135,31 @@ def busy(ns: int = 100_000) -> None:
         pass
 
 
-def test_a_stage_within_another_splits_it_and_none_overlap(stages: StageHooks, tmp_path: Path) -> None:
+def test_a_stage_within_another_splits_it_none_overlap_and_one_that_raises_is_told_too(
+    stages: StageHooks, tmp_path: Path
+) -> None:
     inner = stages.timed("inner", busy)
 
     def work() -> None:
-        busy()
-        inner()
-        busy()
-        inner()
-
-    outer = stages.timed("outer", work)
-    ring = Notes()
-    outer()
-    assert ring.records == []
-    stages.begin(ring)
-    outer()
-    stages.end()
-    outer()
-    text = next(tmp_path.glob("*.jsonl")).read_text()
-    numbers = {name: 1 + [line.split('"')[-2] for line in text.splitlines() if '"name"' in line].index(name)
-               for name in ("inner", "outer")}  # fmt: skip
-    named = [next(name for name, number in numbers.items() if number == record.name) for record in ring.records]
-    assert named[:4] == ["outer", "inner", "outer", "inner"]
-    assert all(record.kind == RecordKind.STAGE for record in ring.records)
-    for before, after in zip(ring.records, ring.records[1:], strict=False):
-        assert before.begun < before.ended <= after.begun
-    assert all(record.ended - record.begun >= 100_000 for record in ring.records[:4])
-
-
-def test_a_stage_that_raises_is_told_and_the_error_stays(stages: StageHooks) -> None:
-    def fail() -> None:
+        for _ in range(2):
+            busy()
+            inner()
         busy()
         raise KeyError("mine")
 
-    ring = Notes()
-    stages.begin(ring)
-    with pytest.raises(KeyError, match="mine"):
-        stages.timed("failing", fail)()
-    assert len(ring.records) == 1
+    outer, ring = stages.timed("outer", work), Notes()
+    for heard in (None, ring, None):
+        if heard is not None:
+            stages.begin(heard)
+        with pytest.raises(KeyError, match="mine"):
+            outer()
+        stages.end()
+    lines = next(tmp_path.glob("*.jsonl")).read_text().splitlines()
+    names = [line.split('"')[-2] for line in lines if '"name"' in line]
+    assert [names[record.name - 1] for record in ring.records] == ["outer", "inner", "outer", "inner", "outer"]
+    assert all(record.kind == RecordKind.STAGE for record in ring.records)
+    assert all(before.ended <= after.begun for before, after in itertools.pairwise(ring.records))
+    assert all(record.ended - record.begun >= 100_000 for record in ring.records)
 
 
 def test_transforms_of_a_version_without_a_compose_are_missing(stages: StageHooks, tmp_path: Path) -> None:

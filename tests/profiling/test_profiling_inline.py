@@ -61,15 +61,6 @@ def test_pinning_by_the_loop_is_told_apart_from_the_work(tmp_path: Path, engine:
     assert blame_of(rank)["pin"] >= 2 * 5 * PIN_NS
 
 
-def test_where_nothing_is_pinned_nothing_is_charged_to_it(tmp_path: Path) -> None:
-    loader = DataLoader(Numbers(length=24), batch_size=4)
-    with fastload.profile(folder=tmp_path) as recorded:
-        list(loader)
-    trace = recorded.trace()
-    trace.ranks[0].loaders[0] = {**trace.ranks[0].loaders[0], "pin_memory": True}  # no accelerator: torch pins nothing
-    assert "pin" not in blame_of(trace.ranks[0])
-
-
 @pytest.mark.skipif(
     "accelerator" not in _BaseDataLoaderIter.__init__.__code__.co_names, reason="this torch asks CUDA whether to pin"
 )

@@ -25,7 +25,7 @@ BATCHES = [list(range(place, place + 4)) for place in range(0, 24, 4)]
 
 
 def test_every_batch_of_a_module_is_told_and_its_arguments_input_and_modules_are_its_own(tmp_path: Path) -> None:
-    names = ("resource", "records", "ring", "observe", "trace", "json")
+    names = ("resource", "records", "ring", "observe", "trace")
     for name in names:
         (tmp_path / f"{name}.py").write_text("OWN = 1")
     write(
@@ -58,6 +58,13 @@ def test_every_batch_of_a_module_is_told_and_its_arguments_input_and_modules_are
         check_batches(steps[12 * number : 12 * number + 12], 2 * BATCHES, arguments["num_workers"])
     (explained,) = done.analysis.ranks
     assert explained.verdict.sentence[:20] in done.errors
+
+
+def test_a_script_that_has_a_json_of_its_own_imports_that(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "json.py").write_text("OWN = 1")
+    (tmp_path / "own" / "train.py").write_text("import json; print(json.OWN)")
+    assert profile(tmp_path, Path("own", "train.py")).output == "1\n"
 
 
 ENDS = {

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled import Numbers
 from torch.utils.data import DataLoader
 
 import fastload
@@ -87,32 +86,6 @@ def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed
     (rank,) = read_trace(folder).ranks
     (task,) = rank.steps[0].batch.tasks
     assert (task.begun, task.dispatched, task.arrived) == (8, 6, 21)
-
-
-def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp_path):
-    """No workers: in the second wait the dataset makes a loader of its own."""
-    records = [
-        (RecordKind.WAIT, 1, 12, 20, 0, 0),
-        (RecordKind.WAIT, 1, 30, 60, 0, 1),
-        (RecordKind.WAIT, 1, 70, 71, 0, 2),
-    ]
-    (rank,) = read_trace(recording(tmp_path, records, [epoch(0, 0, 10), epoch(1, 32, 34, loader=6)])).ranks
-    assert [step.loop_ns for step in rank.steps] == [10, 10, None]
-    assert [step.startup for step in rank.steps] == [[Span(0, 10)], [], []]
-
-
-def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
-    class Other(Numbers):
-        pass
-
-    with fastload.profile(folder=tmp_path) as recorded:
-        for _ in range(2):
-            list(DataLoader(Numbers(), 4))
-            list(DataLoader(Other(), 6))
-        one, two = DataLoader(Numbers(), 12), DataLoader(Numbers(), 12)
-        list(zip(one, two, strict=True))
-    (rank,) = recorded.trace().ranks
-    assert [step.loader for step in rank.steps] == [0, 0, 0, 1, 1] * 2 + [2, 3]
 
 
 # -- files of slow samples --------------------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_blame import check_parts, ranks, step_of, task_of
 from test_blame import rank_of as one_rank
-from test_blame import ranks, step_of, task_of
 
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
 from fastload.profiling.dominant import Dominant
-from fastload.profiling.schema import Cause, Interval, Verdict
+from fastload.profiling.perfetto import trace_json
+from fastload.profiling.schema import Analysis, Cause, Interval, Verdict
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from fastload.profiling.verdict import Facts, Judgement, ratio_interval
 from fastload.profiling.workers import stages_of
@@ -300,10 +301,34 @@ def unsound(value: Any, place: str = "") -> list[str]:
     return [] if is_sound and value != math.inf else [f"{place}: {value}"]
 
 
+def check_events(of: list[Rank], analysis: Analysis) -> None:
+    """Check that the trace for Perfetto has what its format asks for."""
+    events = json.loads(trace_json(of, analysis))["traceEvents"]
+    fields = {"X": {"ts", "dur", "name"}, "M": {"name", "args"}}
+    for event in events:
+        assert fields[event["ph"]] | {"pid", "tid"} <= set(event)
+        assert event.get("ts", 0) >= 0
+        assert event.get("dur", 0) >= 0
+    assert {event["pid"] for event in events} == {*range(1, len(of) + 1)}
+    names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"main", *(f"worker {worker}" for worker in workers_of(of) if worker >= 0)} <= names
+
+
+def workers_of(of: list[Rank]) -> set[int]:
+    return {task.worker for rank in of for step in rank.steps for task in step.batch.tasks}
+
+
 @given(one=ranks(), other=ranks(), alone=st.booleans(), warmup=st.integers(0, 4))
-@settings(max_examples=30)
-def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one, other, alone, warmup):
-    found = analyze(trace_of(*([one] if alone else [one, other]), warmup=warmup))
+@settings(max_examples=50, deadline=None)
+def test_whatever_was_recorded_is_charged_whole_and_comes_to_something_with_no_number_below_zero(
+    one, other, alone, warmup
+):
+    recorded = [one] if alone else [one, other]
+    for rank in recorded:
+        check_parts(rank, "host")
+        check_parts(rank, "device")
+    found = analyze(trace_of(*recorded, warmup=warmup))
+    check_events(recorded, found)
     assert unsound(json.loads(found.to_json())) == []
     for rank in found.ranks:
         lost = sum(rank.blame_ms.values())

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from kit.resuming import assert_resumes
-from resumed_loaders import LENGTH, Count
 
 import fastload
 from fastload.errors import StateError
@@ -68,16 +67,6 @@ def test_batches_are_torchdatas_and_a_state_continues_where_it_was_taken(loader_
     if loader_class is Counting:
         assert loader.num_begun == 1
     assert_resumes(lambda: loader_class(**arguments), ((0, 2), (1, 2)), view=values)
-
-
-def test_a_stream_with_a_state_continues_in_its_workers():
-    install()
-    loader = StatefulDataLoader(Count(), batch_size=2, num_workers=1)
-    iterator = iter(loader)
-    given = [next(iterator), next(iterator)]
-    again = StatefulDataLoader(Count(), batch_size=2, num_workers=1)
-    again.load_state_dict(loader.state_dict())
-    assert torch.cat([*given, *again]).flatten().tolist() == list(range(LENGTH))
 
 
 class Ordered(torch.utils.data.Sampler[int]):
