@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,50 +58,6 @@ def test_a_step_takes_as_long_as_its_loop_its_batch_on_the_workers_and_its_compu
     assert bound_text(costs(workers=0, takes_turns=True)) == (
         "a step takes at least 110 ms: the loop 10.0 ms + loading its batch 100 ms"
     )
-
-
-Batch = tuple[float, float]
-"""How long it is blocked, and what it computes then."""
-batches = st.lists(st.tuples(st.floats(0, 50), st.floats(0, 50)), min_size=1, max_size=30)
-
-
-def finished(work: Sequence[Batch], loop: float, loop_cpu: float, workers: int, cores: int) -> float:
-    """Return when a run is over in which any free worker takes the next batch as soon as it can: the best that can be.
-
-    ``loop_cpu`` is the part of the loop that needs a core.
-    """
-    free, idle = [0.0] * max(1, workers), [0.0] * cores
-
-    def compute(ready: float, needs: float) -> float:
-        ended = max(ready, heapq.heappop(idle)) + needs
-        heapq.heappush(idle, ended)
-        return ended
-
-    now = 0.0
-    for blocked, needs in work:
-        if workers:
-            made = compute(heapq.heappop(free) + blocked, needs)
-            heapq.heappush(free, made)
-        else:
-            made = compute(now + blocked, needs)
-        now = compute(max(now, made), loop_cpu) + loop - loop_cpu
-    return now
-
-
-@given(work=batches, loop=st.floats(0, 60), share=st.floats(0, 1), workers=st.integers(0, 6), cores=st.integers(1, 4))
-def test_no_run_is_faster_than_its_bound(work, loop, share, workers, cores):
-    number = len(work)
-    computing = sum(needs for _, needs in work) / number
-    of = costs(
-        loop_ms=loop,
-        loop_cpu_ms=share * loop,
-        batch_ms=sum(blocked for blocked, _ in work) / number + computing,
-        batch_cpu_ms=computing,
-        workers=workers,
-        cores=cores,
-        takes_turns=not workers,
-    )
-    assert finished(work, loop, share * loop, workers, cores) >= number * least_ms(of) * (1 - 1e-9)
 
 
 some_costs = st.builds(

@@ -25,13 +25,9 @@ class Waiting(Dataset):
 if __name__ == "__main__":
     print("the script's own words", sys.argv[1:])
     train_loader = DataLoader(Waiting(), batch_size=8, shuffle=True)
-    if "--several" in sys.argv:
-        test_loader = DataLoader(Waiting(), batch_size=16)
     try:
         for batch in train_loader:
             print("trained")
-            if "--several" in sys.argv:
-                list(test_loader)
     except BaseException:  # such scripts exist
         print("caught")
     list(train_loader)
@@ -73,11 +69,3 @@ def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -
     # How fast they are is the machine's business; what is recommended was faster each time, or as good as.
     assert (found["best"] is None) == (found["recommended"] == {})
     assert found["best"] is None or found["best"]["gain"]["low"] > 1.0
-
-
-@pytest.mark.slow
-def test_another_loader_of_a_script_is_called_by_its_place_among_those_that_are_iterated(folder: Path) -> None:
-    done = tune("--seconds", "1", "--loader", "2", "--json", "-", "train.py", "--several")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["subject"] == "Waiting, 10,000 samples, batches of 16, train.py:17"
-    assert "trained" in done.stderr, "the first one"

@@ -40,7 +40,7 @@ from fastload.fusion import FusedDataset
 from fastload.loader import argument_defaults
 from fastload.testing import assert_deterministic
 from fastload.verification.culprit import first_that_differs
-from fastload.verification.plan import METHODS, REFERENCE, RunSetting, plan_checks, plan_iterable_checks
+from fastload.verification.plan import METHODS, RunSetting, plan_checks, plan_iterable_checks
 from fastload.verification.report import NotDeterministic
 from fastload.verification.stages import TransformStage, find_stages, without
 from fastload.verification.subject import subject_of
@@ -398,22 +398,6 @@ def test_halving_finds_the_first_stage_that_differs_or_says_that_it_is_not_certa
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_value_of_every_axis_comes_at_least_once():
-    planned = plan_checks(METHODS, num_batches=8, seed=0)
-    settings = [REFERENCE, *(one.setting for one in planned), *(one.reference for one in planned)]
-    expected: dict[str, set[Any]] = {
-        "num_workers": {0, 1, 3},
-        "method": set(METHODS),
-        "chunk_size": {1, 3, "batch", None},
-        "prefetch_factor": {1, 4},
-        "persistent_workers": {True, False},
-        "num_epochs": {1, 2},
-        "world_size": {1, 2, 4},
-    }
-    for axis, values in expected.items():
-        assert values <= {getattr(setting, axis) for setting in settings}, axis
-
-
 @pytest.mark.parametrize("methods", list(chain.from_iterable(combinations(METHODS, n) for n in range(1, 5))))
 def test_only_the_methods_that_are_asked_for_are_used_and_a_cache_is_compared_with_none(methods: Any):
     for planned in (
@@ -430,16 +414,6 @@ def test_only_the_methods_that_are_asked_for_are_used_and_a_cache_is_compared_wi
     assert not any(one.setting.cache for one in plan_checks(methods, num_batches=4, seed=0))
 
 
-@pytest.mark.parametrize("num_batches", [1, 2, 3, 50])
-def test_the_resume_is_inside_of_the_epoch_and_chosen_by_the_seed(num_batches: int):
-    steps = []
-    for seed in range(40):
-        planned = plan_checks(METHODS, num_batches=num_batches, seed=seed)
-        resumes = [one.setting for one in planned if one.name == "resume"]
-        assert len(resumes) == (2 if num_batches > 1 else 0)
-        for setting in resumes:
-            assert setting.resume_after is not None
-            assert 0 < setting.resume_after < num_batches
-            assert setting.num_workers != setting.resumed_by
-            steps.append(setting.resume_after)
-    assert num_batches < 3 or len(set(steps)) > 1
+def test_a_resume_is_within_the_epoch_at_a_step_chosen_by_the_seed():
+    planned = [one.setting for seed in range(40) for one in plan_checks(METHODS, num_batches=3, seed=seed)]
+    assert {setting.resume_after for setting in planned} == {None, 1, 2}
