@@ -72,33 +72,16 @@ def both(folder: Path, run: Callable[[], Any]) -> tuple[Any, Trace]:
     return found, recorded.trace()
 
 
-def patch_class(dataset: Any) -> None:
-    type(dataset).__getitem__ = lambda self, index: -2 * index
-
-
-def other_factor(dataset: Any) -> None:
-    dataset.factor = 5
-
-
-def other_indices(subset: Any) -> None:
-    subset.dataset.indices = subset.dataset.indices[::-1]
-
-
-def other_dataset(subset: Any) -> None:
-    subset.dataset.dataset = Numbers(3)
-
-
-def unchanged(dataset: Any) -> None:
-    pass
-
-
 CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
-    "its class is changed": (fresh, patch_class),
-    "an attribute is changed": (fresh, other_factor),
-    "a subset is given other indices": (subset, other_indices),
-    "a subset is given another dataset": (subset, other_dataset),
-    "samples raise": (Failing, unchanged),
-    "samples that are made at once raise": (FailingMany, unchanged),
+    "its class is changed": (fresh, lambda one: setattr(type(one), "__getitem__", lambda self, index: -2 * index)),
+    "an attribute is changed": (fresh, lambda one: setattr(one, "factor", 5)),
+    "a subset is given other indices": (
+        subset,
+        lambda one: setattr(one.dataset, "indices", range(NUMBER * SIZE - 1, -1, -1)),
+    ),
+    "a subset is given another dataset": (subset, lambda one: setattr(one.dataset, "dataset", Numbers(3))),
+    "samples raise": (Failing, lambda one: None),
+    "samples that are made at once raise": (FailingMany, lambda one: None),
 }
 
 

@@ -220,31 +220,33 @@ def drawn_by(*stages: Any) -> verified.Pictures:
 # Samples of these differ wherever they are loaded: from run to run, or where a rank or a resume begins anew. To verify
 # one with worker processes takes about a hundred of them. Two hash seeds may give the same order of a set of ten words,
 # about once in a million.
-CULPRITS: dict[str, tuple[Callable[[], Any], str]] = {
-    "OwnGenerator(std=1) @ dataset.transform[1], stage 2 of 2": (lambda: verified.Pictures(nested()), "inline"),
+SLOW, THOROUGH = [pytest.mark.slow], [pytest.mark.thorough, pytest.mark.timeout(200)]
+CULPRITS: dict[str, tuple[Callable[[], Any], str, list[Any]]] = {
+    "OwnGenerator(std=1) @ dataset.transform[1], stage 2 of 2": (lambda: verified.Pictures(nested()), "inline", []),
     "CollateWithGenerator() @ collate_fn": (
         lambda: DataLoader(verified.good, 4, shuffle=True, collate_fn=verified.CollateWithGenerator()),
-        "inline",
+        *("inline", []),
     ),
-    "_Shuffling() @ the sampler": (lambda: DataLoader(verified.good, batch_sampler=_Shuffling()), "inline"),
+    "_Shuffling() @ the sampler": (lambda: DataLoader(verified.good, batch_sampler=_Shuffling()), "inline", []),
     "SharedScratch() @ dataset.transform, stage 2 of 2": (
         lambda: verified.Pictures(v2.Compose([v2.CenterCrop(10), verified.SharedScratch()])),
-        "thread",
+        *("thread", SLOW),
     ),
-    "_Broken() @ the dataset itself, before any transform": (lambda: _Broken(v2.Compose([v2.CenterCrop(8)])), "thread"),
-    "WorkerId() @ dataset.transform, stage 2 of 3": (lambda: drawn_by(verified.WorkerId()), "thread"),
-    "ProcessId() @ dataset.transform, stage 2 of 3": (lambda: drawn_by(verified.ProcessId()), "fork"),
-    "Counting() @ dataset.transform, stage 2 of 3": (lambda: drawn_by(verified.Counting()), "inline"),
-    "SetOrder() @ dataset.transform": (lambda: verified.Pictures(verified.SetOrder()), "fork spawn"),
+    "_Broken() @ the dataset itself, before any transform": (
+        lambda: _Broken(v2.Compose([v2.CenterCrop(8)])),
+        "thread",
+        SLOW,
+    ),
+    "WorkerId() @ dataset.transform, stage 2 of 3": (lambda: drawn_by(verified.WorkerId()), "thread", THOROUGH),
+    "ProcessId() @ dataset.transform, stage 2 of 3": (lambda: drawn_by(verified.ProcessId()), "fork", THOROUGH),
+    "Counting() @ dataset.transform, stage 2 of 3": (lambda: drawn_by(verified.Counting()), "inline", THOROUGH),
+    "SetOrder() @ dataset.transform": (lambda: verified.Pictures(verified.SetOrder()), "fork spawn", THOROUGH),
 }
-MARKS = 3 * [[]] + 2 * [[pytest.mark.slow]] + 4 * [[pytest.mark.thorough, pytest.mark.timeout(200)]]
 
 
-@pytest.mark.parametrize(
-    "culprit", [pytest.param(one, marks=marks) for one, marks in zip(CULPRITS, MARKS, strict=True)]
-)
+@pytest.mark.parametrize("culprit", [pytest.param(one, marks=marks) for one, (_, _, marks) in CULPRITS.items()])
 def test_what_makes_samples_differ_is_named(culprit: str):
-    make, methods = CULPRITS[culprit]
+    make, methods, _ = CULPRITS[culprit]
     report = verify(make(), methods, batches=1 if "spawn" in methods else 3)
     assert not report.ok
     assert culprits(report) == {culprit}, report.to_text()
@@ -343,12 +345,8 @@ def test_transforms_of_many_kinds_are_found_in_datasets_and_in_those_inside():
         reader=print,
     )
     expected = [
-        "transform, stage 1 of 2",
-        "transform, stage 2 of 2",
-        "target_transform",
-        "my_augmentation",
-        "tail, stage 1 of 2",
-        "tail, stage 2 of 2",
+        *("transform, stage 1 of 2", "transform, stage 2 of 2", "target_transform", "my_augmentation"),
+        *("tail, stage 1 of 2", "tail, stage 2 of 2"),
     ]
     for holder, prefix in (
         (dataset, "dataset."),
