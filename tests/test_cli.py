@@ -262,17 +262,30 @@ def test_help_the_version_and_the_doctors_own_process_import_no_torch() -> None:
     assert "usage: fastload run" in done.stdout
 
 
-def test_the_user_command_begins_at_the_first_word_that_is_no_option() -> None:
-    for line, own, command in (
-        ("run a.py --report", "run", "a.py --report"),
-        ("run --report a.py -- b", "run --report", "a.py -- b"),
-        ("run -m a --report", "run", "-m a --report"),
-        ("run --report -- a -m", "run --report", "-- a -m"),
-        ("run --report", "run --report", ""),
-        ("--help", "--help", ""),
-        ("", "", ""),
-    ):
-        assert cli.split_command(line.split(), cli._parsers()[1]) == (own.split(), command.split())
+# A line, the user's command in it, and the value of fuse: "true" where it is left out.
+LINES = [
+    ("run a.py --report", "a.py --report", None),
+    ("run --report a.py -- b", "a.py -- b", None),
+    ("run -m a --report", "-m a --report", None),
+    ("run --report -- a -m", "-- a -m", None),
+    ("run --report", "", None),
+    ("run a.py --fuse", "a.py --fuse", None),
+    ("run --fuse a.py", "a.py", "true"),
+    ("run --fuse --report a.py", "a.py", "true"),
+    ("run --fuse false a.py", "a.py", "false"),
+    ("run --fuse=auto a.py --fuse true", "a.py --fuse true", "auto"),
+    ("run --seed 1 --fuse auto -m true", "-m true", "auto"),
+]
+
+
+@pytest.mark.parametrize(("line", "command", "fuse"), LINES)
+def test_the_user_command_begins_at_the_first_word_that_is_no_option_nor_its_value(
+    line: str, command: str, fuse: str | None
+) -> None:
+    parser, verbs = cli._parsers()
+    own, rest = cli.split_command(line.split(), verbs)
+    assert rest == command.split()
+    assert parser.parse_args(own).fuse == fuse
 
 
 REPORTED = """

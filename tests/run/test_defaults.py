@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastload
-from fastload import cli
 from fastload.cache import shared
 from fastload.errors import ConfigError
 from fastload.loader import argument_defaults
@@ -137,20 +136,3 @@ def test_a_wrong_variable_stops_a_program_where_fastload_is_imported():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 1
     assert "ConfigError: FASTLOAD_LOADER='sed=2': sed is not an argument of fastload.DataLoader" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("line", "fuse", "command"),
-    [
-        ("run --fuse train.py", "true", "train.py"),
-        ("run --fuse --report train.py", "true", "train.py"),
-        ("run --fuse false train.py", "false", "train.py"),
-        ("run --fuse=auto train.py --fuse true", "auto", "train.py --fuse true"),
-        ("run --seed 1 --fuse auto -m true", "auto", "-m true"),
-        ("run train.py --fuse", None, "train.py --fuse"),
-    ],
-)
-def test_the_value_of_fuse_may_be_left_out(line, fuse, command):
-    own, rest = cli.split_command(line.split(), cli._parsers()[1])
-    assert cli._parsers()[0].parse_args(own).fuse == fuse
-    assert rest == command.split()
