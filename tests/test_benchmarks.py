@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import json
 import subprocess
 import sys
@@ -31,8 +29,8 @@ from benchmarks.gpu.trace import waits_of
 from benchmarks.outcome import Outcome
 from benchmarks.peers.loaders import Work
 from benchmarks.peers.measuring import NotTheWork, _check_batch, _check_labels
-from benchmarks.runner import Measured, measure
-from benchmarks.spec import FASTLOAD, TORCH, Case, Comparison, Metric
+from benchmarks.runner import Measured
+from benchmarks.spec import Case, Comparison, Metric
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -83,27 +81,6 @@ def test_the_smallest_case_of_a_family_runs_and_its_rows_come_back_from_their_fi
     told = {row.ratio_of for row in rows if row.ratio is not None}
     assert told == {f"{one['ours']} / {one['theirs']}" for one in found["comparisons"]} != set()
     assert list(found["skipped"]) == (["DALI"] if family == "peers" else [])
-
-
-@pytest.mark.slow
-def test_a_side_that_fails_or_is_missing_is_left_out_and_the_others_go_on(monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
-    case = Case(
-        name="gap",
-        measure="benchmarks.cases.startup:epoch_gap",
-        metrics=(Metric(name="gap ms"),),
-        sides=(
-            dataclasses.replace(FASTLOAD, name="bad", options={"no_such_option": 1}),
-            TORCH,
-            dataclasses.replace(FASTLOAD, name="absent", missing="not installed"),
-        ),
-        arguments={"persistent_workers": True, "num_epochs": 3},
-    )
-    found = Measured()
-    asyncio.run(measure(case, 2, found, lambda what: None))
-    assert {name: len(values) for name, values in found.measurements.items()} == {"torch": 2}
-    assert "no_such_option" in found.failed["bad"]
-    assert found.skipped == {"absent": "not installed"}
 
 
 @pytest.mark.parametrize(

@@ -63,23 +63,6 @@ def test_a_place_whose_inner_names_have_changed_is_left_alone_and_told(
     assert inner in told[1]
 
 
-@pytest.mark.slow
-def test_a_place_that_is_gone_is_told_and_its_signal_is_unknown_not_zero(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind = torch_module._DatasetKind
-    create = kind.create_fetcher
-    monkeypatch.delattr(kind, "create_fetcher")
-
-    with fastload.profile(folder=tmp_path) as recorded:
-        assert not hasattr(kind, "create_fetcher")
-        monkeypatch.setattr(kind, "create_fetcher", staticmethod(create), raising=False)
-        list(DataLoader(Numbers(length=8), batch_size=4))
-    trace = recorded.trace()
-    assert trace.missing == {"samples and collation": "there is no _DatasetKind.create_fetcher"}
-    assert [step.batch.tasks for step in trace.ranks[0].steps] == [[], []]
-
-
 def test_an_error_while_a_module_is_hooked_is_told_and_does_not_reach_the_import(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
 
