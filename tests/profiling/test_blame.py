@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of
 from fastload.profiling.formatting import STATES
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, TracedBatch, TracedStep
-from fastload.profiling.workers import parts_of
 
 MS = 1_000_000
 KNOWN = {*STATES, "stage:Decode", "stage:Flip"}
@@ -190,16 +188,6 @@ def check_parts(rank: Rank, clock: Literal["host", "device"]) -> None:
             assert one.total_ns == one.stall_ns + (step.loop_ns or 0)
     counted = [step for step in rank.steps if clock == "host" or step.device_idle_ns is not None]
     assert [one.step for one in found] == counted
-
-
-@given(st.integers(1, 50 * MS), st.integers(0, 50 * MS), st.integers(0, 50 * MS))
-def test_of_a_task_as_much_is_run_queue_as_the_system_says(length, cpu, runnable):
-    cpu = min(cpu, length)
-    runnable = min(runnable, length - cpu)
-    parts = parts_of(task_of(0, length, cpu_ns=cpu, runnable_ns=runnable), 0.0)
-    assert parts.get("run-queue", 0) == pytest.approx(runnable, abs=2)
-    assert parts.get("sample", 0) == pytest.approx(cpu, abs=2)
-    assert parts.get("read", 0) == pytest.approx(length - cpu - runnable, abs=2)
 
 
 # -- what is charged to what ------------------------------------------------------------------------------------------
