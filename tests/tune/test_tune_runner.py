@@ -236,7 +236,7 @@ def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path
         pytest.skip(f"nothing is kept here: {reason}")
     monkeypatch.setattr(store, "SETTLED_NS", 0)
     rng = np.random.default_rng(0)
-    for place in range(20):
+    for place in range(6):
         PIL.Image.fromarray(rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)).save(tmp_path / f"{place:02d}.jpg")
     loader = fastload.DataLoader(Photos(tmp_path), batch_size=2)
     runner, present = runner_of(loader), setting_of(loader)
@@ -244,8 +244,8 @@ def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path
     assert runner.measure(present.having(cache="auto")).found.differs == ""
     contents = shared.contents()
     assert contents is not None
-    assert contents.entries == 20
-    assert "for its 20 samples" in runner.notes[-1]
+    assert contents.entries == 6
+    assert "for its 6 samples" in runner.notes[-1]
     runner.close()
     assert shared.contents() is None
     assert not shared.is_asked_for()
