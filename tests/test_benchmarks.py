@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import dataclasses
 import json
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,22 +16,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from torch.profiler import ProfilerActivity, profile, record_function
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
 
-from benchmarks import pipelines, versions
 from benchmarks.figures import __main__ as program
 from benchmarks.figures.__main__ import differences, main, typed
 from benchmarks.figures.catalogue import FIGURES, PLOTS, TABLES
 from benchmarks.figures.markers import typed_figures
 from benchmarks.figures.rows import BadRow, Row, Rows, append_rows, read_file, read_rows
+from benchmarks.gpu.trace import waits_of
 from benchmarks.outcome import Outcome
 from benchmarks.peers.loaders import Work
 from benchmarks.peers.measuring import NotTheWork, _check_batch, _check_labels
-from benchmarks.pipelines.__main__ import loader_args
-from benchmarks.pipelines.catalogue import PIPELINES
-from benchmarks.runner import Measured, measure
-from benchmarks.spec import FASTLOAD, TORCH, Case, Comparison, Metric
+from benchmarks.runner import Measured
+from benchmarks.spec import Case, Comparison, Metric
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -84,27 +81,6 @@ def test_the_smallest_case_of_a_family_runs_and_its_rows_come_back_from_their_fi
     told = {row.ratio_of for row in rows if row.ratio is not None}
     assert told == {f"{one['ours']} / {one['theirs']}" for one in found["comparisons"]} != set()
     assert list(found["skipped"]) == (["DALI"] if family == "peers" else [])
-
-
-@pytest.mark.slow
-def test_a_side_that_fails_or_is_missing_is_left_out_and_the_others_go_on(monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
-    case = Case(
-        name="gap",
-        measure="benchmarks.cases.startup:epoch_gap",
-        metrics=(Metric(name="gap ms"),),
-        sides=(
-            dataclasses.replace(FASTLOAD, name="bad", options={"no_such_option": 1}),
-            TORCH,
-            dataclasses.replace(FASTLOAD, name="absent", missing="not installed"),
-        ),
-        arguments={"persistent_workers": True, "num_epochs": 3},
-    )
-    found = Measured()
-    asyncio.run(measure(case, 2, found, lambda what: None))
-    assert {name: len(values) for name, values in found.measurements.items()} == {"torch": 2}
-    assert "no_such_option" in found.failed["bad"]
-    assert found.skipped == {"absent": "not installed"}
 
 
 @pytest.mark.parametrize(
@@ -217,26 +193,6 @@ def test_check_shows_what_differs_and_fails_and_rendering_mends_it(tmp_path, mon
 # -- what guards a family's work ---------------------------------------------------------------------------------------
 
 
-def test_tests_are_counted_and_those_that_failed_are_named_for_pytest(tmp_path, monkeypatch):
-    uv = tmp_path / "uv"
-    uv.write_text(
-        """#!/bin/sh
-for word; do case $word in --junitxml=*) cat > "${word#--junitxml=}" <<'END'
-<testsuites><testsuite>
-<testcase file="tests/a.py" name="test_one"/>
-<testcase file="tests/a.py" name="test_two[3 4]"><failure message="no"/></testcase>
-<testcase file="tests/a.py" name="test_three"><skipped/></testcase>
-</testsuite></testsuites>
-END
-esac; done
-exit 1
-"""
-    )
-    uv.chmod(0o755)
-    monkeypatch.setattr(versions, "UV", str(uv))
-    assert versions.counted(["run"], ["tests"], 0) == (1, 1, ["tests/a.py::test_two[3 4]"])
-
-
 def test_batches_and_epochs_that_are_less_than_the_work_of_peers_are_refused():
     work = Work(
         images=Path(), packed=Path(), work="arrays", values="float32", num_images=600, batch_size=4, num_workers=2
@@ -255,10 +211,57 @@ def test_batches_and_epochs_that_are_less_than_the_work_of_peers_are_refused():
         _check_labels(Counter([0, 1, 1]), Counter({0: 2, 1: 2}))
 
 
-def test_every_pipeline_is_a_function_of_its_family_and_loaders_get_named_literals():
-    for name, pipeline in PIPELINES.items():
-        source = Path(pipelines.__path__[0], f"{pipeline.family}.py").read_text()
-        assert f"def {name}(source: Source, loader_class: Any, num_workers: int" in source
-    for text in ("fuse", "1, fuse=True", "fuse=open('x')", "**{}, fuse=True"):
-        with pytest.raises(argparse.ArgumentTypeError, match="named arguments"):
-            loader_args(text)
+# -- traces of a GPU ---------------------------------------------------------------------------------------------------
+
+
+def call(
+    name: str, start: float, duration: float, category: str = "cuda_runtime", correlation: int | None = None
+) -> dict[str, Any]:
+    args = {} if correlation is None else {"args": {"correlation": correlation}}
+    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "tid": 1, **args}
+
+
+def launched(at: float, begin: float, duration: float, correlation: int) -> list[dict[str, Any]]:
+    launch = call("cudaLaunchKernel", at, 1.0, correlation=correlation)
+    return [launch, call("a kernel", begin, duration, "kernel", correlation)]
+
+
+def test_calls_that_wait_within_the_loop_are_counted_and_no_others():
+    events = [
+        call("loop", 100.0, 1000.0, "user_annotation"),
+        call("loop", 100.0, 5000.0, "gpu_user_annotation"),
+        call("cudaStreamSynchronize", 90.0, 30.0),  # 20 of it within
+        call("cudaFree", 130.0, 1.0),
+        call("cuMemcpyHtoD_v2_ptds", 135.0, 1.0, "cuda_driver"),
+        call("cudaHostRegister", 140.0, 1.0),
+        call("cudaMallocAsync", 150.0, 9.0),
+        call("cudaStreamSynchronize", 160.0, 9.0, "python_function"),  # a name, and no such call
+        *launched(200.0, 210.0, 80.0, 1),
+        *launched(205.0, 290.0, 100.0, 2),
+        call("cudaEventSynchronize", 220.0, 70.0),  # for the first kernel, while the second is queued
+        call("cudaEventSynchronize", 300.0, 92.0),  # for the second, behind which there is nothing
+        call("cudaMemcpyAsync", 500.0, 5.0, correlation=7),
+        call("Memcpy HtoD (Pageable -> Device)", 502.0, 2.0, "gpu_memcpy", correlation=7),
+        call("cudaMemcpyAsync", 520.0, 3.0, correlation=8),
+        call("Memcpy HtoD (Pinned -> Device)", 522.0, 50.0, "gpu_memcpy", correlation=8),
+        call("cudaDeviceSynchronize", 1200.0, 50.0),  # the profiler's own end
+        call("after the host's end", 1090.0, 110.0, "kernel", correlation=9),
+        {"ph": "M", "name": "process_name", "ts": 0},
+    ]
+    waits = waits_of({"traceEvents": events}, "loop")
+    blocking = {"cudaStreamSynchronize", "cudaFree", "cuMemcpyHtoD_v2_ptds", "cudaHostRegister", "cudaEventSynchronize"}
+    assert waits.by_name == dict.fromkeys([*blocking, "cudaMemcpyAsync (pageable)"], 1)
+    assert (waits.wall_us, waits.blocked_us, waits.num_launches) == (1000.0, 20.0 + 3.0 + 92.0 + 5.0, 2)
+    assert (waits.device_us, waits.busy_us) == (1100.0, 180.0 + 2.0 + 50.0 + 110.0)
+    with pytest.raises(ValueError, match="one record_function named 'other', got 0"):
+        waits_of({"traceEvents": events}, "other")
+
+
+def test_the_profiler_of_this_torch_writes_such_a_trace(tmp_path):
+    with profile(activities=[ProfilerActivity.CPU]) as profiled, record_function("loop"):
+        torch.ones(100).sum()
+    file = tmp_path / "trace.json"
+    profiled.export_chrome_trace(str(file))
+    waits = waits_of(json.loads(file.read_text()), "loop")
+    assert waits.wall_us > 0
+    assert (waits.blocked_us, waits.num_launches) == (0.0, 0)

@@ -52,19 +52,6 @@ def test_the_page_of_this_machine_begins_with_its_verdict():
 
 
 @pytest.mark.slow
-def test_the_json_says_what_is_switched_off_and_what_to_do():
-    done = doctor("--json", FASTLOAD_NATIVE="0")
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["version"], said["ok"]) == (1, True)
-    (found,) = [finding for finding in said["findings"] if finding["name"] == "C library"]
-    assert found["state"] == "costs"
-    assert found["words"] == "FASTLOAD_NATIVE=0 switches it off"
-    assert found["remedy"] == "unset FASTLOAD_NATIVE"
-    assert "three times as long" in found["cost"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -256,9 +243,9 @@ def test_the_parts_of_fastload_are_well_here():
     assert [found[name] for name in ("C library", "late decoding", "seeding")] == ["ok"] * 3
 
 
-@pytest.fixture
-def entries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Overrides: one that makes the same, one that does not, and those whose libraries are not well."""
+@pytest.mark.interpreter
+def test_overrides_are_listed_with_what_was_found_and_with_what_threads_and_run_replace(monkeypatch, tmp_path, capsys):
+    """One makes the same, one does not, and others' libraries are not well."""
     (tmp_path / "codec_without_ffmpeg.py").write_text("raise RuntimeError('libavutil.so is missing')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(overrides, "results", {})
@@ -271,37 +258,21 @@ def entries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ]
     others = [entry for entry in overrides.table() if entry[0].rpartition(".")[2] in ("routing", "installation")]
     monkeypatch.setattr(overrides, "table", lambda: iter([*(("fastload.made", one) for one in entries), *others]))
-
-
-@pytest.mark.interpreter
-def test_overrides_are_listed_with_what_was_found(entries, capsys):
-    assert main(["doctor", "--overrides", "--json"]) == 0
-    found = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "made"]
-    assert [(one["state"], one["words"]) for one in found] == [
-        ("ok", "texts are parsed (in worker processes): json.loads: they make the same"),
-        (
-            "costs",
-            "texts are written (in worker processes): json.dumps: it makes something else, so it is called",
-        ),
-        (
-            "costs",
-            "images are decoded (in worker processes): codec_without_ffmpeg.decode: codec_without_ffmpeg cannot be "
-            "imported: RuntimeError: libavutil.so is missing",
-        ),
-        ("absent", "images are decoded (in worker processes): no_such_codec.decode: no_such_codec is not installed"),
-        (
-            "costs",
-            "texts are read (in worker processes): json.no_such_name: this version of json has no json.no_such_name",
-        ),
-    ]
-
-
-@pytest.mark.interpreter
-def test_the_page_of_overrides_names_what_threads_and_run_replace_too(entries, capsys):
     assert main(["doctor", "--overrides"]) == 0
     page = " ".join(capsys.readouterr().out.split())
     for name in ("json.loads", "random.randint", "numpy.random.shuffle", "manual_seed", "DataLoader.__init__"):
         assert name in page
+    assert main(["doctor", "--overrides", "--json"]) == 0
+    found = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "made"]
+    words = [one["words"].partition(" (in worker processes): ")[2] for one in found]
+    assert [one["state"] for one in found] == ["ok", "costs", "costs", "absent", "costs"]
+    assert words == [
+        "json.loads: they make the same",
+        "json.dumps: it makes something else, so it is called",
+        "codec_without_ffmpeg.decode: codec_without_ffmpeg cannot be imported: RuntimeError: libavutil.so is missing",
+        "no_such_codec.decode: no_such_codec is not installed",
+        "json.no_such_name: this version of json has no json.no_such_name",
+    ]
 
 
 def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):
@@ -320,18 +291,12 @@ def test_a_missing_library_names_what_building_it_wants(monkeypatch):
     assert found.remedy.endswith(f"--force-reinstall --no-deps --no-cache-dir -e {native.LIBRARY.parents[2]}")
 
 
-def test_an_installed_library_is_built_again_from_the_clone(monkeypatch, tmp_path):
-    monkeypatch.setattr(packages, "__file__", str(tmp_path / "fastload/doctor/packages.py"))
-    assert packages.source() == "PATH_OF_THE_CLONE"
-
-
-def test_a_quota_of_the_control_group_costs_and_is_told(monkeypatch):
+@pytest.mark.parametrize(("quota", "state", "remedy"), [(2.5, "costs", "num_workers=2"), (8.0, "ok", "")])
+def test_a_quota_of_the_control_group_costs_and_is_told(monkeypatch, quota, state, remedy):
     monkeypatch.setattr(probes, "processors", lambda: 8)
-    monkeypatch.setattr(probes, "processor_quota", lambda: 2.5)
+    monkeypatch.setattr(probes, "processor_quota", lambda: quota)
     found = one(probes.cores())
-    assert (found.state, found.remedy) == ("costs", "num_workers=2")
-    monkeypatch.setattr(probes, "processor_quota", lambda: 8.0)
-    assert one(probes.cores()).state == "ok"
+    assert (found.state, found.remedy) == (state, remedy)
 
 
 @pytest.mark.parametrize(
@@ -354,21 +319,18 @@ def test_the_quota_is_the_least_of_the_groups(tmp_path, membership, files, quota
     assert processor_quota(tmp_path / "proc", tmp_path / "groups") == quota
 
 
-def test_pipes_cost_and_are_told(monkeypatch):
-    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
-    found = one(probes.memory_files())
-    assert (found.state, found.remedy) == ("costs", "unset FASTLOAD_TRANSPORT")
-
-
-def test_memory_files_that_cannot_be_made_are_broken(monkeypatch):
+def test_pipes_cost_and_memory_files_that_cannot_be_made_are_broken(monkeypatch):
     def refuse(*_):
         raise PermissionError("not here")
 
-    monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
-    assert one(probes.memory_files()).state == "ok"
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
+    told = [one(probes.memory_files())]
+    monkeypatch.delenv("FASTLOAD_TRANSPORT")
+    told.append(one(probes.memory_files()))
     monkeypatch.setattr(os, "memfd_create", refuse)
-    found = one(probes.memory_files())
-    assert (found.state, found.remedy) == ("broken", "export FASTLOAD_TRANSPORT=pipes")
+    told.append(one(probes.memory_files()))
+    assert [found.state for found in told] == ["costs", "ok", "broken"]
+    assert [found.remedy for found in told] == ["unset FASTLOAD_TRANSPORT", "", "export FASTLOAD_TRANSPORT=pipes"]
 
 
 FOUND = [

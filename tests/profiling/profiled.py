@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 import traceback
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from torch.utils.data import Dataset
 
 import fastload
 from fastload.profiling.analyze import analysis_of
+from fastload.profiling.blame import blamed_steps
 from fastload.profiling.reader import read_trace
 from fastload.profiling.ring import Record
 from fastload.profiling.schema import Analysis
@@ -135,6 +137,19 @@ def record_in_fork(folder: Path, script: str, **options: Any) -> None:
             sys.stderr.flush()
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "see what it printed"
+
+
+BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+"""Those of 12 samples."""
+
+
+def blame_of(rank: Rank) -> dict[str, int]:
+    """Return what the stall of all steps is charged to, after checking that it sums up."""
+    total: Counter[str] = Counter()
+    for blamed in blamed_steps(rank, "host"):
+        assert sum(blamed.parts.values()) == blamed.stall_ns
+        total.update(blamed.parts)
+    return +total
 
 
 def indices_of(step: TracedStep) -> list[int]:

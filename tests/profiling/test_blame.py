@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of
+from fastload.profiling.formatting import STATES
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, TracedBatch, TracedStep
-from fastload.profiling.workers import parts_of
 
 MS = 1_000_000
-KNOWN = {
-    *(
-        "startup",
-        "sampler",
-        "queued",
-        "read",
-        "sample",
-        "collate",
-        "run-queue",
-        "gil",
-        "transport",
-        "pin",
-        "main-thread",
-    ),
-    *("stage:Decode", "stage:Flip", "other"),
-}
+KNOWN = {*STATES, "stage:Decode", "stage:Flip"}
 
 
 def rank_of(steps: list[TracedStep], ahead: list[TracedBatch] | None = None, **loader: Any) -> Rank:
@@ -68,12 +52,14 @@ def step_of(number: int, begun: int, ended: int, tasks: list[TaskSpan], **values
     return TracedStep(number=number, loader=0, iterator=0, wait=Span(begun, ended), batch=batch, **{**fields, **values})
 
 
-def blamed(step: TracedStep, *others: TracedStep, **loader: Any) -> BlamedStep:
+def first_of(
+    *steps: TracedStep, ahead: tuple[TracedBatch, ...] = (), probes_ms: tuple[int, ...] = (), **loader: Any
+) -> BlamedStep:
     """Charge the first of some steps, of which the last is not the last of the rank."""
-    end = TracedStep(
-        99, 0, 0, Span(10**12, 10**12), TracedBatch(number=99, drawn=None, sampler_ns=None), [], False, None
-    )
-    return blamed_steps(rank_of([step, *others, end], **loader), clock_of([step]))[0]
+    end = step_of(99, 10**12, 10**12, [], loop_ns=None)
+    rank = rank_of([*steps, end], [*ahead], **loader)
+    rank.probe_ns = [ms * MS for ms in probes_ms]
+    return blamed_steps(rank, clock_of([steps[0]]))[0]
 
 
 # -- generated recordings ---------------------------------------------------------------------------------------------
@@ -185,9 +171,8 @@ def ranks(draw: st.DrawFn) -> Rank:
     return rank
 
 
-@given(ranks(), st.sampled_from(["host", "device"]))
-@settings(deadline=None)
-def test_the_parts_sum_to_the_stall(rank, clock):
+def check_parts(rank: Rank, clock: Literal["host", "device"]) -> None:
+    """Check that the stall of each step is charged to the last nanosecond."""
     found = blamed_steps(rank, clock)
     for one in found:
         step = one.step
@@ -203,16 +188,6 @@ def test_the_parts_sum_to_the_stall(rank, clock):
             assert one.total_ns == one.stall_ns + (step.loop_ns or 0)
     counted = [step for step in rank.steps if clock == "host" or step.device_idle_ns is not None]
     assert [one.step for one in found] == counted
-
-
-@given(st.integers(1, 50 * MS), st.integers(0, 50 * MS), st.integers(0, 50 * MS))
-def test_of_a_task_as_much_is_run_queue_as_the_system_says(length, cpu, runnable):
-    cpu = min(cpu, length)
-    runnable = min(runnable, length - cpu)
-    parts = parts_of(task_of(0, length, cpu_ns=cpu, runnable_ns=runnable), 0.0)
-    assert parts.get("run-queue", 0) == pytest.approx(runnable, abs=2)
-    assert parts.get("sample", 0) == pytest.approx(cpu, abs=2)
-    assert parts.get("read", 0) == pytest.approx(length - cpu - runnable, abs=2)
 
 
 # -- what is charged to what ------------------------------------------------------------------------------------------
@@ -231,6 +206,15 @@ IN_TURN = task_of(
 )
 BUSY, ASLEEP = {"cpu_ns": 30 * MS, "runnable_ns": 0}, {"cpu_ns": 0, "runnable_ns": 0}
 STAGES = [Sample(0, 15 * MS, 0, 1, [StageSpan(0, 10 * MS, "Decode", 10 * MS)])]
+IN_PARTS = task_of(
+    0,
+    70 * MS,
+    cpu_ns=40 * MS,
+    runnable_ns=10 * MS,
+    samples=[Sample(0, 60 * MS, 0, 1, [StageSpan(0, 40 * MS, "Decode", 20 * MS)])],
+    collate=Span(60 * MS, 70 * MS),
+    collate_cpu_ns=10 * MS,
+)
 
 
 def waiting_for_cores(*numbers: int) -> list[TracedStep]:
@@ -239,97 +223,82 @@ def waiting_for_cores(*numbers: int) -> list[TracedStep]:
     return [step_of(one, 20 * MS, 20 * MS, [task_of(0, 10 * MS, worker=one, **fields)]) for one in numbers]
 
 
+def of_threads(cpu_ms: int) -> TracedStep:
+    """Return a step of two threads that compute for so long of 40 ms."""
+    return step_of(
+        0, 0, 40 * MS, [task_of(0, 40 * MS, worker=one, cpu_ns=cpu_ms * MS, runnable_ns=0) for one in (0, 1)]
+    )
+
+
 ON_ITS_WAY = step_of(0, 10 * MS, 20 * MS, [task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=2 * MS, runnable_ns=8 * MS)])
-CHARGED: dict[str, tuple[list[TracedStep], dict[str, int], dict[str, int]]] = {
+DRAWN_NEXT = TracedBatch(number=1, drawn=Span(2 * MS, 30 * MS), sampler_ns=28 * MS, iterator=0, loader=0)
+CHARGED: dict[str, tuple[BlamedStep, dict[str, int]]] = {
     "what its batch was at in turn": (
-        [step_of(0, 0, 64 * MS, [IN_TURN], drawn=Span(1 * MS, 5 * MS), sampler_ns=4 * MS)],
-        {},
+        first_of(step_of(0, 0, 64 * MS, [IN_TURN], drawn=Span(1 * MS, 5 * MS), sampler_ns=4 * MS)),
         # startup: the worker's first
         {"sampler": 4, "startup": 15, "sample": 10, "read": 20, "collate": 10, "transport": 3, "main-thread": 2},
     ),
+    "of a task of which a half was waited for, half of all": (
+        first_of(step_of(0, 35 * MS, 70 * MS, [IN_PARTS])),
+        {"stage:Decode": 10, "collate": 5, "sample": 5, "run-queue": 5, "read": 10},
+    ),
     "in a queue, what the worker did instead": (
-        [
+        first_of(
             step_of(1, 10 * MS, 40 * MS, [task_of(32 * MS, 40 * MS, dispatched=1 * MS, **ASLEEP)]),
             step_of(0, 0, 1, [task_of(0, 30 * MS, **BUSY)]),
-        ],
-        {},
+        ),
         {"sample": 20, "queued": 2, "read": 8},
     ),
     "on its way, the worker while it is at the next batch": (
-        [
+        first_of(
             step_of(0, 0, 20 * MS, [task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=10 * MS, runnable_ns=0)]),
             step_of(1, 98 * MS, 99 * MS, [task_of(10 * MS, 18 * MS, cpu_ns=8 * MS, runnable_ns=0)]),
-        ],
-        {},
+        ),
         {"sample": 18, "transport": 2},
     ),
     "on its way, cores, where workers want more than there are": (
-        [ON_ITS_WAY, *waiting_for_cores(1, 2, 3)],
-        {"num_workers": 8},
+        first_of(ON_ITS_WAY, *waiting_for_cores(1, 2, 3), num_workers=8),
         {"run-queue": 8, "transport": 2},
     ),
-    "on its way, where there are cores": ([ON_ITS_WAY, *waiting_for_cores(1, 2, 3)], {}, {"transport": 10}),
-    "on its way, where the others sleep": ([ON_ITS_WAY], {"num_workers": 8}, {"transport": 10}),
+    "on its way, where there are cores": (first_of(ON_ITS_WAY, *waiting_for_cores(1, 2, 3)), {"transport": 10}),
+    "on its way, where the others sleep": (first_of(ON_ITS_WAY, num_workers=8), {"transport": 10}),
     "of many tasks the one that arrived last": (
-        [step_of(0, 0, 30 * MS, [task_of(0, 10 * MS, **BUSY), task_of(0, 30 * MS, worker=1, **ASLEEP)])],
-        {},
+        first_of(step_of(0, 0, 30 * MS, [task_of(0, 10 * MS, **BUSY), task_of(0, 30 * MS, worker=1, **ASLEEP)])),
         {"read": 30},
     ),
     "stages by their names": (
-        [step_of(0, 0, 15 * MS, [task_of(0, 15 * MS, cpu_ns=15 * MS, samples=STAGES)])],
-        {},
+        first_of(step_of(0, 0, 15 * MS, [task_of(0, 15 * MS, cpu_ns=15 * MS, samples=STAGES)])),
         {"stage:Decode": 10, "sample": 5},
     ),
     "without workers, the work in the wait": (
-        [step_of(0, 0, 26 * MS, [task_of(5 * MS, 25 * MS, worker=-1, dispatched=None, cpu_ns=20 * MS, runnable_ns=0)])],
-        {"num_workers": 0},
+        first_of(
+            step_of(
+                0, 0, 26 * MS, [task_of(5 * MS, 25 * MS, worker=-1, dispatched=None, cpu_ns=20 * MS, runnable_ns=0)]
+            ),
+            num_workers=0,
+        ),
         {"sampler": 5, "sample": 20, "main-thread": 1},
     ),
+    "threads that get the interpreter late": (
+        first_of(of_threads(20), probes_ms=(5, 5, 5, 0), worker_method="thread"),
+        {"sample": 20, "gil": 15, "read": 5},
+    ),
+    "threads of which none computes": (first_of(of_threads(0), probes_ms=(5,), worker_method="thread"), {"read": 40}),
+    "the next indices, drawn before a batch is given out": (
+        first_of(step_of(0, 0, 31 * MS, [task_of(-9 * MS, -8 * MS, arrived=1 * MS)]), ahead=(DRAWN_NEXT,)),
+        {"transport": 1, "main-thread": 2, "sampler": 28},
+    ),
     "with a device, the part in which that was idle": (
-        [step_of(0, 0, 36 * MS, [task_of(0, 30 * MS, arrived=35 * MS, **BUSY)], device_idle_ns=10 * MS)],
-        {},
+        first_of(step_of(0, 0, 36 * MS, [task_of(0, 30 * MS, arrived=35 * MS, **BUSY)], device_idle_ns=10 * MS)),
         {"sample": 4, "transport": 5, "main-thread": 1},
     ),
-    "work that nobody heard": ([step_of(0, 0, 10 * MS, [])], {}, {"other": 10}),
+    "work that nobody heard": (first_of(step_of(0, 0, 10 * MS, [])), {"other": 10}),
 }
 
 
 def test_a_wait_is_charged_to_what_was_waited_for():
-    for case, (steps, loader, parts) in CHARGED.items():
-        found = blamed(*steps, **loader)
+    for case, (found, parts) in CHARGED.items():
         assert found.parts == {state: ms * MS for state, ms in parts.items()}, case
-        assert found.stall_ns == sum(found.parts.values())
-
-
-def test_a_part_of_a_task_is_charged_as_the_whole_task_is():
-    samples = [Sample(0, 60 * MS, 0, 1, [StageSpan(0, 40 * MS, "Decode", 20 * MS)])]
-    fields = {"cpu_ns": 40 * MS, "runnable_ns": 10 * MS, "samples": samples}
-    task = task_of(0, 70 * MS, collate=Span(60 * MS, 70 * MS), collate_cpu_ns=10 * MS, **fields)
-    whole = {"stage:Decode": 20 * MS, "collate": 10 * MS, "sample": 10 * MS, "run-queue": 10 * MS, "read": 20 * MS}
-    assert {state: ns for state, ns in parts_of(task, 0.0).items() if ns} == whole
-    found = blamed(step_of(0, 35 * MS, 70 * MS, [task]))
-    assert found.parts == {state: ns // 2 for state, ns in whole.items()}
-
-
-@pytest.mark.parametrize(
-    ("cpu_ms", "probes_ms", "parts"),
-    [(20, [5, 5, 5, 0], {"sample": 20, "gil": 15, "read": 5}), (0, [5], {"read": 40})],
-    ids=["that is late", "nobody computes"],
-)
-def test_blocked_threads_wait_for_the_interpreter_if_some_compute(cpu_ms, probes_ms, parts):
-    fields = {"cpu_ns": cpu_ms * MS, "runnable_ns": 0}
-    tasks = [task_of(0, 40 * MS, worker=worker, **fields) for worker in (0, 1)]
-    rank = rank_of([step_of(0, 0, 40 * MS, tasks), step_of(1, 10**12, 10**12, [])], worker_method="thread")
-    rank.probe_ns = [ms * MS for ms in probes_ms]
-    assert blamed_steps(rank, "host")[0].parts == {state: ms * MS for state, ms in parts.items()}
-
-
-def test_the_sampler_is_blamed_when_it_draws_the_next_indices_before_a_batch_is_given_out():
-    drawing = TracedBatch(number=1, drawn=Span(2 * MS, 30 * MS), sampler_ns=28 * MS, iterator=0, loader=0)
-    step = step_of(0, 0, 31 * MS, [task_of(-9 * MS, -8 * MS, arrived=1 * MS)])
-    end = step_of(2, 10**12, 10**12, [], loop_ns=None)
-    found = blamed_steps(rank_of([step, end], [drawing]), "host")[0]
-    assert found.parts == {"transport": 1 * MS, "main-thread": 2 * MS, "sampler": 28 * MS}
 
 
 # -- the order of batches ---------------------------------------------------------------------------------------------
@@ -344,7 +313,7 @@ def held(slow: int, later: list[tuple[int, int, int]], **values: Any) -> BlamedS
         step_of(1 + place, got, got, [task_of(two * MS, three * MS, worker=1, dispatched=one * MS)])
         for place, (one, two, three) in enumerate(later)
     ]
-    return blamed(*steps)
+    return first_of(*steps)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -68,15 +69,19 @@ def test_a_ring_that_is_full_of_records_goes_round_in_its_room(tmp_path: Path, m
     assert (file.num_lost, file.is_main) == (35, False)
 
 
-def test_a_disk_that_is_full_from_the_beginning_leaves_no_half_made_ring(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", ["[Errno 28]", "[Errno 2]"], ids=["the disk is full", "the folder goes"])
+def test_where_no_ring_can_be_made_nothing_is_recorded_and_that_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: str
 ) -> None:
-    full_disk_after(0, monkeypatch)
     recorder = Recorder(str(tmp_path))
+    if error == "[Errno 28]":
+        full_disk_after(0, monkeypatch)
+    else:
+        shutil.rmtree(tmp_path)
     for _ in range(3):
         recorder.ring().write(RecordKind.SAMPLE, 0, 0, 1, 2)
-    assert not [path for path in tmp_path.iterdir() if "ring" in path.name]
-    assert capsys.readouterr().err.count("is no longer recorded: [Errno 28]") == 1
+    assert not [path for path in tmp_path.glob("*") if "ring" in path.name]
+    assert capsys.readouterr().err.count(f"is no longer recorded: {error}") == 1
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
@@ -107,15 +112,14 @@ class System:
         return clock.end(self.now)
 
 
-def test_intervals_on_the_cpu_ask_the_system_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_on_the_cpu_ask_the_system_once_and_what_it_does_not_tell_is_no_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     system, clock = System(monkeypatch), ThreadClock()
     assert [system.told(clock, cpu=MS) for _ in range(100)] == [(MS, 0)] * 100
     assert system.asked == 1
-
-
-def test_where_the_system_does_not_tell_it_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    system, clock = System(monkeypatch), ThreadClock()
     monkeypatch.setattr(clocks, "run_queue_ns", lambda: None)
+    clock = ThreadClock()
     assert [system.told(clock, cpu=MS, blocked=blocked) for blocked in (0, MS)] == [(MS, -1)] * 2
 
 

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from profiled import Notes
+from torchvision.tv_tensors import Image
 
 from fastload.profiling.hooks.devices import CopyHooks, DeviceClock, used_accelerator
 from fastload.profiling.hooks.patching import Patches
@@ -196,14 +197,8 @@ def test_torchs_method_works_as_before_while_it_is_heard(heard: Any) -> None:
     model = torch.nn.Linear(2, 2).to(torch.float64)
     assert model.weight.dtype == torch.float64
     assert torch.nn.Parameter(torch.ones(1)).to("cpu").requires_grad
+    assert type(Image(torch.zeros(3, 4, 4)).to(torch.float64)) is Image, "torchvision's tensors keep their class"
     assert torch.Tensor.to.__name__ == "to"
-
-
-def test_torchvisions_tensors_keep_their_class_while_torchs_method_is_heard(heard: Any) -> None:
-    from torchvision import tv_tensors
-
-    image = tv_tensors.Image(torch.zeros(3, 4, 4))
-    assert type(image.to(torch.float64)) is tv_tensors.Image
 
 
 def test_once_the_script_compiles_the_methods_are_torchs_own_and_copies_are_missing(heard: Any, tmp_path: Path) -> None:

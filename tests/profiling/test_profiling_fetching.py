@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from kit.datasets import Stream
+from kit.datasets import Made, Stream
 from kit.outcomes import outcomes
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torchvision import transforms as v1
+from torchvision.transforms import v2
 
 import fastload
 from fastload.profiling.trace import Trace
@@ -69,38 +72,16 @@ def both(folder: Path, run: Callable[[], Any]) -> tuple[Any, Trace]:
     return found, recorded.trace()
 
 
-def given_by(loader: Any) -> list[str]:
-    """Return the batches of a pass, and the errors in their places."""
-    return [repr(one) for one in outcomes(iter(loader), torch.Tensor.tolist)]
-
-
-def patch_class(dataset: Any) -> None:
-    type(dataset).__getitem__ = lambda self, index: -2 * index
-
-
-def other_factor(dataset: Any) -> None:
-    dataset.factor = 5
-
-
-def other_indices(subset: Any) -> None:
-    subset.dataset.indices = subset.dataset.indices[::-1]
-
-
-def other_dataset(subset: Any) -> None:
-    subset.dataset.dataset = Numbers(3)
-
-
-def unchanged(dataset: Any) -> None:
-    pass
-
-
 CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
-    "its class is changed": (fresh, patch_class),
-    "an attribute is changed": (fresh, other_factor),
-    "a subset is given other indices": (subset, other_indices),
-    "a subset is given another dataset": (subset, other_dataset),
-    "samples raise": (Failing, unchanged),
-    "samples that are made at once raise": (FailingMany, unchanged),
+    "its class is changed": (fresh, lambda one: setattr(type(one), "__getitem__", lambda self, index: -2 * index)),
+    "an attribute is changed": (fresh, lambda one: setattr(one, "factor", 5)),
+    "a subset is given other indices": (
+        subset,
+        lambda one: setattr(one.dataset, "indices", range(NUMBER * SIZE - 1, -1, -1)),
+    ),
+    "a subset is given another dataset": (subset, lambda one: setattr(one.dataset, "dataset", Numbers(3))),
+    "samples raise": (Failing, lambda one: None),
+    "samples that are made at once raise": (FailingMany, lambda one: None),
 }
 
 
@@ -132,22 +113,6 @@ def check_pass(folder: Path, engine: Any, make: Callable[[], Any], change: Calla
         assert task.cpu_ns is not None
 
 
-def test_indices_of_whatever_kind_reach_a_dataset_that_gives_many_at_once(tmp_path: Path) -> None:
-    kinds: list[Callable[[Any], Any]] = [iter, tuple, torch.tensor, dict.fromkeys, set]
-
-    def run() -> list[str]:
-        batches = [kind(list(range(4 * place, 4 * place + 4))) for place, kind in enumerate(kinds)]
-        return given_by(DataLoader(Many(), batch_sampler=batches))
-
-    _, trace = both(tmp_path / "new", run)
-    assert len(trace.ranks[0].steps) == len(kinds)
-
-
-def failing_stream() -> Stream:
-    """Return a stream whose iterator can go on after an error."""
-    return Stream(lambda: map(Failing().__getitem__, range(NUMBER * SIZE - 1)))
-
-
 class Strict(IterableDataset[Any]):
     """Which answers what it has not as a mapping would."""
 
@@ -158,9 +123,44 @@ class Strict(IterableDataset[Any]):
         return {}[name]
 
 
-@pytest.mark.parametrize("dataset", [failing_stream, Strict])
-def test_a_stream_gives_what_its_iterator_gives_to_its_end(tmp_path: Path, dataset: Any) -> None:
-    both(tmp_path / "new", lambda: given_by(DataLoader(dataset(), SIZE)))
+class WithoutLength(Numbers):
+    def __len__(self) -> int:
+        raise KeyError("length")
+
+
+KINDS: list[Callable[[Any], Any]] = [iter, tuple, torch.tensor, dict.fromkeys, set]
+CHAIN = v1.Compose(
+    [
+        v1.RandomApply([v1.RandomHorizontalFlip(0.5)], p=0.5),
+        v1.RandomChoice([v1.RandomVerticalFlip(0.5), nn.Sequential(v1.RandomErasing(0.9), v1.RandomInvert(0.5))]),
+        v2.RandomOrder([v1.RandomHorizontalFlip(0.5), v2.RandomErasing(0.5)]),
+    ]
+)
+IMAGE = torch.rand(3, 8, 8)
+LOADERS: dict[str, Callable[[], Any]] = {
+    "indices of any kind": lambda: DataLoader(
+        Many(), batch_sampler=[kind(list(range(4 * place, 4 * place + 4))) for place, kind in enumerate(KINDS)]
+    ),
+    "a stream that goes on after an error": lambda: DataLoader(
+        Stream(lambda: map(Failing().__getitem__, range(NUMBER * SIZE - 1))), SIZE
+    ),
+    "a stream that answers as a mapping": lambda: DataLoader(Strict(), SIZE),
+    "a length that raises": lambda: DataLoader(WithoutLength(), SIZE),
+    "transforms within transforms": lambda: fastload.DataLoader(Made(40, lambda index: CHAIN(IMAGE)), SIZE, seed=1),
+}
+
+
+@pytest.mark.parametrize("case", LOADERS)
+def test_a_loader_gives_the_same_when_it_is_recorded(tmp_path: Path, case: str) -> None:
+    def run() -> list[str]:
+        try:
+            return [repr(one) for one in outcomes(iter(LOADERS[case]()), torch.Tensor.tolist)]
+        except KeyError as error:
+            return [repr(error)]
+
+    expected = run()
+    with fastload.profile(folder=tmp_path, level=2):
+        assert run() == expected
 
 
 @pytest.mark.parametrize("dataset", [Numbers, Strict, subset])
@@ -182,10 +182,6 @@ def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[
         gc.enable()
 
 
-def short_stream() -> Stream:
-    return Stream(lambda: map(slept, range(NUMBER * SIZE)))
-
-
 def slept(index: int) -> int:
     time.sleep(0.001)
     return index
@@ -196,7 +192,7 @@ class Within(Numbers):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner = iter(DataLoader(short_stream(), 1))
+        self.inner = iter(DataLoader(Stream(lambda: map(slept, range(NUMBER * SIZE))), 1))
 
     def __getitem__(self, index: int) -> int:
         return int(next(self.inner))

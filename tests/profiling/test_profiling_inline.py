@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import pytest
 import torch
 from kit.outcomes import outcomes
-from profiled import Numbers
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from profiled import Numbers, blame_of
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import fastload
 from fastload import transforms as T
 from fastload.base import compat
-from fastload.profiling.blame import blamed_steps
 from fastload.profiling.trace import Rank
 from fastload.transforms.base import Params, Transform
 
@@ -34,16 +32,6 @@ class Pinnable:
     def pin_memory(self) -> Pinnable:
         time.sleep(PIN_NS / 1e9)
         return self
-
-
-def blame_of(rank: Rank) -> dict[str, int]:
-    """Return what the stall of all steps is charged to, after checking that it sums up."""
-    total: dict[str, int] = {}
-    for blamed in blamed_steps(rank, "host"):
-        assert sum(blamed.parts.values()) == blamed.stall_ns
-        for state, ns in blamed.parts.items():
-            total[state] = total.get(state, 0) + ns
-    return total
 
 
 def check_pinned(rank: Rank) -> None:
@@ -71,15 +59,6 @@ def test_pinning_by_the_loop_is_told_apart_from_the_work(tmp_path: Path, engine:
     assert [step.batch.number for step in rank.steps] == list(range(6))
     check_pinned(rank)
     assert blame_of(rank)["pin"] >= 2 * 5 * PIN_NS
-
-
-def test_where_nothing_is_pinned_nothing_is_charged_to_it(tmp_path: Path) -> None:
-    loader = DataLoader(Numbers(length=24), batch_size=4)
-    with fastload.profile(folder=tmp_path) as recorded:
-        list(loader)
-    trace = recorded.trace()
-    trace.ranks[0].loaders[0] = {**trace.ranks[0].loaders[0], "pin_memory": True}  # no accelerator: torch pins nothing
-    assert "pin" not in blame_of(trace.ranks[0])
 
 
 @pytest.mark.skipif(
@@ -117,18 +96,6 @@ class Costly(Transform):
         while time.perf_counter_ns() < until:
             pass
         return images
-
-
-class SlowSampler(Sampler[int]):
-    """Takes 2 ms a batch of 10."""
-
-    def __iter__(self) -> Iterator[int]:
-        for index in range(100):
-            time.sleep(0.0002)
-            yield index
-
-    def __len__(self) -> int:
-        return 100
 
 
 def images() -> TensorDataset:
@@ -182,14 +149,6 @@ def test_batches_of_resident_data_that_are_made_at_once_are_told_one_by_one(tmp_
     assert all(len(step.batch.tasks) == 1 and step.batch.drawn is not None for step in rank.steps)
     assert sum(step.batch.tasks[0].collate is not None for step in rank.steps) < 10
     assert "other" not in blame_of(rank)
-
-
-def test_the_sampler_of_resident_data_is_told_apart(tmp_path: Path) -> None:
-    loader = fastload.DataLoader(images(), 10, resident="host", sampler=SlowSampler())
-    with fastload.profile(folder=tmp_path) as recorded:
-        assert len(list(loader)) == 10
-    # The first batch may be drawn at startup. How long all else takes, depends on the machine.
-    assert blame_of(recorded.trace().ranks[0])["sampler"] >= 9 * 2_000_000
 
 
 def test_an_error_in_the_place_of_a_resident_batch_keeps_the_others_in_theirs(tmp_path: Path) -> None:

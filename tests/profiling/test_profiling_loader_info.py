@@ -18,7 +18,7 @@ from torch.utils.data import (
 
 import fastload
 from fastload.base import copied_lists
-from fastload.profiling.hooks.loader_info import describe_loader, seeding_of
+from fastload.profiling.hooks.loader_info import describe_loader
 
 
 class Counting(Dataset[Any]):
@@ -51,6 +51,8 @@ class Shy(Sampler[Any]):
 
 
 class Flow(IterableDataset[Any]):
+    """Must not be asked for its length."""
+
     def __iter__(self) -> Iterator[int]:
         return iter(range(10))
 
@@ -79,34 +81,28 @@ def test_what_only_the_scripts_code_knows_is_not_asked_for(tmp_path: Path, make:
     assert recorded.trace().ranks[0].loaders[0]["dataset"].endswith((".Counting", ".Flow"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "seeding"),
-    [
-        ({}, "torch"),
-        ({"seed": 1}, "sample"),
-        ({"seeding": "sample"}, "sample"),
-        ({"num_workers": 2, "worker_method": "thread"}, "sample"),
-        ({"sampler": fastload.DistributedSampler(range(10), 1, 0)}, "sample"),
-    ],
-)
-def test_where_random_numbers_come_from_is_told_without_asking_for_the_length(arguments: Any, seeding: str) -> None:
+# What is described, and as what; nothing of it asks for a length.
+DESCRIBED: list[tuple[Callable[[Any], Any], str, Any]] = [
+    (lambda dataset: fastload.DataLoader(dataset, 4), "seeding", "torch"),
+    (lambda dataset: fastload.DataLoader(dataset, 4, seed=1), "seeding", "sample"),
+    (lambda dataset: fastload.DataLoader(dataset, 4, seeding="sample"), "seeding", "sample"),
+    (lambda dataset: fastload.DataLoader(dataset, 4, num_workers=2, worker_method="thread"), "seeding", "sample"),
+    (lambda dataset: fastload.DataLoader(dataset, sampler=SAMPLER), "seeding", "sample"),
+    (lambda dataset: fastload.DataLoader(Flow(), 4, seed=1), "seeding", "torch"),
+    (lambda dataset: DataLoader(dataset, 4), "seeding", None),
+    (lambda dataset: DataLoader(dataset, 4), "torchs", True),
+    (lambda dataset: SimpleNamespace(**vars(DataLoader(dataset, 4))), "torchs", False),  # as fastai's
+]
+SAMPLER = fastload.DistributedSampler(range(10), 1, 0)
+
+
+@pytest.mark.parametrize(("make", "name", "value"), DESCRIBED)
+def test_a_loader_is_described_without_asking_for_the_length(make: Any, name: str, value: Any) -> None:
     dataset = Counting()
-    loader = fastload.DataLoader(dataset, 4, **arguments)
+    loader = make(dataset)
     asked = dataset.asked
-    assert seeding_of(loader) == seeding
+    assert describe_loader(loader).get(name) == value
     assert dataset.asked == asked
-    assert seeding_of(DataLoader(dataset, 4)) is None
-    assert describe_loader(fastload.DataLoader(Flow(), 4, seed=1))["seeding"] == "torch"
-
-
-class Broken(Counting):
-    def __len__(self) -> int:
-        raise KeyError("length")
-
-
-def test_a_length_that_raises_raises_where_it_does_without_a_recording(tmp_path: Path) -> None:
-    with fastload.profile(folder=tmp_path), pytest.raises(KeyError, match="length"):
-        list(DataLoader(Broken(), 2))
 
 
 class Listed(Counting):
@@ -128,13 +124,6 @@ def test_large_lists_that_worker_processes_copy_are_named(
     assert told.startswith("dataset.samples, a list of 2,000, takes about ")
 
 
-def test_an_object_that_only_has_a_loaders_attributes_is_not_torchs() -> None:
-    loader = DataLoader(Counting(), 2)
-    assert describe_loader(loader)["torchs"] is True
-    others = SimpleNamespace(**vars(loader))
-    assert describe_loader(others)["torchs"] is False  # type: ignore[arg-type] # as fastai's
-
-
 class Listing:
     """What it does not know is an error of its own, and no AttributeError."""
 
@@ -152,7 +141,7 @@ class Equal(DataLoader[Any]):
         return isinstance(other, Equal)
 
 
-def test_loaders_that_cannot_be_hashed_are_told_apart(tmp_path: Path) -> None:
+def test_loaders_that_cannot_be_hashed_and_are_made_anew_for_each_pass_are_told_apart(tmp_path: Path) -> None:
     with fastload.profile(folder=tmp_path) as recorded:
         for _ in range(2):
             loaders = [Equal(Counting(4), 2), Equal(Counting(4), 4)]

@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from profiled import Numbers, indices_of
+from profiled import BATCHES, Numbers, blame_of, indices_of
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import fastload
 from fastload.profiling import recorder as recorder_module
-from fastload.profiling.blame import blamed_steps
 from fastload.profiling.ring import RingFile
 from fastload.profiling.trace import Rank, Trace
-
-BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 class Nesting(Numbers):
@@ -40,15 +37,20 @@ def check(trace: Trace, num_steps: int) -> Rank:
     for step in rank.steps:
         assert step.loop_ns is None or step.loop_ns >= 0
         assert step.wait.ns > 0
-    for blamed in blamed_steps(rank, "host"):
-        assert sum(blamed.parts.values()) == blamed.stall_ns
-        assert blamed.parts.get("other", 0) <= 0.05 * blamed.stall_ns
+    blame = blame_of(rank)
+    assert blame.get("other", 0) <= 0.05 * sum(blame.values())
     return rank
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("inner", [DataLoader, fastload.DataLoader])
-@pytest.mark.parametrize("outer", [DataLoader, fastload.DataLoader])
+@pytest.mark.parametrize(
+    ("outer", "inner", "num_workers"),
+    [
+        (DataLoader, DataLoader, 1),
+        (DataLoader, fastload.DataLoader, 0),
+        (fastload.DataLoader, DataLoader, 0),
+        (fastload.DataLoader, fastload.DataLoader, 1),
+    ],
+)
 def test_a_loader_within_a_dataset_is_a_part_of_its_samples(
     tmp_path: Path, outer: Any, inner: Any, num_workers: int
 ) -> None:

@@ -81,6 +81,11 @@ def test_a_child_that_is_forked_has_all_its_steps_before_it() -> None:
 
 
 CATCHING = {
+    "nothing": """
+        while True:
+            for batch in DataLoader(Slow(), batch_size=4):
+                pass
+        """,
     "the loop": """
         def tell_if_killed(_):
             signal.signal(signal.SIGTERM, lambda *_: open("killed", "w").close())
@@ -110,16 +115,6 @@ CATCHING = {
             except BaseException:
                 pass
         """,
-    "nothing, with a thread": """
-        def load():
-            while True:
-                for batch in DataLoader(Slow(), batch_size=4):
-                    batches.put(batch)
-
-        threading.Thread(target=load).start()
-        while True:
-            batches.get()
-        """,
 }
 
 
@@ -133,29 +128,11 @@ def test_whatever_a_script_catches_it_ends_with_its_recording_and_what_it_printe
         file.write("\n".join(line[8:] for line in lines) + "\n")
     done = profile(tmp_path, path, options=("--steps", 7, "--warmup", 2))
     assert (done.status, done.output) == (0, "begun\nended\n"), done.errors
-    assert "has had its steps, but no SystemExit ends the script" in done.errors
+    assert ("has had its steps, but no SystemExit ends the script" in done.errors) == (who != "nothing")
     assert "Traceback" not in done.errors
     assert len(done.trace.ranks[0].steps) == 9
     # Killed in the midst of a batch, a worker of torch's would leave the batch in /dev/shm.
     assert not (tmp_path / "killed").exists()
-
-
-COUNTING = """
-seen = 0
-try:
-    while True:
-        for batch in DataLoader(Slow(), batch_size=4):
-            seen += 1
-finally:
-    print(seen, "steps")
-"""
-
-
-@pytest.mark.slow
-def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
-    done = profile(tmp_path, write(tmp_path, COUNTING), options=("--steps", 8, "--warmup", 2))
-    assert (done.status, done.output) == (0, "10 steps\n"), done.errors
-    assert len(done.rank.steps) == 10
 
 
 @pytest.mark.thorough

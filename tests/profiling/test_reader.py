@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled import Numbers
 from torch.utils.data import DataLoader
 
 import fastload
@@ -57,9 +56,12 @@ THEIR_NOTES = [epoch(0, 0, 10), epoch(1, 70, 80)]
 
 def test_passes_become_steps_with_their_batches_and_copies_and_the_wait_for_an_end_is_no_part_of_the_loop(tmp_path):
     begun = {"kind": "begun", "versions": {"torch": "2.13.0"}, "hook_ns": 100.0, "rank": None}
-    notes = [begun, {"kind": "file", "index": 3, "path": "a.jpg"}, *THEIR_NOTES]
+    about = {"kind": "loader", "number": 5, "timeout": float("inf")}  # a number that JSON has not
+    notes = [begun, {"kind": "file", "index": 3, "path": "a.jpg"}, *THEIR_NOTES, about]
     trace = read_trace(recording(tmp_path, TWO_PASSES, notes))
     assert trace.ranks[0].files == {3: "a.jpg"}
+    assert trace.ranks[0].loaders[5]["timeout"] == "Infinity"
+    analyze(trace).to_json()
     assert trace.versions == {"torch": "2.13.0"}
     (rank,) = trace.ranks
     assert [step.ending for step in rank.steps] == [Span(40, 55), Span(95, 96)]
@@ -68,13 +70,6 @@ def test_passes_become_steps_with_their_batches_and_copies_and_the_wait_for_an_e
     assert [step.copy_ns for step in rank.steps] == [5, 1]
     assert [(step.batch.iterator, step.batch.loader) for step in rank.steps] == [(0, 5), (1, 5)]
     assert trace.recorded == "2026-01-02T03:04:05+00:00"
-
-
-def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
-    folder = recording(tmp_path, TWO_PASSES, [*THEIR_NOTES, {"kind": "loader", "number": 5, "timeout": float("inf")}])
-    trace = read_trace(folder)
-    assert trace.ranks[0].loaders[5]["timeout"] == "Infinity"
-    analyze(trace).to_json()
 
 
 def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed_out_later(tmp_path):
@@ -91,32 +86,6 @@ def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed
     (rank,) = read_trace(folder).ranks
     (task,) = rank.steps[0].batch.tasks
     assert (task.begun, task.dispatched, task.arrived) == (8, 6, 21)
-
-
-def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp_path):
-    """No workers: in the second wait the dataset makes a loader of its own."""
-    records = [
-        (RecordKind.WAIT, 1, 12, 20, 0, 0),
-        (RecordKind.WAIT, 1, 30, 60, 0, 1),
-        (RecordKind.WAIT, 1, 70, 71, 0, 2),
-    ]
-    (rank,) = read_trace(recording(tmp_path, records, [epoch(0, 0, 10), epoch(1, 32, 34, loader=6)])).ranks
-    assert [step.loop_ns for step in rank.steps] == [10, 10, None]
-    assert [step.startup for step in rank.steps] == [[Span(0, 10)], [], []]
-
-
-def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
-    class Other(Numbers):
-        pass
-
-    with fastload.profile(folder=tmp_path) as recorded:
-        for _ in range(2):
-            list(DataLoader(Numbers(), 4))
-            list(DataLoader(Other(), 6))
-        one, two = DataLoader(Numbers(), 12), DataLoader(Numbers(), 12)
-        list(zip(one, two, strict=True))
-    (rank,) = recorded.trace().ranks
-    assert [step.loader for step in rank.steps] == [0, 0, 0, 1, 1] * 2 + [2, 3]
 
 
 # -- files of slow samples --------------------------------------------------------------------------------------------
@@ -195,16 +164,10 @@ def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
 # -- tasks of workers on other machines --------------------------------------------------------------------------------
 
 
-def carried(begun: int, ended: int, busy_ns: int) -> Record:
-    return Record(RecordKind.CARRIED, 0, 3, begun, ended, 1, 2, busy_ns, 8, 4)
-
-
-def test_what_a_task_takes_beyond_its_work_is_a_stage_of_its_own():
-    task = _carried_task(carried(1000, 1900, 600))
+@pytest.mark.parametrize(
+    ("busy_ns", "parts"), [(600, {"sample": 600, f"stage:{CARRYING}": 300}), (1200, {"sample": 900})]
+)
+def test_what_a_task_takes_beyond_its_work_is_a_stage_of_its_own_unless_its_clock_runs_ahead(busy_ns, parts):
+    task = _carried_task(Record(RecordKind.CARRIED, 0, 3, 1000, 1900, 1, 2, busy_ns, 8, 4))
     assert (task.worker, task.num_samples) == (3, 8)
-    assert +Counter(parts_of(task, 0.0)) == {"sample": 600, f"stage:{CARRYING}": 300}
-
-
-def test_a_worker_whose_clock_runs_ahead_leaves_no_time_for_the_way():
-    task = _carried_task(carried(1000, 1900, 1200))
-    assert +Counter(parts_of(task, 0.0)) == {"sample": 900}
+    assert +Counter(parts_of(task, 0.0)) == parts

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_blame import check_parts, ranks, step_of, task_of
 from test_blame import rank_of as one_rank
-from test_blame import ranks, step_of, task_of
 
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
 from fastload.profiling.dominant import Dominant
-from fastload.profiling.schema import Cause, Interval, Verdict
+from fastload.profiling.perfetto import trace_json
+from fastload.profiling.schema import Analysis, Cause, Interval, Verdict
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from fastload.profiling.verdict import Facts, Judgement, ratio_interval
 from fastload.profiling.workers import stages_of
@@ -300,10 +301,34 @@ def unsound(value: Any, place: str = "") -> list[str]:
     return [] if is_sound and value != math.inf else [f"{place}: {value}"]
 
 
+def tracks_of(of: list[Rank], analysis: Analysis) -> set[str]:
+    """Return the names of threads in the trace for Perfetto, after a check that it has what its format asks for."""
+    events = json.loads(trace_json(of, analysis))["traceEvents"]
+    fields = {"X": {"ts", "dur", "name"}, "M": {"name", "args"}}
+    for event in events:
+        assert fields[event["ph"]] | {"pid", "tid"} <= set(event)
+        assert event.get("ts", 0) >= 0
+        assert event.get("dur", 0) >= 0
+    assert {event["pid"] for event in events} == {*range(1, len(of) + 1)}
+    return {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+
+
+def test_in_the_trace_for_perfetto_each_worker_has_a_track():
+    rank = stalled()
+    assert tracks_of([rank], analyze(trace_of(rank))) == {"main", "worker 0", "worker 1"}
+
+
 @given(one=ranks(), other=ranks(), alone=st.booleans(), warmup=st.integers(0, 4))
-@settings(max_examples=30)
-def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one, other, alone, warmup):
-    found = analyze(trace_of(*([one] if alone else [one, other]), warmup=warmup))
+@settings(max_examples=50, deadline=None)
+def test_whatever_was_recorded_is_charged_whole_and_comes_to_something_with_no_number_below_zero(
+    one, other, alone, warmup
+):
+    recorded = [one] if alone else [one, other]
+    for rank in recorded:
+        check_parts(rank, "host")
+        check_parts(rank, "device")
+    found = analyze(trace_of(*recorded, warmup=warmup))
+    assert "main" in tracks_of(recorded, found)
     assert unsound(json.loads(found.to_json())) == []
     for rank in found.ranks:
         lost = sum(rank.blame_ms.values())

@@ -262,20 +262,3 @@ def test_a_script_that_is_killed_is_told_as_it_was(begin: Begin, verb: str, stat
     if verb != "profile":
         assert errors.endswith(f"fastload {verb}: train.py ended by SIGKILL while its loader was run\n")
     command.nothing_is_left()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("verb", ["tune", "verify", "profile", "run", "script"])
-def test_a_worker_that_is_killed_is_an_error_of_the_loader(begin: Begin, verb: str) -> None:
-    command = begin(verb, options=("--methods", "fork") if verb == "verify" else ())
-    command.pid_of("worker")
-    deadline = time.monotonic() + SOON_S
-    while command.process.poll() is None:  # one after the other: tune and verify start new ones
-        assert time.monotonic() < deadline or verb in ("verify", "tune")
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int((command.folder / "worker").read_text()), signal.SIGKILL)
-        time.sleep(0.2)
-    status, output, errors = command.ends()
-    assert status == 1, errors
-    assert "killed" in (output + errors).lower()
-    command.nothing_is_left()

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from kit.resuming import assert_resumes
-from resumed_loaders import LENGTH, Count
 
 import fastload
 from fastload.errors import StateError
@@ -70,16 +69,6 @@ def test_batches_are_torchdatas_and_a_state_continues_where_it_was_taken(loader_
     assert_resumes(lambda: loader_class(**arguments), ((0, 2), (1, 2)), view=values)
 
 
-def test_a_stream_with_a_state_continues_in_its_workers():
-    install()
-    loader = StatefulDataLoader(Count(), batch_size=2, num_workers=1)
-    iterator = iter(loader)
-    given = [next(iterator), next(iterator)]
-    again = StatefulDataLoader(Count(), batch_size=2, num_workers=1)
-    again.load_state_dict(loader.state_dict())
-    assert torch.cat([*given, *again]).flatten().tolist() == list(range(LENGTH))
-
-
 class Ordered(torch.utils.data.Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         return iter(range(3))
@@ -137,18 +126,14 @@ def test_wrong_calls_raise_torchdatas_errors():
 
 
 @pytest.mark.parametrize("loader_class", [StatefulDataLoader, Counting])
-def test_a_loader_can_be_pickled(loader_class):
+def test_a_loader_can_be_pickled_and_uninstall_gives_torchdatas_again(loader_class):
     install()
     loader = pickle.loads(pickle.dumps(loader_class(Drawing(), batch_size=4)))
     assert isinstance(loader, loader_class)
     assert isinstance(loader, fastload.DataLoader)
     assert len(indices(loader)) == 6
-
-
-def test_uninstall_gives_torchdatas_loader_again():
-    install()
     uninstall()
-    assert type(StatefulDataLoader(Drawing())) is StatefulDataLoader
+    assert type(loader_class(Drawing())) is loader_class
 
 
 def test_accelerate_keeps_torchdatas_loader_as_configured():

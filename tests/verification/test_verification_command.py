@@ -68,6 +68,14 @@ def verify(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+def culprits_in(told: str) -> set[str]:
+    """Return the places of what is to blame, in the JSON of a report that is not well."""
+    found = json.loads(told)
+    assert found["ok"] is False
+    assert {check["difference"]["leaf"] for check in found["checks"] if check["difference"]} == {"[0]"}
+    return {check["culprit"]["place"] for check in found["checks"] if check["culprit"]}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
@@ -94,9 +102,7 @@ def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: P
     options = ["--batches=2", "--seed=0", "--methods=inline", "--loader=2", "--json", "-"]
     done = verify(*options, "train.py", "--bad", "--warm-up")
     assert done.returncode == 1, done.stdout + done.stderr
-    found = json.loads(done.stdout)
-    named = {check["culprit"]["place"] for check in found["checks"] if check["culprit"]}
-    assert named == {"dataset.transform, stage 3 of 3"}
+    assert culprits_in(done.stdout) == {"dataset.transform, stage 3 of 3"}
     assert "the script's own words" in done.stderr
 
 
@@ -104,7 +110,7 @@ def test_an_object_of_a_file_is_verified_with_its_json_in_a_file(folder: Path, c
     options = ["--batches=2", "--seed=0", "--methods", "inline", "--batch-size", "4", "--json", "out.json"]
     assert cli.main(["verify", *options, "train.py:make"]) == 1
     assert "first stage that differs: Noise() (dataset.transform, stage 3 of 3)" in capsys.readouterr().out
-    assert json.loads(Path("out.json").read_text())["ok"] is False
+    assert culprits_in(Path("out.json").read_text()) == {"dataset.transform, stage 3 of 3"}
 
 
 @pytest.mark.slow
@@ -120,38 +126,6 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
     done = verify("broken.py")
     assert done.returncode == 2
     assert "broken.py ended with status 7 before it iterated over a loader" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["verified:not_a_dataset"], "verify takes a DataLoader, a dataset"),
-        (["--methods=fork", "verified:good"], "methods=['fork'] needs a seed"),
-    ],
-)
-def test_what_cannot_be_verified_is_told_in_one_line_with_status_2(words: list[str], message: str, capsys: Any):
-    assert cli.main(["verify", *words]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1
-    assert told[0].startswith(f"fastload verify: {message}")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--batches", "0"],
-        ["--methods", "pigeon"],
-        ["--seed", "x"],
-        ["--batch", "3"],
-        ["--json", "no/x"],
-        ["--time", "0"],
-    ],
-)
-def test_an_option_that_is_not_understood_ends_with_status_2(words: list[str], capsys: Any):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["verify", *words, "train.py"])
-    assert ended.value.code == 2
-    assert "usage: fastload" in capsys.readouterr().err
 
 
 def test_a_script_without_a_guard_is_not_spawned(tmp_path: Path):

@@ -32,52 +32,17 @@ class Odd:
         self.value = value
 
 
-DIFFERENT = [
-    None,
-    0,
-    False,
-    0.0,
-    -0.0,
-    "",
-    "0",
-    b"0",
-    [],
-    (),
-    {},
-    [0],
-    (0,),
-    {"a": 0},
-    {"b": 0},
-    {"a": 0, "b": 1},
-    {"b": 1, "a": 0},
-    [[0], 1],
-    [0, [1]],
-    {1, 2},
-    {1, 3},
-    Pair(0, 1),
-    (0, 1),
-    Boxes([0], "x"),
-    Boxes([0], "y"),
-    1 + 2j,
-    torch.zeros(2),
-    torch.zeros(2, dtype=torch.float64),
-    torch.zeros(1, 2),
-    torch.zeros(0),
-    torch.zeros(0, 2),
-    torch.zeros(2, dtype=torch.bfloat16),
-    torch.tensor([True]),
-    np.zeros(2, np.float32),
-    np.zeros(2, np.float64),
-    np.float32(0),
-    tv_tensors.Image(torch.zeros(1, 2, 2)),
-    tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format="XYXY", canvas_size=(4, 4)),
-    tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format="XYWH", canvas_size=(4, 4)),
-    Image.new("RGB", (2, 3)),
-    Image.new("RGB", (3, 2)),
-    Image.new("L", (2, 3)),
-    Odd(1),
-    Odd(2),
-]
+PLAIN = [None, 0, False, 0.0, -0.0, "", "0", b"0", 1 + 2j, np.float32(0), Odd(1), Odd(2)]
+SEQUENCES = [[], (), [0], (0,), [[0], 1], [0, [1]], (0, 1), Pair(0, 1)]
+OTHERS = [{}, {1, 2}, {1, 3}, Boxes([0], "x"), Boxes([0], "y")]
+MAPPINGS = [{"a": 0}, {"b": 0}, {"a": 0, "b": 1}, {"b": 1, "a": 0}]
+ARRAYS = [torch.tensor([True]), np.zeros(2, np.float32), np.zeros(2, np.float64)]
+ARRAYS += [torch.zeros(2, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16)]
+ARRAYS += [torch.zeros(shape) for shape in ((1, 2), (0,), (0, 2))]
+IMAGES = [tv_tensors.Image(torch.zeros(1, 2, 2))]
+IMAGES += [tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format=one, canvas_size=(4, 4)) for one in ("XYXY", "XYWH")]
+IMAGES += [Image.new(mode, size) for mode, size in (("RGB", (2, 3)), ("RGB", (3, 2)), ("L", (2, 3)))]
+DIFFERENT: list[Any] = [*PLAIN, *SEQUENCES, *OTHERS, *MAPPINGS, *ARRAYS, *IMAGES]
 
 
 def test_values_that_differ_in_anything_have_different_hashes():
