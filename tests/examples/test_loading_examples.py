@@ -65,16 +65,6 @@ def test_every_example_has_a_row_in_the_list_and_says_its_command(name: str) -> 
     assert f"    python examples/loading/{name}.py" in opening
 
 
-def test_a_list_is_copied_into_each_worker_and_an_array_stays_shared() -> None:
-    import numpy as np
-    from worker_memory import LETTERS, MIB, NUM, after_an_epoch, names
-
-    copied, shared = (after_an_epoch(kept) for kept in (names(), np.array(names(), dtype=np.bytes_)))
-    assert all(worker["RSS"] > worker["PSS"] > worker["USS"] > 0 for worker in copied + shared)
-    letters = NUM * LETTERS / MIB
-    assert min(worker["USS"] for worker in copied) > max(worker["USS"] for worker in shared) + 0.8 * letters
-
-
 def test_a_packed_batch_gives_the_result_of_each_sequence_in_order() -> None:
     import packed_sequences
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 from kit.datasets import Sized
-from torch.utils.data import ConcatDataset, IterableDataset, Subset
+from torch.utils.data import ConcatDataset, Subset
 
 import fastload
 from fastload.keys import library_transforms, seeding
 from fastload.keys.library_generators import LibraryGenerators
-from fastload.keys.library_transforms import copies_for_thread
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,10 +27,8 @@ def libraries() -> None:
 
 WORKERS = {
     "inline": {},
-    "one process": {"num_workers": 1},
     "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
     "processes": {"num_workers": 3, "chunk_size": 1},
-    "one thread": {"num_workers": 1, "worker_method": "thread"},
     "threads": {"num_workers": 3, "worker_method": "thread", "chunk_size": 1},
 }
 
@@ -93,25 +90,11 @@ def unchanged(image: np.ndarray) -> dict[str, Any]:
     return {"image": image[:12, :12]}
 
 
-@pytest.mark.parametrize("workers", ["one process", "processes", "threads"])
+@pytest.mark.parametrize("workers", ["processes", "threads"])
 def test_opencvs_generator_is_seeded_where_nothing_is_albumentations(workers):
     found = batches(Augmented(unchanged), **WORKERS[workers])
     assert found == batches(Augmented(unchanged))
     assert found != batches(Augmented(unchanged), **WORKERS[workers] | {"seed": 4})
-
-
-def test_samples_differ_from_one_another_and_between_epochs():
-    import albumentations
-
-    dataset = Augmented(albumentations.Compose([albumentations.GaussNoise(p=1.0)]), length=4)
-    loader = fastload.DataLoader(dataset, batch_size=None, seed=3)
-    dataset.transform = functools.partial(noise_of, albumentations.GaussNoise(p=1.0))
-    seen = [sample.tolist() for _ in range(2) for sample in loader]
-    assert len({str(sample) for sample in seen}) == 8
-
-
-def noise_of(transform: Any, image: np.ndarray) -> dict[str, Any]:
-    return {"image": transform(image=np.full((12, 12, 3), 100, np.uint8))["image"]}
 
 
 def test_a_seed_given_to_compose_changes_nothing(expected):
@@ -130,11 +113,6 @@ class Holder:
         return self.parts[0]["train"](image=image)
 
 
-def in_a_closure() -> Any:
-    transform = pipeline()
-    return lambda image: transform(image=image)
-
-
 def in_two_closures() -> Any:
     transform = pipeline()
 
@@ -151,23 +129,14 @@ def in_a_default() -> Any:
     def transformed(image: np.ndarray, transform: Any = pipeline()) -> Any:  # noqa: B008  # that it is held there
         return transform(image=image)
 
-    return functools.wraps(in_a_closure)(transformed)
+    return functools.wraps(in_two_closures)(transformed)
 
 
-def in_an_attribute() -> Any:
-    def transformed(image: np.ndarray) -> Any:
-        return transformed.transform(image=image)
-
-    transformed.transform = pipeline()  # type: ignore[attr-defined]
-    return transformed
-
-
-FUNCTIONS = [in_a_closure, in_two_closures, in_a_default, in_an_attribute]
 HELD: dict[str, Any] = {
-    "subset": lambda: Subset(Augmented(pipeline()), range(12)),
-    "concatenation": lambda: ConcatDataset([Augmented(pipeline())]),
+    "subset": lambda: ConcatDataset([Subset(Augmented(pipeline()), range(12))]),
     "method": lambda: Augmented(Holder().apply),
-    **{make.__name__: lambda make=make: Augmented(make()) for make in FUNCTIONS},
+    "closures": lambda: Augmented(in_two_closures()),
+    "default": lambda: Augmented(in_a_default()),
 }
 
 
@@ -202,11 +171,6 @@ def test_transforms_of_this_process_have_their_own_generators_between_batches(wo
     assert dataset.transform.random_generator.bit_generator.state == state
 
 
-def test_a_dataset_without_transforms_is_not_copied():
-    dataset = Subset(range(3), [0])
-    assert copies_for_thread(dataset, len) == (dataset, len)
-
-
 GLOBAL: Any = None
 
 
@@ -232,18 +196,6 @@ def test_torchs_seeding_leaves_the_libraries_alone():
     before = dataset.transform.py_random.getstate()
     list(loader)
     assert dataset.transform.py_random.getstate() != before
-
-
-class Stream(IterableDataset[torch.Tensor]):
-    def __init__(self) -> None:
-        self.inner = Augmented(pipeline())
-
-    def __iter__(self) -> Any:
-        return (self.inner[index] for index in range(4))
-
-
-def test_an_iterable_dataset_works_in_threads_with_its_own_copies():
-    assert len(list(fastload.DataLoader(Stream(), num_workers=2, worker_method="thread"))) == 8
 
 
 def test_words_of_other_generators_are_not_used_again(monkeypatch):

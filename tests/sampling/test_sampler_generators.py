@@ -198,57 +198,11 @@ def test_saved_states_name_generators_as_they_always_have():
     assert names == {"torch", "python", "numpy", *(f"sampler0.{name}" for name in own)}
 
 
-def test_two_generators_of_two_samplers_are_two():
-    class Mixed(Sampler[list[int]]):
-        def __init__(self) -> None:
-            self.sampler = RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(1))
-            self.rng = np.random.default_rng(2)
-            self.generator = torch.Generator().manual_seed(3)
-
-        def __iter__(self) -> Iterator[list[int]]:
-            indices = torch.tensor(list(self.sampler))
-            indices = indices[torch.randperm(LENGTH, generator=self.generator)]
-            yield from np.array_split(self.rng.permuted(indices.numpy()), 5)
-
-    assert_resumes(lambda: DataLoader(Drawing(LENGTH), batch_sampler=Mixed(), seed=1), [(1, 2)])
-
-
-class Around(Sampler[int]):
-    """Holds another sampler, in one of many ways."""
-
-    def __init__(self, inner: Any, how: str) -> None:
-        self.how = how
-        self.held = {"attribute": inner, "list": [inner], "dict": {"inner": inner}, "dataset": OfSampler(inner)}[how]
-
-    def __iter__(self) -> Iterator[int]:
-        held = self.held
-        yield from held if self.how == "attribute" else held.sampler if self.how == "dataset" else [*iter_of(held)]
-
-    def __len__(self) -> int:
-        return LENGTH
-
-
-def iter_of(held: Any) -> Any:
-    return held[0] if isinstance(held, list) else held["inner"]
-
-
 class OfSampler(Dataset[int]):
     """What Lightning makes of a sampler, to shard it."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
-
-
-@pytest.mark.parametrize("how", ["attribute", "list", "dict", "dataset"])
-@pytest.mark.parametrize("batched", [False, True])
-def test_generators_inside_of_what_samplers_hold_are_found(how, batched):
-    def make() -> DataLoader[Any]:
-        inner = Around(RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(1)), how)
-        if batched:
-            return DataLoader(Drawing(LENGTH), batch_sampler=BatchSampler(inner, 8, False), seed=1)
-        return DataLoader(Drawing(LENGTH), 8, sampler=inner, seed=1)
-
-    assert_resumes(make, ((0, 3), (1, 0), (1, 2)))
 
 
 @pytest.mark.parametrize("way", WAYS)
