@@ -53,7 +53,6 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow  # engine/test_resume_ranks.py shows it of the loader alone: two killed ranks go on as one
 def test_killed_and_resumed_on_other_numbers_of_ranks_gives_the_same_samples(
     uninterrupted: Path, tmp_path: Path
 ) -> None:

@@ -126,7 +126,7 @@ def test_whatever_is_another_on_a_rank_is_told_on_both(make: Any, what: str, tmp
 
 def test_all_that_differ_are_named_where_there_are_three(tmp_path: Path) -> None:
     answers = run_ranks(lambda rank: refusal(interleaved(Noisy(LENGTH), seed=7 if rank == 1 else 3))[0], tmp_path, 3)
-    named = [set(re.findall(r"is 3 on rank (\d)", message)) for message in answers]
+    named = [set(re.findall(r"3 on rank (\d)", message)) for message in answers]
     assert named == [{"0"}, {"0", "2"}, {"2"}]
     assert all("7 on rank 1" in message for message in answers)
 
