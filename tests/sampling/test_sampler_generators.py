@@ -12,9 +12,8 @@ import pytest
 import torch
 from determinism_fakes import Drawing, batches, samples, stopped_at
 from kit.resuming import assert_resumes, resumed
-from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, Sampler, SubsetRandomSampler
+from torch.utils.data import Dataset, RandomSampler, Sampler, SubsetRandomSampler
 
-import fastload
 from fastload import DataLoader, StateError
 
 LENGTH = 53
@@ -190,6 +189,7 @@ def test_saved_states_name_generators_as_they_always_have():
         deeper=Own(inner=deep),
         method=random.Random(4).random,
         lazy=None,
+        system=random.SystemRandom(),  # it has no state
     )
     loader = DataLoader(Drawing(LENGTH), batch_sampler=sampler, seed=7)
     names = {name.removeprefix("generator.") for name in loader.state_dict() if name.startswith("generator.")}
@@ -203,38 +203,6 @@ class OfSampler(Dataset[int]):
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("own_seed", [None, 1])
-def test_with_the_global_generator_restored_all_goes_on_as_it_would_have(way, own_seed):
-    def run(loader: DataLoader[Any], epoch: int) -> list[Any]:
-        return [[batches(loader), torch.rand(1).item()] for _ in range(epoch)]
-
-    def make() -> DataLoader[Any]:
-        return DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=own_seed, seeding="sample", **WAYS[way])
-
-    torch.manual_seed(5)
-    loader = make()
-    whole = run(loader, 3)
-    loader.close()
-    for step in (0, 3):
-        torch.manual_seed(5)
-        stopped = make()
-        run(stopped, 1)
-        if step:
-            iterator = iter(stopped)
-            for _ in range(step):
-                next(iterator)
-        state, here = stopped.state_dict(), torch.get_rng_state()
-        stopped.close()
-        torch.manual_seed(77)
-        resumed = make()
-        resumed.load_state_dict(state)
-        torch.set_rng_state(here)
-        rest = run(resumed, 2)
-        resumed.close()
-        assert rest == [[whole[1][0][step:], whole[1][1]], whole[2]]
 
 
 def test_a_generator_that_is_made_when_it_is_needed_is_no_stranger():
@@ -261,30 +229,6 @@ def test_a_generator_that_is_made_when_it_is_needed_is_no_stranger():
     resumed = make()
     resumed.load_state_dict(loader.state_dict())
     assert batches(resumed) == [samples(batch) for batch in iterator]
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("ours", [False, True])
-def test_an_epoch_reaches_a_sampler_inside_of_a_batch_sampler(ours, seed):
-    def make() -> DataLoader[Any]:
-        kind = fastload.DistributedSampler if ours else DistributedSampler
-        sampler = kind(Drawing(LENGTH), 2, 0)
-        batches = BatchSampler(sampler, 4, False)
-        return DataLoader(Drawing(LENGTH), batch_sampler=batches, seed=seed, seeding="sample")
-
-    loader = make()
-    loader.set_epoch(2)
-    iterator = iter(loader)
-    first = samples(next(iterator))
-    resumed = make()
-    resumed.load_state_dict(loader.state_dict())
-    rest = [samples(batch) for batch in iterator]
-    assert batches(resumed) == rest
-    direct = make()
-    orders = [[[row[0] for row in batch] for batch in made] for made in (batches(direct), [first, *rest])]
-    assert orders[0] != orders[1]
-    direct.set_epoch(2)
-    assert [[row[0] for row in batch] for batch in batches(direct)] == orders[1]
 
 
 def test_a_copy_of_a_loader_with_a_loaded_state_begins_there_too():
@@ -330,12 +274,6 @@ def test_a_loaded_position_moves_no_generator_of_the_users():
     here = torch.get_rng_state()
     list(loader)
     assert torch.equal(torch.get_rng_state(), here)
-
-
-def test_generators_of_the_operating_system_have_no_state_and_are_left_out():
-    sampler = Batches(random.SystemRandom(), lambda order: None, at_once=False)
-    state = DataLoader(Drawing(LENGTH), batch_sampler=sampler, seed=7).state_dict()
-    assert not any("rng" in name for name in state)
 
 
 @pytest.mark.parametrize(
