@@ -6,7 +6,6 @@ import gc
 import itertools
 import pickle
 import random
-import warnings
 import weakref
 from collections import OrderedDict, UserList
 from typing import Any
@@ -246,27 +245,6 @@ def test_nested_and_quantized_tensors_have_no_layout():
         assert "nested or quantised" in str(learn(tensor))
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [
-        torch.nn.Parameter(torch.ones(3), requires_grad=False),
-        np.ma.masked_array([1.0, 2.0], [False, True]),
-        np.arange(4).view(np.matrix),
-        torch.randn(3, dtype=torch.complex64).conj(),
-        torch.randn(3, dtype=torch.complex64).conj().imag,
-        torch.zeros(3).neg(),
-        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
-        torch.arange(9.0).reshape(3, 3).diagonal(),
-        torch.zeros(3, 2, requires_grad=True).detach(),
-        torch.inference_mode()(torch.arange)(3),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
-def test_unusual_tensors_and_arrays_that_have_a_layout_collate_as_torch_does(sample):
-    assert same(built([sample, sample]), default_collate([sample, sample]))
-
-
 class Image(torch.Tensor):
     """A subclass as torchvision's: operations on it give plain tensors."""
 
@@ -315,11 +293,3 @@ def test_every_tensor_keeps_the_buffer_alive_and_the_last_one_lets_it_go():
     del view
     assert nothing.shape == (2, 0)
     assert watch() is None
-
-
-def test_a_read_only_array_can_be_written_from():
-    array = np.arange(3.0)
-    array.flags.writeable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of it, once in the life of a process
-        assert same(built([array, array]), default_collate([array, array]))

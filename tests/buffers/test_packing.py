@@ -193,24 +193,6 @@ def test_a_large_tensor_is_not_copied_when_it_is_packed():
     assert unpack(join(pieces))[0].equal(tensor)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning")
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.nn.Parameter(torch.arange(3.0)),
-        torch.nn.Parameter(torch.arange(3.0), requires_grad=False),
-        torch.ones(3, requires_grad=True),
-        torch.tensor([[0.0, 1.0], [2.0, 0.0]]).to_sparse(),
-        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
-        torch.arange(4.0).as_subclass(Image),
-        [torch.full((i % 7,), i) for i in range(2000)],
-    ],
-    ids=["parameter", "frozen parameter", "leaf", "sparse", "channels last", "subclass", "two thousand"],
-)
-def test_tensors_come_back_as_what_they_are(tensor):
-    assert difference(through(tensor), tensor) is None
-
-
 def test_a_shared_tensor_is_copied():
     shared = torch.arange(5).share_memory_()
     again = through(shared)

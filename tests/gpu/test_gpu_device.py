@@ -19,11 +19,6 @@ CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
 SHAPE = (16, 3, 64, 64)
 
 
-@pytest.fixture
-def device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device())
-
-
 def test_a_batch_is_read_when_the_side_stream_has_made_it(device):
     def slowly(batch: Any, _: Any) -> Tensor:
         torch.cuda._sleep(CYCLES)
