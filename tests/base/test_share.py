@@ -187,6 +187,11 @@ def test_a_pickle_out_of_band_is_used_in_place() -> None:
     assert list(pickle.loads(data, buffers=buffers)) == values
 
 
+def test_it_is_found_without_memory_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.memfd_create", raising=False)
+    assert list(fastload.share(["a", "b"])) == ["a", "b"]
+
+
 def _report(shared: SharedSequence[Any], results: Any) -> None:
     with open("/proc/self/maps") as maps:
         results.put((list(shared), "fastload-share" in maps.read()))

@@ -302,6 +302,23 @@ def test_surplus_slots_give_their_memory_back(pool):
     assert [set(array[::4096].tolist()) for array in again] == [{value} for value in range(10)]
 
 
+def test_surplus_slots_that_only_workers_have_written_give_their_memory_back_too(file):
+    # What a dropped iteration leaves: rows written by workers, which the user's process never mapped.
+    pool = SlotPool(file, keep=1)
+    worker = MemoryFile(fd=os.dup(file.fd))
+    megabyte = 1 << 20
+    taken = [pool.acquire() for _ in range(5)]
+    for slot in taken:
+        worker.buffer(slot, megabyte)[:megabyte] = b"w" * megabyte
+    worker.close()
+    for slot in taken:
+        pool.release(slot)
+    pool.collect()
+    assert len(pool.book.cold) == 4
+    assert allocated(file) < 2 * megabyte
+    pool.close()
+
+
 @needs_memfd
 def test_held_batches_cost_no_descriptors(file):
     before = len(os.listdir("/proc/self/fd"))

@@ -211,6 +211,23 @@ def test_the_next_epoch_is_loaded_before_it_is_asked_for_only_if_that_is_wanted(
     assert 0 < ahead <= 16 if overlap else ahead == 0
 
 
+def test_two_loaders_around_one_sampler_both_begin_the_epoch_that_was_set():
+    sampler = fastload.DistributedSampler(Drawing(), 2, 0)
+    first, second = (DataLoader(Drawing(), 4, sampler=sampler) for _ in range(2))
+    for epoch in (3, 1):
+        sampler.set_epoch(epoch)
+        assert indices(first) == indices(second)
+        assert sampler.epoch == epoch
+
+
+def test_what_is_prepared_counts_against_the_same_bound():
+    loader = DataLoader(range(40), 4, seed=0, shuffle=True, prefetch_factor=2, **KEPT)
+    for _ in range(3):
+        list(loader)
+    assert loader.statistics().max_in_flight == 4
+    loader.close()
+
+
 def test_a_dataset_that_has_grown_is_not_served_from_what_was_prepared():
     data = [torch.tensor(index) for index in range(20)]
     loader = DataLoader(data, 4, seed=0, shuffle=True, worker_method="thread", **KEPT)

@@ -225,3 +225,10 @@ def test_a_place_outside_is_an_error_and_not_walked_for_ever(outside):
     for ways in (permutation.at, permutation.position_of):
         with pytest.raises(ValueError, match=f"takes 0 to 4, got .*{outside}"):
             ways(np.array([0, outside]))
+
+
+def test_other_weights_and_lengths_have_another_name():
+    assert Weighted([1, 2], 2, 0).name != Weighted([2, 1], 2, 0).name
+    assert Buckets([1, 2], 0, batch_size=1, window=1, shuffle=True).name != (
+        Buckets([2, 1], 0, batch_size=1, window=1, shuffle=True).name
+    )

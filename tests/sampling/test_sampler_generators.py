@@ -205,6 +205,28 @@ class OfSampler(Dataset[int]):
         self.sampler = sampler
 
 
+@pytest.mark.parametrize("way", ["inline", "processes"])
+def test_with_the_global_generator_restored_all_goes_on_as_it_would_have(way):
+    def make() -> DataLoader[Any]:
+        return DataLoader(Drawing(LENGTH), 8, shuffle=True, seeding="sample", **WAYS[way])
+
+    def run(loader: DataLoader[Any], number: int) -> list[Any]:
+        return [[batches(loader), torch.rand(1).item()] for _ in range(number)]
+
+    torch.manual_seed(5)
+    whole = run(make(), 3)
+    torch.manual_seed(5)
+    stopped, resumed = make(), make()
+    run(stopped, 1)
+    for _, _ in zip(range(3), stopped, strict=False):
+        state, here = stopped.state_dict(), torch.get_rng_state()
+    stopped.close()
+    torch.manual_seed(77)
+    resumed.load_state_dict(state)
+    torch.set_rng_state(here)
+    assert run(resumed, 2) == [[whole[1][0][3:], whole[1][1]], whole[2]]
+
+
 def test_a_generator_that_is_made_when_it_is_needed_is_no_stranger():
     class Lazy(Sampler[int]):
         def __init__(self) -> None:
