@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 import threading
@@ -180,27 +179,12 @@ def tensor_of(lent: Any) -> torch.Tensor:
     return torch.frombuffer(lent, dtype=torch.uint8)
 
 
+# Ways of keeping a part of a batch in tests/contract are many more.
 KEPT: dict[str, Callable[[Any], Any]] = {
-    "the lent array": lambda lent: lent,
     "a slice of a slice": lambda lent: lent[3:500][7:9],
-    "a transposed array": lambda lent: lent.reshape(10, 100).T,
     "a memoryview": lambda lent: memoryview(lent)[10:20],
     "a view of a tensor": lambda lent: tensor_of(lent).view(10, 100)[3:4, ::7],
-    "a storage": lambda lent: tensor_of(lent).untyped_storage(),
-    "a tensor of an array of a tensor": lambda lent: torch.from_numpy(tensor_of(lent).numpy()[5:9]),
-    "a tensor through DLPack": lambda lent: torch.from_dlpack(tensor_of(lent)[1:]),
-    "a reference cycle": lambda lent: (cycle := [tensor_of(lent)], cycle.append(cycle))[0],
 }
-
-
-def bytes_of(kept: Any) -> set[int]:
-    """Return the values of the bytes that are kept."""
-    if isinstance(kept, list):
-        kept = kept[0]
-    if isinstance(kept, torch.Tensor):
-        kept = kept.numpy()
-    array = kept if isinstance(kept, np.ndarray) else np.array(list(kept), dtype=np.uint8)
-    return set(array.ravel().view(np.uint8).tolist())
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -208,11 +192,9 @@ def test_lent_memory_is_not_used_again_while_anything_over_it_lives(pool, name):
     kept = KEPT[name](lend_filled(pool, 0x42))
     for _ in range(3):
         overwrite_all(pool)
-        assert bytes_of(kept) == {0x42}
+        assert set(np.asarray(kept).ravel().tolist()) == {0x42}
     assert pool.book.held
     del kept
-    if name == "a reference cycle":
-        gc.collect()
     pool.collect()
     assert not pool.book.held
     assert not pool.book.in_flight

@@ -58,15 +58,19 @@ def refusal(loader: fastload.DataLoader[Any]) -> tuple[str, float]:
 
 
 @EACH_STORE
-def test_ranks_that_agree_are_given_their_epochs(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
-    def body(rank: int) -> list[list[int]]:
+def test_ranks_that_agree_are_given_their_epochs_and_keep_the_last_two_in_the_store(make, store, num_workers, tmp_path):
+    def body(rank: int) -> Any:
         loader = make(Noisy(LENGTH), num_workers=num_workers)
-        return [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
+        given = [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
+        kept = compat_features.process_group_store()
+        dist.barrier()
+        return given, [[turn for turn in range(5) if kept.check([f"fastload/0/{turn}/{other}"])] for other in (0, 1)]
 
-    given = run_ranks(body, tmp_path, store=store)
+    (first, kept), (second, same) = run_ranks(body, tmp_path, store=store)
     for epoch in range(4):
-        assert sorted(given[0][epoch] + given[1][epoch]) == list(range(LENGTH))
-    assert len({tuple(epoch) for epoch in given[0]}) == 4
+        assert sorted(first[epoch] + second[epoch]) == list(range(LENGTH))
+    assert len({tuple(epoch) for epoch in first}) == 4
+    assert kept == same == [[2, 3], [2, 3]]
 
 
 @functools.cache
@@ -191,22 +195,6 @@ def test_a_validation_on_rank_0_alone_does_not_wait(tmp_path: Path) -> None:
         return len(first), found, len(list(train))
 
     assert run_ranks(body, tmp_path, limit_s=4.0) == [(3, [10, 10, 10, 10, 10, 5], 3), (3, [], 3)]
-
-
-@pytest.mark.parametrize("store", ["file", "tcp"])
-def test_only_the_last_two_epochs_are_kept_in_the_store(store: Any, tmp_path: Path) -> None:
-    def body(rank: int) -> list[list[int]]:
-        loader = global_batches(Noisy(LENGTH))
-        for _ in range(5):
-            assert len(list(loader)) == 3
-        kept = compat_features.process_group_store()
-        torch.distributed.barrier()
-        return [
-            [turn for turn in range(6) if kept.check([f"fastload/0/{turn}/{other}"])]
-            for other in range(torch.distributed.get_world_size())
-        ]
-
-    assert run_ranks(body, tmp_path, store=store) == [[[3, 4], [3, 4]]] * 2
 
 
 @pytest.mark.parametrize("kind", [fastload.DistributedSampler, Backwards])
