@@ -84,7 +84,7 @@ def test_where_a_process_may_open_no_more_files_it_is_an_os_error_and_each_descr
 
 
 @given(st.lists(VALUES, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 def test_every_element_has_the_type_and_the_bits_of_the_lists(values: list[Any]) -> None:
     shared = fastload.share(values)
     for found in (shared, [shared[place] for place in range(-len(values), 0)], pickle.loads(pickle.dumps(shared))):

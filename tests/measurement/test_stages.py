@@ -38,11 +38,11 @@ def computed(index: int) -> torch.Tensor:
     return torch.tensor(index)
 
 
-SLEEPS, COMPUTES = Made(40, slept), Made(40, computed)
+SLEEPS, COMPUTES = Made(20, slept), Made(20, computed)
 
 
 def costly(samples: list[Any]) -> Any:
-    compute(0.060)
+    compute(0.040)
     return torch.stack(samples)
 
 
