@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import pickle
 import random
-import weakref
 from collections import OrderedDict, UserList
 from typing import Any
 
@@ -229,24 +227,3 @@ def test_tensors_of_a_subclass_that_stack_to_plain_ones_collate_as_torch_does():
         assert torch.equal(back["image"], image)
     with pytest.raises(LayoutMismatch):
         layout.write([{"image": image.as_subclass(torch.Tensor), "label": 1}], buffer, 3, 0)
-
-
-def test_every_tensor_keeps_the_buffer_alive_and_the_last_one_lets_it_go():
-    layout = learnt((torch.zeros(4), 0, torch.zeros(0)))
-    memory = np.zeros(layout.offsets(2)[1], dtype=np.uint8)
-    watch = weakref.ref(memory)
-    layout.write([(torch.ones(4), 1, torch.zeros(0)), (torch.ones(4) * 2, 2, torch.zeros(0))], memory, 2, 0)
-    first, second, nothing = layout.build(memory, 2, [])
-    del memory
-    gc.collect()
-    assert first.tolist() == [[1.0] * 4, [2.0] * 4]
-    del first
-    assert watch() is not None
-    assert second.tolist() == [1, 2]
-    view = second[1:]
-    del second
-    assert watch() is not None
-    assert view.tolist() == [2]
-    del view
-    assert nothing.shape == (2, 0)
-    assert watch() is None
