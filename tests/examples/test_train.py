@@ -23,8 +23,6 @@ from training.options import parse_arguments
 from training.recipe import RECIPES
 from trainings import EXAMPLES, Training, make_images, state_in
 
-from fastload.cli import main as fastload_command
-
 SCRIPT = "examples/train.py"
 ROW = re.compile(r"^\| `(\w+)` \|([^|]+)\|([^|]*)\|$", re.MULTILINE)
 EPOCH = re.compile(r"^epoch +(\d+)   loss +[\d.]+   test +[\d.]+% +[\d,]+ images/s   data wait +[\d.]+%$", re.MULTILINE)
@@ -103,19 +101,6 @@ def test_data_dir_trains_on_image_folders(tmp_path: Path) -> None:
     assert accuracy == pytest.approx(100 * round(accuracy * 15 / 100) / 15, abs=0.006)
 
 
-@pytest.mark.slow
-def test_packed_images_are_trained_on_and_the_last_test_counts_their_views_too(tmp_path: Path) -> None:
-    make_images(tmp_path / "images", 10)
-    assert fastload_command(["pack", str(tmp_path / "images"), str(tmp_path / "packed")]) in (0, None)
-    words = ("--dataset", "packed", "--data-dir", str(tmp_path / "packed"), "--batch-size", "8", "--epochs", "1")
-    with Training(tmp_path, *words, "--workers", "1", "--fuse", "--test-views", "flips-and-shifts") as training:
-        training.finish()
-    assert training.lines[0] == "24 images to train on, 6 to test (every fifth), 3 classes"
-    epoch = training.logged("epoch")[0]
-    assert epoch["test_accuracy_of_views"] == epoch["test_correct_of_views"] / 6
-    assert any(" with test-time augmentation " in line for line in training.lines)
-
-
 def test_json_lines_have_what_the_readme_says_and_each_image_counts_once_on_any_number_of_ranks(tmp_path: Path) -> None:
     words = ("--epochs", "1", "--limit-batches", "6", "--batch-size", "42", "--workers", "0", "--peak-tflops", "1")
     with Training(tmp_path, *words, "--out", str(tmp_path), ranks=2) as training:
@@ -182,34 +167,6 @@ def test_what_cannot_go_on_exits_all_ranks_with_one_line(words, options, codes, 
     assert training.errors().count("error:") == 1
     assert said in training.errors()
     assert not (tmp_path / "run" / "checkpoint.pt").exists()
-
-
-@pytest.mark.slow
-def test_a_damaged_image_is_named_or_replaced(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        make_images(tmp_path / part, 12)
-    damaged = [tmp_path / "train" / "green" / "003.jpg", tmp_path / "test" / "red" / "004.jpg"]
-    damaged[0].write_bytes(damaged[0].read_bytes()[:-300])
-    damaged[1].write_bytes(b"nothing")  # its error has an address that changes in each epoch
-    words = ("--data-dir", str(tmp_path), "--image-size", "16", "--batch-size", "12", "--epochs", "1", "--workers", "1")
-    with Training(tmp_path, *words, ranks=2) as training:
-        assert training.end() == [1, 1]
-        errors = training.errors()
-        assert re.search(
-            rf"^train\.py: error: rank [01]: an image cannot be loaded, at index 15 of the dataset: "
-            rf"{re.escape(str(damaged[0]))} \(OSError: .*[Tt]runcated.*\); repair or remove it, or use --on-error "
-            r"replace; nothing was saved: start again, and give --out to save$",
-            errors,
-            re.MULTILINE,
-        ), errors
-        assert "Traceback" not in errors
-        assert len(errors.splitlines()) <= 2, errors  # the other rank has lost this one
-    with Training(tmp_path, *words, "--on-error", "replace", "--epochs", "2", ranks=2) as training:
-        training.finish()
-        epoch = training.logged("epoch")[0]
-        assert (epoch["step"], epoch["test_images"]) == (3, 35)  # full batches; in the test it is skipped
-        assert [one["image"] for one in training.logged("damaged")] == sorted(map(str, damaged))
-        assert sum(line.startswith("could not be loaded: ") for line in training.lines) == 2
 
 
 @pytest.mark.slow
