@@ -254,6 +254,7 @@ def test_more_held_batches_than_the_limit_are_copied_out(pool, monkeypatch):
     del held
     pool.collect()
     assert not pool.book.held
+    assert not pool.book.in_flight
 
 
 def test_closing_leaves_the_users_batches_valid(pool):
