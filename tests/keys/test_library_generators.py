@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,35 +72,8 @@ def batches(dataset: Any, **arguments: Any) -> list[list[Any]]:
     return [batch.tolist() for batch in fastload.DataLoader(dataset, **{"batch_size": 4, "seed": 3, **arguments})]
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[list[Any]]:
-    return batches(Augmented(pipeline()))
-
-
-@pytest.mark.parametrize(
-    "workers",
-    [
-        pytest.param(one, id=name, marks=[pytest.mark.slow] if name == "forkserver" else [])
-        for name, one in WORKERS.items()
-    ],
-)
-def test_samples_are_the_same_whoever_loads_them(workers, expected):
-    assert batches(Augmented(pipeline()), **workers) == expected
-
-
 def unchanged(image: np.ndarray) -> dict[str, Any]:
     return {"image": image[:12, :12]}
-
-
-@pytest.mark.parametrize("workers", ["processes", "threads"])
-def test_opencvs_generator_is_seeded_where_nothing_is_albumentations(workers):
-    found = batches(Augmented(unchanged), **WORKERS[workers])
-    assert found == batches(Augmented(unchanged))
-    assert found != batches(Augmented(unchanged), **WORKERS[workers] | {"seed": 4})
-
-
-def test_a_seed_given_to_compose_changes_nothing(expected):
-    assert batches(Augmented(pipeline(seed=7))) == expected
 
 
 class Holder:
@@ -132,32 +107,42 @@ def in_a_default() -> Any:
     return functools.wraps(in_two_closures)(transformed)
 
 
-HELD: dict[str, Any] = {
-    "subset": lambda: ConcatDataset([Subset(Augmented(pipeline()), range(12))]),
-    "method": lambda: Augmented(Holder().apply),
-    "closures": lambda: Augmented(in_two_closures()),
-    "default": lambda: Augmented(in_a_default()),
+def collate_by(transform: Any, indices: list[int]) -> torch.Tensor:
+    return torch.stack([torch.from_numpy(transform(image=image(index))["image"]) for index in indices])
+
+
+def by_collate_fn(**workers: Any) -> list[list[Any]]:
+    collate_fn = functools.partial(collate_by, pipeline())
+    return batches(range(8), collate_fn=collate_fn, **workers | {"chunk_size": None})
+
+
+LOADED: dict[str, Callable[..., Any]] = {
+    "an attribute": lambda **workers: batches(Augmented(pipeline()), **workers),
+    "OpenCV alone": lambda **workers: batches(Augmented(unchanged), **workers),
+    "in a subset": lambda **workers: batches(ConcatDataset([Subset(Augmented(pipeline()), range(12))]), **workers),
+    "of a method": lambda **workers: batches(Augmented(Holder().apply), **workers),
+    "in closures": lambda **workers: batches(Augmented(in_two_closures()), **workers),
+    "in a default": lambda **workers: batches(Augmented(in_a_default()), **workers),
+    "in collate_fn": by_collate_fn,
 }
 
 
 @pytest.mark.filterwarnings("error:worker threads share")
-@pytest.mark.parametrize("workers", ["processes", "threads"])
-@pytest.mark.parametrize("make", HELD.values(), ids=HELD)
-def test_transforms_are_found_wherever_they_are_held(make, workers):
-    assert batches(make(), **WORKERS[workers]) == batches(make())
+@pytest.mark.parametrize(
+    ("held", "workers"),
+    [
+        *itertools.product(LOADED, ("processes", "threads")),
+        pytest.param("an attribute", "forkserver", marks=pytest.mark.slow),  # which pickles datasets
+    ],
+)
+def test_samples_are_the_same_whoever_loads_them_wherever_transforms_are_held(held, workers):
+    expected = LOADED[held]()
+    assert LOADED[held](**WORKERS[workers]) == expected
+    assert LOADED[held](**WORKERS[workers], seed=4) != expected
 
 
-def test_transforms_in_collate_fn_are_found():
-    collate = functools.partial(collate_by, pipeline())
-    expected = [batch.tolist() for batch in fastload.DataLoader(range(8), batch_size=4, seed=3, collate_fn=collate)]
-    for workers in (WORKERS["processes"], WORKERS["threads"]):
-        arguments = {**workers, "chunk_size": None}
-        loader = fastload.DataLoader(range(8), batch_size=4, seed=3, collate_fn=collate, **arguments)
-        assert [batch.tolist() for batch in loader] == expected
-
-
-def collate_by(transform: Any, indices: list[int]) -> torch.Tensor:
-    return torch.stack([torch.from_numpy(transform(image=image(index))["image"]) for index in indices])
+def test_a_seed_given_to_compose_changes_nothing():
+    assert batches(Augmented(pipeline(seed=7))) == batches(Augmented(pipeline()))
 
 
 @pytest.mark.parametrize("workers", ["inline", "threads"])
