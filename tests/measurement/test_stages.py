@@ -81,7 +81,7 @@ def test_samples_that_wait_are_read_and_those_that_compute_are_not(arguments):
     assert shares(SLEEPS, **arguments)["read"] > 0.7
     found = shares(COMPUTES, **arguments)
     if arguments.get("worker_threads") is None:  # four threads of one process wait for each other
-        assert found["transform"] > 0.6
+        assert found["transform"] == max(found.values())
 
 
 @pytest.mark.parametrize("arguments", KINDS[:2])
