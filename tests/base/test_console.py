@@ -67,10 +67,3 @@ def test_a_recording_is_shown_before_while_and_after_it_is_made():
     assert_strict(recorded._repr_html_())
     verdict = recorded.analysis().ranks[0].verdict
     assert verdict.sentence in " ".join(words(recorded._repr_html_()).split())
-
-
-def test_a_recording_without_a_batch_is_shown_as_what_to_do():
-    with fastload.profile() as recorded:
-        pass
-    assert "DataLoader" in words(recorded._repr_html_())
-    assert "Traceback" not in recorded._repr_html_()

@@ -124,8 +124,3 @@ def test_a_rule_says_what_is_copied_and_what_is_shared():
     assert made["slots"].held[0] is lock
     assert made["shared"] is made["again"][0] is shared
     assert made["pattern"] == pattern
-
-
-def test_what_cannot_be_pickled_is_an_error():
-    with pytest.raises(TypeError, match="generator"):
-        copied([(one for one in ())], lambda thing: COPIED)

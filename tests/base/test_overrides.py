@@ -6,7 +6,6 @@ import functools
 import importlib
 import inspect
 import random
-import subprocess
 import sys
 import threading
 import types
@@ -185,16 +184,15 @@ def test_every_entry_says_what_for_and_no_name_is_replaced_twice():
     assert len(set(replaced)) == len(replaced) > 25
 
 
-def of_the_table(kind: str = "") -> list[Any]:
-    """Return the entries of all modules but late/, whose tests have their own; ``kind``: ":", those of classes."""
-    entries = [one for module, one in overrides.table() if ".late." not in module and kind in one.owner]
-    return [
+# Of all modules but late/, whose tests have their own.
+each_entry = pytest.mark.parametrize(
+    "entry",
+    [
         pytest.param(one, id=one.path, marks=[] if one.library in sys.modules else pytest.mark.thorough)
-        for one in entries
-    ]
-
-
-each_entry = pytest.mark.parametrize("entry", of_the_table())
+        for module, one in overrides.table()
+        if ".late." not in module
+    ],
+)
 
 
 def own(*arguments: Any, **named: Any) -> str:
@@ -244,7 +242,7 @@ def test_it_is_replaced_in_all_modules_and_undone(entry, replace, monkeypatch):
 
 
 @each_entry
-def test_what_a_user_has_put_there_before_stays_and_is_told(entry, replace):
+def test_what_a_user_puts_there_before_or_later_stays_and_is_told(entry, replace):
     given = functools.partial(own)  # in no module
     replace(given)
     overrides.install_all([entry])
@@ -256,10 +254,6 @@ def test_what_a_user_has_put_there_before_stays_and_is_told(entry, replace):
         assert "it was replaced by" in entry.unavailable_reason()
     entry.undo()
     assert entry.found() is given
-
-
-@each_entry
-def test_what_a_user_puts_there_later_stays(entry, replace):
     overrides.install_all([entry])
     replace(own)
     entry.undo()
@@ -277,17 +271,6 @@ def test_what_a_user_deletes_is_told_and_is_no_error(entry, replace):
     overrides.install_all([entry])
     assert not entry.is_installed
     assert entry.unavailable_reason() == f"this version of {entry.package} has no {entry.path}"
-
-
-@pytest.mark.parametrize("entry", of_the_table(":"))
-def test_a_subclass_that_has_its_own_keeps_it(entry, replace):
-    owner, name = entry.place()
-    if not isinstance(owner, type):
-        pytest.skip("it is no method")
-    subclass: Any = type("Derived", (owner,), {name: own})
-    overrides.install_all([entry])
-    assert getattr(subclass, name) is own
-    entry.undo()
 
 
 class Replaced(torch.utils.data.Dataset[Any]):
@@ -315,11 +298,10 @@ def test_what_a_user_has_replaced_stays_in_workers(options, monkeypatch):
     assert list(loader) == ["2 tensors"]
 
 
-@pytest.mark.interpreter
-@pytest.mark.parametrize(("value", "said"), [("0", "False"), ("1", "True"), ("", "True"), ("off", "ConfigError")])
-def test_the_variable_switches_them_and_other_values_are_errors(value, said, monkeypatch):
-    monkeypatch.setenv("FASTLOAD_OVERRIDES", value)
-    code = "import fastload; fastload.DataLoader([1]); from fastload.base import overrides; print(overrides.ON)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert said in (done.stdout.strip() or done.stderr)
-    assert value != "off" or "FASTLOAD_OVERRIDES must be 0 (no name of another library" in done.stderr
+@pytest.mark.parametrize(("value", "is_on"), [("0", False), ("1", True), ("", True)])
+def test_the_variable_switches_them_and_other_values_are_errors(value, is_on, monkeypatch):
+    monkeypatch.setenv(overrides.VARIABLE, value)
+    assert overrides._are_on() == is_on
+    monkeypatch.setenv(overrides.VARIABLE, "off")
+    with pytest.raises(fastload.ConfigError, match=r"FASTLOAD_OVERRIDES must be 0 \(no name of another library"):
+        overrides._are_on()

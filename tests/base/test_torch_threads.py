@@ -8,29 +8,24 @@ from fastload.base.torch_threads import use_one_torch_thread
 def test_a_thread_with_one_torch_thread_leaves_all_others_as_they_are():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    found = {}
+    found: dict[str, int] = {}
 
-    def limited(name: str, ready: threading.Barrier) -> None:
-        ready.wait()
-        use_one_torch_thread()
-        found[name] = torch.get_num_threads()
-        ready.wait()
-        found[name, "later"] = torch.get_num_threads()
+    barrier = threading.Barrier(3)
 
-    def note(name: str) -> None:
+    def note(name: str, limit: bool) -> None:
+        barrier.wait()
+        if limit:
+            use_one_torch_thread()
+        barrier.wait()
         found[name] = torch.get_num_threads()
 
     try:
-        ready = threading.Barrier(2)
-        both = [threading.Thread(target=limited, args=(name, ready)) for name in ("one", "other")]
-        for thread in both:
+        threads = [threading.Thread(target=note, args=(name, name != "new")) for name in ("one", "other", "new")]
+        for thread in threads:
             thread.start()
-        for thread in both:
+        for thread in threads:
             thread.join()
-        new = threading.Thread(target=note, args=("new",))
-        new.start()
-        new.join()
-        note("main")
+        found["main"] = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
-    assert found == {"one": 1, "other": 1, ("one", "later"): 1, ("other", "later"): 1, "new": 3, "main": 3}
+    assert found == {"one": 1, "other": 1, "new": 3, "main": 3}

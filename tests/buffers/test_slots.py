@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 import threading
@@ -122,14 +121,8 @@ class Ownership(RuleBasedStateMachine):
         assert sorted(owners) == list(range(1, book.num_slots + 1))
         assert book.num_slots == len(self.owner)
         assert book.retired == {slot: count for slot, count in self.seen_by.items() if count}
-        expected = {
-            "free": set(book.free),
-            "cold": set(book.cold),
-            "in flight": book.in_flight,
-            "held": book.held,
-            "waiting": book.waiting,
-        }
-        for owner, members in expected.items():
+        for owner in ("free", "cold", "in flight", "held", "waiting"):
+            members = set(getattr(book, owner.replace(" ", "_")))
             assert members == {slot for slot, its in self.owner.items() if its == owner}
 
 
@@ -186,27 +179,12 @@ def tensor_of(lent: Any) -> torch.Tensor:
     return torch.frombuffer(lent, dtype=torch.uint8)
 
 
+# Ways of keeping a part of a batch in tests/contract are many more.
 KEPT: dict[str, Callable[[Any], Any]] = {
-    "the lent array": lambda lent: lent,
     "a slice of a slice": lambda lent: lent[3:500][7:9],
-    "a transposed array": lambda lent: lent.reshape(10, 100).T,
     "a memoryview": lambda lent: memoryview(lent)[10:20],
     "a view of a tensor": lambda lent: tensor_of(lent).view(10, 100)[3:4, ::7],
-    "a storage": lambda lent: tensor_of(lent).untyped_storage(),
-    "a tensor of an array of a tensor": lambda lent: torch.from_numpy(tensor_of(lent).numpy()[5:9]),
-    "a tensor through DLPack": lambda lent: torch.from_dlpack(tensor_of(lent)[1:]),
-    "a reference cycle": lambda lent: (cycle := [tensor_of(lent)], cycle.append(cycle))[0],
 }
-
-
-def bytes_of(kept: Any) -> set[int]:
-    """Return the values of the bytes that are kept."""
-    if isinstance(kept, list):
-        kept = kept[0]
-    if isinstance(kept, torch.Tensor):
-        kept = kept.numpy()
-    array = kept if isinstance(kept, np.ndarray) else np.array(list(kept), dtype=np.uint8)
-    return set(array.ravel().view(np.uint8).tolist())
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -214,11 +192,9 @@ def test_lent_memory_is_not_used_again_while_anything_over_it_lives(pool, name):
     kept = KEPT[name](lend_filled(pool, 0x42))
     for _ in range(3):
         overwrite_all(pool)
-        assert bytes_of(kept) == {0x42}
+        assert set(np.asarray(kept).ravel().tolist()) == {0x42}
     assert pool.book.held
     del kept
-    if name == "a reference cycle":
-        gc.collect()
     pool.collect()
     assert not pool.book.held
     assert not pool.book.in_flight
@@ -278,42 +254,19 @@ def test_more_held_batches_than_the_limit_are_copied_out(pool, monkeypatch):
     del held
     pool.collect()
     assert not pool.book.held
+    assert not pool.book.in_flight
 
 
 def test_closing_leaves_the_users_batches_valid(pool):
     held = [tensor_of(lend_filled(pool, value)) for value in range(5)]
-    pool.close()
-    assert [set(tensor.tolist()) for tensor in held] == [{value} for value in range(5)]
-    held[0].fill_(9)
-    assert set(held[1].tolist()) == {1}
-    while held:
-        held.pop()
-
-
-def test_what_a_slot_has_stays_valid_after_the_pool_is_closed_also_twice(pool):
     view = pool.view(pool.acquire(), 100)
     view[:] = 1
     pool.close()
     pool.close()
+    assert [set(tensor.tolist()) for tensor in held] == [{value} for value in range(5)]
     assert bytes(view) == bytes([1]) * 100
-
-
-@needs_memfd
-def test_the_system_is_asked_for_large_pages_where_one_fits(file, monkeypatch):
-    class Watched:
-        def __getattr__(self, name):
-            return getattr(libc, name)
-
-        def madvise(self, address, num_bytes, advice):
-            advised.append((num_bytes, advice))
-            return libc.madvise(address, num_bytes, advice)
-
-    advised, libc = [], slots.LIBC
-    monkeypatch.setattr(slots, "LIBC", Watched())
-    file.buffer(1, 1 << 20)
-    assert advised == []
-    held = file.buffer(2, 5 << 20)
-    assert advised == [(len(held), 14)]  # MADV_HUGEPAGE, from Linux' mman-common.h
+    held[0].fill_(9)
+    assert set(held[1].tolist()) == {1}
 
 
 def test_surplus_slots_give_their_memory_back(pool):
@@ -368,15 +321,6 @@ def test_places_do_not_overlap():
         assert chunk_offset(slot, 0) + MAX_CHUNK_BYTES == message_offset(slot, 0) < chunk_offset(slot, 1)
         assert chunk_offset(slot, MAX_CHUNKS - 1) + (1 << 32) <= slot_offset(slot + 1)
         assert slot_offset(slot) % mmap.PAGESIZE == chunk_offset(slot, 1) % mmap.PAGESIZE == 0
-
-
-def test_far_places_cost_nothing_and_hold_what_was_written(file):
-    slot = (1 << 19) - 2
-    file.buffer(slot, 10)[:3] = b"far"
-    file.write([b"chunk"], chunk_offset(slot, MAX_CHUNKS - 1))
-    assert file.read(3, slot_offset(slot)) == b"far"
-    assert file.read(6, chunk_offset(slot, MAX_CHUNKS - 1)) == b"chunk\0"
-    assert allocated(file) <= 64 << 10
 
 
 @pytest.mark.parametrize("little", [False, True], ids=["at once", "a system that writes little at a time"])
@@ -445,22 +389,6 @@ def test_a_forked_process_keeps_seeing_the_batches_it_was_born_with(pool):
     assert result_of(child) == 0
     assert not pool.book.held
     assert pool.book.waiting == {1}  # whether a process of the user's has ended is not known
-
-
-def test_what_a_forked_process_drops_does_not_come_back_to_its_parent(pool):
-    holder = [tensor_of(lend_filled(pool, 0x22))]
-
-    def drop() -> bool:
-        holder.clear()
-        pool.collect()
-        return not pool.book.held
-
-    child = in_a_fork(drop)
-    assert result_of(child) == 0
-    pool.collect()
-    assert pool.book.held == {1}
-    overwrite_all(pool)
-    assert set(holder[0].tolist()) == {0x22}
 
 
 def test_a_worker_keeps_seeing_the_batches_it_was_born_with_and_its_end_gives_the_slots_back(pool):

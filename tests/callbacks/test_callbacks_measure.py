@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.data
-from kit.datasets import Stream
 from torch.utils.data import TensorDataset
 
 import fastload
@@ -45,19 +44,6 @@ def test_without_workers_all_is_lost_in_the_loops_thread():
 
 
 @forked
-@pytest.mark.parametrize("persistent", [False, True])
-def test_with_workers_a_window_has_the_wait_for_them(persistent):
-    with closing(fastload.DataLoader(dataset(), batch_size=4, persistent_workers=persistent, **FORKED)) as loader:
-        stall = Stall(loader)
-        for _ in range(2):
-            for step, _ in enumerate(loader):
-                if step in (3, 7):
-                    found = stall.numbers()
-                    assert set(found) == ALWAYS | {"data/workers", "data/batches_ready"}
-                    assert is_whole(found)
-
-
-@forked
 def test_the_loaders_own_statistics_have_the_same_numbers():
     loader = fastload.DataLoader(dataset(), batch_size=4, **FORKED)
     assert loader.statistics().stall == {}
@@ -67,13 +53,6 @@ def test_the_loaders_own_statistics_have_the_same_numbers():
     assert set(found) == ALWAYS | {"data/workers", "data/batches_ready"}
     assert is_whole(found)
     assert loader.statistics().stall == found == stall.numbers()
-
-
-def test_samples_of_a_stream_are_counted_by_its_batch_size():
-    loader = fastload.DataLoader(Stream(lambda: iter(range(40))), batch_size=4)
-    list(loader)
-    per_step = loader.statistics().stall["data/samples_per_s"] * loader._runtime.measured.steps[1] / 1e9
-    assert per_step == pytest.approx(4 * loader._runtime.measured.steps[0])
 
 
 def test_another_loader_is_followed_and_what_was_counted_stays():

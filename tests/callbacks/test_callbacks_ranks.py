@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from ranks import run_ranks
 from torch.utils.data import TensorDataset
 
@@ -35,31 +34,6 @@ def test_every_rank_has_the_means_and_the_worst_rank_and_the_words_are_its_own(t
     assert found["data/worst_share"] == worst
     assert (first, second)[int(found["data/worst_rank"])]["data/share"] == worst
     assert line.startswith(f"{100 * first['data/share']:.0f} % of the step")
-
-
-def test_a_rank_without_steps_does_not_count(tmp_path: Path) -> None:
-    def body(rank: int) -> Any:
-        loader = fastload.DataLoader(TensorDataset(torch.arange(24)), batch_size=4)
-        stall = Stall(loader)
-        if rank:
-            list(loader)
-        return stall.numbers()
-
-    for found in run_ranks(body, tmp_path):
-        assert (found["data/ranks"], found["data/worst_rank"]) == (1.0, 1.0)
-
-
-def test_without_a_group_that_runs_the_numbers_are_this_ranks(tmp_path: Path) -> None:
-    def body(rank: int) -> Any:
-        loader = fastload.DataLoader(TensorDataset(torch.arange(24)), batch_size=4)
-        stall = Stall(loader)
-        list(loader)
-        dist.barrier()
-        with pytest.MonkeyPatch.context() as patch:  # run_ranks ends the group itself
-            patch.setattr(dist, "is_initialized", lambda: False)
-            return stall.numbers() == loader.statistics().stall
-
-    assert run_ranks(body, tmp_path) == [True, True]
 
 
 def test_torchs_loader_is_told_of_on_rank_0_and_nobody_waits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from scripts import LOADING, REPOSITORY, printed_by
-from torch.nn.utils.rnn import pack_padded_sequence
-
-from fastload import DataLoader
 
 pytestmark = pytest.mark.slow
 
@@ -63,27 +59,3 @@ def test_every_example_has_a_row_in_the_list_and_says_its_command(name: str) -> 
     assert f"]({name}.py)" in (FOLDER / "README.md").read_text()
     opening = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text())) or ""
     assert f"    python examples/loading/{name}.py" in opening
-
-
-def test_a_list_is_copied_into_each_worker_and_an_array_stays_shared() -> None:
-    import numpy as np
-    from worker_memory import LETTERS, MIB, NUM, after_an_epoch, names
-
-    copied, shared = (after_an_epoch(kept) for kept in (names(), np.array(names(), dtype=np.bytes_)))
-    assert all(worker["RSS"] > worker["PSS"] > worker["USS"] > 0 for worker in copied + shared)
-    letters = NUM * LETTERS / MIB
-    assert min(worker["USS"] for worker in copied) > max(worker["USS"] for worker in shared) + 0.8 * letters
-
-
-def test_a_packed_batch_gives_the_result_of_each_sequence_in_order() -> None:
-    import packed_sequences
-
-    data, network = packed_sequences.Sequences(64), packed_sequences.Network().eval()
-    loader = DataLoader(data, 32, collate_fn=packed_sequences.pack, num_workers=1, device="cpu")
-    packed, _ = next(iter(loader))  # through workers, and to the device
-    with torch.no_grad():
-        together = network(packed)
-        for row in range(32):
-            one = data[row][0][None]
-            alone = network(pack_padded_sequence(one, torch.tensor([one.shape[1]]), batch_first=True))
-            assert torch.allclose(together[row], alone[0], atol=1e-5)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 from kit.comparison import difference
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn.parallel import DistributedDataParallel
-from trainings import EXAMPLES, LIMIT_S, Training, samples, state_in, train_module
+from trainings import LIMIT_S, Training, samples, state_in, train_module
 
 # 22 steps an epoch, with everything that has a state: momentum, averages, batch statistics.
 EPOCHS, STEPS = 2, 22
@@ -61,7 +53,6 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow  # engine/test_resume_ranks.py shows it of the loader alone: two killed ranks go on as one
 def test_killed_and_resumed_on_other_numbers_of_ranks_gives_the_same_samples(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -104,83 +95,6 @@ def test_stopped_then_killed_and_resumed_on_as_many_ranks_gives_bit_identical_we
     for name in ("step", "model", "average", "lookahead", "optimizer", "loader", "generators"):
         assert difference(ours[name], theirs[name], name) is None
     assert ours["loss_sum"] == pytest.approx(theirs["loss_sum"])  # added up in another order
-
-
-def test_three_ranks_stopped_and_resumed_give_bit_identical_weights(tmp_path: Path) -> None:
-    # The order of a sum over three ranks matters, and DDP changes its buckets after the first step.
-    words = ("--epochs", "1", "--limit-batches", "9", "--batch-size", "66", "--seed", "5", "--workers", "0")
-    words += ("--deterministic", "--save-every", "2")
-    with Training(tmp_path, *words, "--out", str(tmp_path / "whole"), ranks=3) as training:
-        training.finish()
-    with Training(tmp_path, *words, "--out", str(tmp_path / "parts"), ranks=3) as training:
-        training.until(4)
-        training.send(signal.SIGUSR1, 2)
-        training.finish()
-    assert 4 <= state_in(tmp_path / "parts")["step"] < 9
-    with Training(tmp_path, *words, "--out", str(tmp_path / "parts"), ranks=3) as training:
-        training.finish()
-    assert difference(state_in(tmp_path / "parts")["model"], state_in(tmp_path / "whole")["model"]) is None
-
-
-def test_two_ranks_with_micro_batches_equal_one_rank_without_batch_norm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent = tmp_path / "sent"
-
-    class CountingDDP(DistributedDataParallel):
-        """Counts the messages with gradients."""
-
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-
-            def count(group: Any, bucket):  # type: ignore[no-untyped-def]  # DDP refuses string annotations
-                with sent.open("a") as file:
-                    file.write("x")
-                return allreduce_hook(group, bucket)
-
-            self.register_comm_hook(dist.group.WORLD, count)
-
-    monkeypatch.setattr(train_module(), "DistributedDataParallel", CountingDDP)
-    common = ("--norm", "none", "--epochs", "1", "--limit-batches", "12", "--lr", "0.05", "--workers", "0")
-    losses, weights, correct = [], [], []
-    for name, ranks, more in [("one", 1, ()), ("two", 2, ("--micro-batch-size", "13"))]:
-        with Training(tmp_path, *common, *more, "--out", str(tmp_path / name), ranks=ranks) as training:
-            training.finish()
-            epoch = training.logged("epoch")[0]
-            losses.append(epoch["loss"])
-            correct.append(epoch["test_correct"])
-        weights.append(state_in(tmp_path / name)["model"])
-    assert (
-        sent.read_text() == 2 * 12 * "x"
-    )  # one in each step of each rank, not one for each of the three micro-batches
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    assert abs(correct[0] - correct[1]) <= 1
-    for name, values in weights[0].items():
-        torch.testing.assert_close(values, weights[1][name], rtol=1e-3, atol=1e-5)
-
-
-def test_a_signal_during_the_test_stops_the_run_and_the_epoch_is_tested_when_it_resumes(tmp_path: Path) -> None:
-    words = ("--epochs", "1", "--limit-batches", "2", "--workers", "0", "--out", str(tmp_path))
-    module = train_module()
-    plain = module.evaluate
-
-    def interrupted(*arguments: Any) -> Any:
-        signal.raise_signal(signal.SIGUSR1)
-        return plain(*arguments)
-
-    module.evaluate = interrupted  # inherited by the forked rank
-    try:
-        with Training(tmp_path, *words) as training:
-            training.finish()
-            assert training.lines[-1].startswith("stopped by SIGUSR1 after step 2 of 2")
-            assert training.logged("epoch") == []
-    finally:
-        module.evaluate = plain
-    with Training(tmp_path, *words) as training:
-        training.finish()
-        assert [epoch["epoch"] for epoch in training.logged("epoch")] == [1]
-        assert training.logged("step") == []
-        assert training.lines[-2].startswith("done in") or training.lines[-1].startswith("done in")
 
 
 def test_a_rank_that_dies_or_stops_answering_is_a_clear_error_and_no_hang(tmp_path: Path) -> None:
@@ -249,54 +163,3 @@ def test_an_unusable_checkpoint_is_an_error_and_is_not_changed(tmp_path: Path) -
         assert training.end() == [1]
         assert "--lr was 0.1 and is now 0.2; --seed was 0 and is now 1; use the same settings" in training.errors()
     assert path.read_bytes() == good
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_to_torchrun_saves_the_run_also_after_torchrun_has_restarted_it(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["--signals-to-handle=SIGTERM,SIGUSR1"]  # by default torchrun does not handle SIGUSR1
-    command += ["--max-restarts=1"]
-    words = ["examples/train.py", "--epochs", "500", "--out", str(tmp_path), "--workers", "0", "--save-every", "1"]
-    words += ["--debug-samples", str(tmp_path / "samples")]
-    left_out = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    with subprocess.Popen(
-        [*command, *words, "--json", "/dev/stdout", "--log-every", "1"],
-        cwd=EXAMPLES.parent,
-        env={name: value for name, value in os.environ.items() if name not in left_out},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = map(json.loads, (line for line in process.stdout if line.startswith("{")))
-        next(one for one in lines if one["kind"] == "save")
-        if number == signal.SIGUSR1:  # torchrun then restarts all ranks
-            pid = json.loads((tmp_path / "samples.rank1").read_text().splitlines()[0])["pid"]
-            os.kill(pid, signal.SIGKILL)
-            assert next(one for one in lines if one["kind"] == "start")["step"] >= 1  # from the last checkpoint
-        next(one for one in lines if one["kind"] == "step")
-        process.send_signal(number)
-        try:
-            out, err = process.communicate(timeout=LIMIT_S)
-        finally:
-            process.kill()
-    assert f"stopped by {number.name} after step" in out, (out, err)
-    assert state_in(tmp_path)["step"] >= 1
-
-
-def test_the_loss_of_an_epoch_is_a_mean_also_if_the_number_of_ranks_changed_in_it(tmp_path: Path) -> None:
-    words = ("--norm", "none", "--epochs", "1", "--lr", "0.01", "--workers", "0")
-    with Training(tmp_path, *words) as training:
-        training.finish()
-        expected = training.logged("epoch")[0]["loss"]
-    with Training(tmp_path, *words, "--out", str(tmp_path / "run"), ranks=2) as training:
-        training.until(5)
-        training.send(signal.SIGTERM, 0)
-        training.finish()
-    assert 5 <= state_in(tmp_path / "run")["step"] < STEPS
-    with Training(tmp_path, *words, "--out", str(tmp_path / "run")) as training:
-        training.finish()
-        assert training.logged("epoch")[0]["loss"] == pytest.approx(expected, rel=1e-4)

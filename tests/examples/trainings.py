@@ -52,7 +52,6 @@ class Training:
         ranks: how many.
         file_bytes: size limit of files; None: no limit.
         started: how many of the ranks are started; None: all.
-        arguments_of: further arguments of some ranks.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class Training:
         ranks: int = 1,
         file_bytes: int | None = None,
         started: int | None = None,
-        arguments_of: dict[int, tuple[str, ...]] | None = None,
     ) -> None:
         train_module()
         self.lines: list[str] = []
@@ -78,8 +76,7 @@ class Training:
         context = multiprocessing.get_context("fork")
         self.processes = []
         for rank, errors in enumerate(self._errors[:started]):
-            own = [*words, *(arguments_of or {}).get(rank, ())]
-            process = context.Process(target=_rank, args=(rank, ranks, own, theirs, self._pipe, errors, file_bytes))
+            process = context.Process(target=_rank, args=(rank, ranks, words, theirs, self._pipe, errors, file_bytes))
             process.start()
             self.processes.append(process)
         os.close(theirs)

@@ -62,6 +62,11 @@ def _gpu() -> Iterator[None]:
 
 
 @pytest.fixture
+def device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@pytest.fixture
 def without_waiting() -> Callable[[], AbstractContextManager[None]]:
     """Make waiting for the device an error, as far as torch can tell."""
 

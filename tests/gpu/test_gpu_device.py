@@ -3,76 +3,40 @@
 from __future__ import annotations
 
 import os
-import weakref
 from typing import Any
 
 import pytest
 import torch
 from kit.datasets import Made
+from kit.recycled import Recycled
 from torch import Tensor
 
 from fastload import DataLoader, prefetch
 from fastload.device.prefetch import DeviceAhead, Mover
 from fastload.device.streams import Streams
-from fastload.work import Batch
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
 SHAPE = (16, 3, 64, 64)
 
 
-class Recycled:
-    """Page-locked host buffers, each written again as soon as its batch is dropped.
-
-    Args:
-        number: of batches.
-        shape: of each, float32.
-        ready: buffers that there are from the start; more are made where they are missing.
-    """
-
-    def __init__(self, number: int, shape: tuple[int, ...] = SHAPE, ready: int = 0) -> None:
-        self._number = number
-        self._shape = shape
-        self._made = 0
-        self._free = [torch.empty(shape, pin_memory=True) for _ in range(ready)]
-        self.num_buffers = ready
-
-    def next(self, wait: bool = True) -> Any:
-        if self._made == self._number:
-            raise StopIteration
-        if not self._free:
-            self._free.append(torch.empty(self._shape, pin_memory=True))
-            self.num_buffers += 1
-        buffer = self._free.pop()
-        buffer.fill_(self._made)
-        self._made += 1
-        batch = buffer.view(self._shape)
-        weakref.finalize(batch, self._free.append, buffer)
-        return Batch(data=batch)
-
-
-@pytest.fixture
-def device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device())
-
-
 def test_a_batch_is_read_when_the_side_stream_has_made_it(device):
-    def slowly(batch: Tensor, _: Any) -> Tensor:
+    def slowly(batch: Any, _: Any) -> Tensor:
         torch.cuda._sleep(CYCLES)
-        return batch + 1000  # numbers that memory which was used before cannot hold by chance
+        return batch["x"] + 1000  # numbers that memory which was used before cannot hold by chance
 
-    ahead = DeviceAhead(Recycled(6), Mover(device, Streams(device), transform=slowly), 2)
+    ahead = DeviceAhead(Recycled(6, SHAPE, pinned=True), Mover(device, Streams(device), transform=slowly), 2)
     seen = [ahead.next().data.double().mean() for _ in range(6)]
     torch.cuda.synchronize()
     ahead.close()
     assert [value.item() for value in seen] == [float(i + 1000) for i in range(6)]
 
 
-@pytest.mark.parametrize("transform", [None, lambda batch, _: batch + 1], ids=["copies", "transforms"])
+@pytest.mark.parametrize("transform", [None, lambda batch, _: batch["x"] + 1], ids=["copies", "transforms"])
 def test_copies_and_transforms_run_while_kernels_do(device, transform):
     streams = Streams(device)
 
     def stage() -> DeviceAhead:
-        source = Recycled(8, (16, 3, 256, 256), ready=8)
+        source = Recycled(8, (16, 3, 256, 256), spare=8, pinned=True)
         return DeviceAhead(source, Mover(device, streams, transform=transform), 2)
 
     # Before: what takes longer than any kernel here, which is to page-lock and to allocate.
@@ -104,7 +68,7 @@ def test_copies_and_transforms_run_while_kernels_do(device, transform):
 def test_memory_is_bounded_by_what_a_slow_device_has_consumed(device):
     depth, number, shape = 2, 100, (10, 1024, 1024)
     size = 4 * 10 * 2**20
-    source = Recycled(number, shape, ready=depth + 3)
+    source = Recycled(number, shape, spare=depth + 3, pinned=True)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_stats(device)["active_bytes.all.current"]
@@ -114,7 +78,7 @@ def test_memory_is_bounded_by_what_a_slow_device_has_consumed(device):
     for _ in range(number):
         batch = ahead.next()
         torch.cuda._sleep(4 * CYCLES)  # some 50 ms
-        seen.append(batch.data.amax())
+        seen.append(batch.data["x"].amax())
         del batch
     # Not max_memory_allocated(): it forgets memory that is freed while a stream is still to read it.
     most = torch.cuda.memory_stats(device)["active_bytes.all.peak"] - before
@@ -122,7 +86,7 @@ def test_memory_is_bounded_by_what_a_slow_device_has_consumed(device):
     ahead.close()
     assert [value.item() for value in seen] == [float(i) for i in range(number)]
     assert most <= (depth + 3) * size + 2**21, f"{most / size:.1f} batches"
-    assert source.num_buffers == depth + 3
+    assert source.buffers == depth + 3
 
 
 IMAGES = Made(256, lambda index: (torch.full((3, 32, 32), index, dtype=torch.uint8), index))

@@ -33,11 +33,6 @@ CHAINS: dict[str, list[Any]] = {
 }
 
 
-@pytest.fixture
-def device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device())
-
-
 @pytest.fixture(autouse=True)
 def _kernels_prove_themselves(monkeypatch) -> Iterator[None]:
     """Else torch's operations would serve, and the tests would compare these."""

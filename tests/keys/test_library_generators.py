@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +13,11 @@ import numpy as np
 import pytest
 import torch
 from kit.datasets import Sized
-from torch.utils.data import ConcatDataset, IterableDataset, Subset
+from torch.utils.data import ConcatDataset, Subset
 
 import fastload
 from fastload.keys import library_transforms, seeding
 from fastload.keys.library_generators import LibraryGenerators
-from fastload.keys.library_transforms import copies_for_thread
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,10 +29,8 @@ def libraries() -> None:
 
 WORKERS = {
     "inline": {},
-    "one process": {"num_workers": 1},
     "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
     "processes": {"num_workers": 3, "chunk_size": 1},
-    "one thread": {"num_workers": 1, "worker_method": "thread"},
     "threads": {"num_workers": 3, "worker_method": "thread", "chunk_size": 1},
 }
 
@@ -73,49 +72,8 @@ def batches(dataset: Any, **arguments: Any) -> list[list[Any]]:
     return [batch.tolist() for batch in fastload.DataLoader(dataset, **{"batch_size": 4, "seed": 3, **arguments})]
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[list[Any]]:
-    return batches(Augmented(pipeline()))
-
-
-@pytest.mark.parametrize(
-    "workers",
-    [
-        pytest.param(one, id=name, marks=[pytest.mark.slow] if name == "forkserver" else [])
-        for name, one in WORKERS.items()
-    ],
-)
-def test_samples_are_the_same_whoever_loads_them(workers, expected):
-    assert batches(Augmented(pipeline()), **workers) == expected
-
-
 def unchanged(image: np.ndarray) -> dict[str, Any]:
     return {"image": image[:12, :12]}
-
-
-@pytest.mark.parametrize("workers", ["one process", "processes", "threads"])
-def test_opencvs_generator_is_seeded_where_nothing_is_albumentations(workers):
-    found = batches(Augmented(unchanged), **WORKERS[workers])
-    assert found == batches(Augmented(unchanged))
-    assert found != batches(Augmented(unchanged), **WORKERS[workers] | {"seed": 4})
-
-
-def test_samples_differ_from_one_another_and_between_epochs():
-    import albumentations
-
-    dataset = Augmented(albumentations.Compose([albumentations.GaussNoise(p=1.0)]), length=4)
-    loader = fastload.DataLoader(dataset, batch_size=None, seed=3)
-    dataset.transform = functools.partial(noise_of, albumentations.GaussNoise(p=1.0))
-    seen = [sample.tolist() for _ in range(2) for sample in loader]
-    assert len({str(sample) for sample in seen}) == 8
-
-
-def noise_of(transform: Any, image: np.ndarray) -> dict[str, Any]:
-    return {"image": transform(image=np.full((12, 12, 3), 100, np.uint8))["image"]}
-
-
-def test_a_seed_given_to_compose_changes_nothing(expected):
-    assert batches(Augmented(pipeline(seed=7))) == expected
 
 
 class Holder:
@@ -128,11 +86,6 @@ class Holder:
 
     def apply(self, image: Any) -> Any:
         return self.parts[0]["train"](image=image)
-
-
-def in_a_closure() -> Any:
-    transform = pipeline()
-    return lambda image: transform(image=image)
 
 
 def in_two_closures() -> Any:
@@ -151,44 +104,45 @@ def in_a_default() -> Any:
     def transformed(image: np.ndarray, transform: Any = pipeline()) -> Any:  # noqa: B008  # that it is held there
         return transform(image=image)
 
-    return functools.wraps(in_a_closure)(transformed)
-
-
-def in_an_attribute() -> Any:
-    def transformed(image: np.ndarray) -> Any:
-        return transformed.transform(image=image)
-
-    transformed.transform = pipeline()  # type: ignore[attr-defined]
-    return transformed
-
-
-FUNCTIONS = [in_a_closure, in_two_closures, in_a_default, in_an_attribute]
-HELD: dict[str, Any] = {
-    "subset": lambda: Subset(Augmented(pipeline()), range(12)),
-    "concatenation": lambda: ConcatDataset([Augmented(pipeline())]),
-    "method": lambda: Augmented(Holder().apply),
-    **{make.__name__: lambda make=make: Augmented(make()) for make in FUNCTIONS},
-}
-
-
-@pytest.mark.filterwarnings("error:worker threads share")
-@pytest.mark.parametrize("workers", ["processes", "threads"])
-@pytest.mark.parametrize("make", HELD.values(), ids=HELD)
-def test_transforms_are_found_wherever_they_are_held(make, workers):
-    assert batches(make(), **WORKERS[workers]) == batches(make())
-
-
-def test_transforms_in_collate_fn_are_found():
-    collate = functools.partial(collate_by, pipeline())
-    expected = [batch.tolist() for batch in fastload.DataLoader(range(8), batch_size=4, seed=3, collate_fn=collate)]
-    for workers in (WORKERS["processes"], WORKERS["threads"]):
-        arguments = {**workers, "chunk_size": None}
-        loader = fastload.DataLoader(range(8), batch_size=4, seed=3, collate_fn=collate, **arguments)
-        assert [batch.tolist() for batch in loader] == expected
+    return functools.wraps(in_two_closures)(transformed)
 
 
 def collate_by(transform: Any, indices: list[int]) -> torch.Tensor:
     return torch.stack([torch.from_numpy(transform(image=image(index))["image"]) for index in indices])
+
+
+def by_collate_fn(**workers: Any) -> list[list[Any]]:
+    collate_fn = functools.partial(collate_by, pipeline())
+    return batches(range(8), collate_fn=collate_fn, **workers | {"chunk_size": None})
+
+
+LOADED: dict[str, Callable[..., Any]] = {
+    "an attribute": lambda **workers: batches(Augmented(pipeline()), **workers),
+    "OpenCV alone": lambda **workers: batches(Augmented(unchanged), **workers),
+    "in a subset": lambda **workers: batches(ConcatDataset([Subset(Augmented(pipeline()), range(12))]), **workers),
+    "of a method": lambda **workers: batches(Augmented(Holder().apply), **workers),
+    "in closures": lambda **workers: batches(Augmented(in_two_closures()), **workers),
+    "in a default": lambda **workers: batches(Augmented(in_a_default()), **workers),
+    "in collate_fn": by_collate_fn,
+}
+
+
+@pytest.mark.filterwarnings("error:worker threads share")
+@pytest.mark.parametrize(
+    ("held", "workers"),
+    [
+        *itertools.product(LOADED, ("processes", "threads")),
+        pytest.param("an attribute", "forkserver", marks=pytest.mark.slow),  # which pickles datasets
+    ],
+)
+def test_samples_are_the_same_whoever_loads_them_wherever_transforms_are_held(held, workers):
+    expected = LOADED[held]()
+    assert LOADED[held](**WORKERS[workers]) == expected
+    assert LOADED[held](**WORKERS[workers], seed=4) != expected
+
+
+def test_a_seed_given_to_compose_changes_nothing():
+    assert batches(Augmented(pipeline(seed=7))) == batches(Augmented(pipeline()))
 
 
 @pytest.mark.parametrize("workers", ["inline", "threads"])
@@ -200,11 +154,6 @@ def test_transforms_of_this_process_have_their_own_generators_between_batches(wo
     next(iterator)
     assert (dataset.transform.random_generator, dataset.transform.py_random) == held
     assert dataset.transform.random_generator.bit_generator.state == state
-
-
-def test_a_dataset_without_transforms_is_not_copied():
-    dataset = Subset(range(3), [0])
-    assert copies_for_thread(dataset, len) == (dataset, len)
 
 
 GLOBAL: Any = None
@@ -232,18 +181,6 @@ def test_torchs_seeding_leaves_the_libraries_alone():
     before = dataset.transform.py_random.getstate()
     list(loader)
     assert dataset.transform.py_random.getstate() != before
-
-
-class Stream(IterableDataset[torch.Tensor]):
-    def __init__(self) -> None:
-        self.inner = Augmented(pipeline())
-
-    def __iter__(self) -> Any:
-        return (self.inner[index] for index in range(4))
-
-
-def test_an_iterable_dataset_works_in_threads_with_its_own_copies():
-    assert len(list(fastload.DataLoader(Stream(), num_workers=2, worker_method="thread"))) == 8
 
 
 def test_words_of_other_generators_are_not_used_again(monkeypatch):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,13 +14,15 @@ import torch
 import torch.utils.data
 from determinism_fakes import RngDrawing, drawn
 from kit.datasets import Made, Stream
+from kit.resuming import assert_resumes
 from ranks import run_ranks
-from torch.utils.data import IterableDataset, Subset
+from torch.utils.data import IterableDataset
 
 import fastload
 from fastload import DataLoader
 from fastload.keys import rng as rng_module
 from fastload.keys import seeding
+from fastload.testing import assert_deterministic
 
 FORK = {"multiprocessing_context": "fork"}
 WAYS: dict[str, dict[str, Any]] = {
@@ -96,15 +98,12 @@ def by_sample(batches: list[Any]) -> dict[float, tuple[float, ...]]:
     return {row[0]: tuple(row[1:]) for batch in batches for row in batch}
 
 
-def test_draws_are_those_of_the_key_of_seed_epoch_and_sample():
+def test_draws_are_those_of_the_key_of_seed_epoch_and_sample_and_stay_in_later_versions():
     first, second = (by_sample([batch]) for batch in epochs(RngDrawing(8), 5, batch_size=8, shuffle=True))
     assert first == {float(index): keyed(5, 0, index) for index in range(8)}
     assert second == {float(index): keyed(5, 1, index) for index in range(8)}
-
-
-def test_the_values_stay_in_later_versions():
     expected = (0.944177102038247, 0.6576709704238287, 0.9973795231284617)
-    assert by_sample(epochs(RngDrawing(8), 5, 1))[3.0] == pytest.approx(expected, abs=1e-15)
+    assert first[3.0] == pytest.approx(expected, abs=1e-15)
 
 
 # A fork server imports torch for seconds.
@@ -132,18 +131,14 @@ def test_workers_that_stay_have_other_generators_in_the_next_epoch(way):
     assert len({row[1] for batch in without for row in batch}) == 2 * 23
 
 
-@pytest.mark.parametrize("sampler", [lambda: [[0, 1], [1, 2]], lambda: [np.array([0, 1]), np.array([1, 2])]])
-@pytest.mark.parametrize("kind", [list, tuple, torch.tensor, iter, set])
-def test_index_batches_of_any_kind(sampler, kind):
-    def batches() -> Any:
-        return map(kind, sampler())
-
+@pytest.mark.parametrize("kind", [list, torch.tensor, iter, set])
+def test_index_batches_of_any_kind(kind):
     for seed in (None, 7):
-        torch.manual_seed(3)
+        batches = [kind([0, 1]), kind([1, 2])]
         found = [
-            row for batch in DataLoader(RngDrawing(3), batch_sampler=list(batches()), seed=seed) for row in batch[1]
+            float(draw) for batch in DataLoader(RngDrawing(3), batch_sampler=batches, seed=seed) for draw in batch[1]
         ]
-        assert len({float(draw) for draw in found}) == 4, "one for each position, since an index may come again"
+        assert len(set(found)) == 4, "one for each position, since an index may come again"
 
 
 @SEEDS
@@ -267,91 +262,52 @@ def test_streams_of_ranks_differ(tmp_path):
 # Ranks, resuming, replaying.
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-@pytest.mark.parametrize("kind", ["sampler", "batch sampler"])
-def test_any_number_of_ranks_gives_the_same_samples(num_ranks, kind):
-    def loader(rank: int, ranks: int) -> Any:
-        dataset = RngDrawing(24)
-        if kind == "sampler":
-            sampler = fastload.DistributedSampler(dataset, num_replicas=ranks, rank=rank, seed=2)
-            return DataLoader(dataset, 4, sampler=sampler)
-        batches = fastload.DistributedBatchSampler(dataset, 12, seed=2, world_size=ranks, rank=rank)
-        return DataLoader(dataset, batch_sampler=batches, num_workers=1, **FORK)
-
-    def samples(ranks: int) -> dict[float, tuple[float, ...]]:
-        found = [torch.stack(batch).T.tolist() for rank in range(ranks) for batch in loader(rank, ranks)]
-        return by_sample(found)
-
-    assert samples(num_ranks) == samples(1)
-    assert samples(1) == {float(index): keyed(2, 0, index) for index in range(24)}
+def rows_of(loader: Any) -> list[list[list[float]]]:
+    return [torch.stack(batch).T.tolist() for batch in loader]
 
 
-def resumed(first: Any, second: Any, stop: int) -> tuple[list[Any], list[Any]]:
-    """Return the batches of an epoch, and those of one that another loader has finished."""
-    whole, state = [], None
-    for number, batch in enumerate(first, start=1):
-        whole.append(torch.stack(batch).T.tolist())
-        if number == stop:
-            state = first.state_dict()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*drawn anew")
-        second.load_state_dict(state)
-    return whole, whole[:stop] + [torch.stack(batch).T.tolist() for batch in second]
+def test_any_workers_chunks_and_ranks_and_a_resumed_loader_give_a_sample_the_same_generators():
+    report = assert_deterministic(DataLoader(RngDrawing(23), 4, shuffle=True, seed=1), batches=3, methods=["thread"])
+    assert {"workers", "world size", "resume"} <= {check.name for check in report.checks}
 
 
-@pytest.mark.parametrize("way", [{}, WAYS["two processes"], WAYS["threads"]], ids=["inline", "processes", "threads"])
-@pytest.mark.parametrize("streams", [False, True], ids=["keys", "streams"])
-def test_a_resumed_epoch_has_the_same_generators_with_a_seed(way, streams):
-    def loader() -> Any:
+@pytest.mark.filterwarnings("ignore:.*drawn anew")
+def test_with_torchs_seeding_a_samples_generators_are_those_of_its_position():
+    def make() -> Any:
         sampler = fastload.DistributedSampler(RngDrawing(23), num_replicas=1, rank=0, seed=1)
-        return DataLoader(RngDrawing(23), 4, sampler=sampler, seeding="torch" if streams else None, **way)
+        return DataLoader(RngDrawing(23), 4, sampler=sampler, seeding="torch")
 
-    whole, again = resumed(loader(), loader(), 2)
-    assert again == whole
-    rows = [row for batch in again for row in batch]
-    # A sample's id is its index, or with torch's streams its position.
-    assert [row[1:] for row in rows] == [
-        list(keyed(1, 0, place if streams else int(row[0]))) for place, row in enumerate(rows)
-    ]
+    rows = [row for batch in rows_of(make()) for row in batch]
+    assert [tuple(row[1:]) for row in rows] == [keyed(1, 0, place) for place in range(23)]
+    assert_resumes(make, [(0, 2)], view=rows_of)
 
 
-@pytest.mark.parametrize("way", [{}, WAYS["two processes"]], ids=["inline", "processes"])
-def test_without_a_seed_a_resumed_epoch_draws_anew(way):
+@pytest.mark.filterwarnings("ignore:.*drawn anew")
+@pytest.mark.parametrize(
+    ("way", "is_same"), [({}, False), (WAYS["two processes"], False), (WAYS["threads"], True)], ids=str
+)
+def test_without_a_seed_a_resumed_epoch_draws_anew_but_where_samples_have_keys(way, is_same):
     torch.manual_seed(3)
-    first, second = (DataLoader(RngDrawing(23), 4, **way) for _ in range(2))
-    whole, again = resumed(first, second, 2)
-    assert [[row[0] for row in batch] for batch in again] == [[row[0] for row in batch] for batch in whole]
-    before, after = ({row[1] for batch in batches for row in batch} for batches in (whole, again[2:]))
-    assert not before & after
+    loader = DataLoader(RngDrawing(23), 4, **way)
+    iterator = iter(loader)
+    before = rows_of(itertools.islice(iterator, 2))
+    state = loader.state_dict()
+    rest = rows_of(iterator)
+    resumed = DataLoader(RngDrawing(23), 4, **way)
+    resumed.load_state_dict(state)
+    again = rows_of(resumed)
+    assert [[row[0] for row in batch] for batch in again] == [[row[0] for row in batch] for batch in rest]
+    assert (again == rest) == is_same
+    assert not {row[1] for batch in before for row in batch} & {row[1] for batch in again for row in batch}
 
 
-def test_without_a_seed_a_resumed_epoch_is_the_same_where_samples_have_keys():
-    torch.manual_seed(3)
-    first, second = (DataLoader(RngDrawing(23), 4, **WAYS["threads"]) for _ in range(2))
-    whole, again = resumed(first, second, 2)
-    assert again == whole
-
-
-def test_without_a_seed_a_state_of_an_epochs_end_leads_to_the_same_next_epoch():
-    torch.manual_seed(3)
-    first, second = (DataLoader(RngDrawing(9), 4, generator=torch.Generator().manual_seed(1)) for _ in range(2))
-    list(first)
-    second.load_state_dict(first.state_dict())
-    assert [torch.stack(batch).tolist() for batch in second] == [torch.stack(batch).tolist() for batch in first]
-
-
-def test_replay_gives_the_sample_with_its_draws():
-    loader = DataLoader(RngDrawing(12), 4, shuffle=True, seed=1)
-    list(loader)
+@pytest.mark.parametrize("kind", [RngDrawing, AtOnce])
+def test_replay_gives_the_sample_with_its_draws(kind):
+    loader = DataLoader(kind(12), 4, shuffle=True, seed=1)
+    row = rows_of(loader)[1][2]
     outside = fastload.rng()
-    assert fastload.replay(loader, 1, 7) == (7.0, *keyed(1, 1, 7))
-    assert fastload.rng() is outside
-
-
-def test_replay_of_a_batch_that_is_loaded_at_once():
-    loader = DataLoader(AtOnce(12), 4, shuffle=True, seed=1)
-    row = torch.stack(next(iter(loader))).T.tolist()[2]
     assert list(fastload.replay(loader, 0, int(row[0]))) == row
+    assert fastload.rng() is outside
 
 
 # Errors.
@@ -466,12 +422,6 @@ def test_a_process_that_is_forked_in_a_sample_has_not_the_samples_generator():
         return index
 
     list(DataLoader(Made(1, make), seed=1))
-
-
-def test_subsets_have_the_generators_of_their_own_indices():
-    subset = Subset(RngDrawing(9), [8, 3, 5])
-    found = by_sample(epochs(subset, 1, 1))
-    assert found == {float(index): keyed(1, 0, place) for place, index in enumerate(subset.indices)}
 
 
 def test_worker_init_fn_may_draw(fresh):

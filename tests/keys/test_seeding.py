@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import random
-import struct
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fakes import Squares
-from hypothesis import given
-from hypothesis import strategies as st
 from kit.datasets import Made, Sized
-from torch.utils.data import ChainDataset, ConcatDataset, DataLoader, StackDataset, Subset, TensorDataset
+from torch.utils.data import ChainDataset, ConcatDataset, StackDataset, Subset, TensorDataset
 
 import fastload
 from fastload.keys.preserving import SavedStates, preserved_global_generators
 from fastload.keys.seeding import (
     BATCH,
-    ORDER,
     SAMPLE,
     GlobalSeeder,
     Keys,
     seed_global_generators,
     slow_seeding_reason,
 )
-from fastload.keys.torch_streams import draws_nothing, torch_worker_streams
+from fastload.keys.torch_streams import draws_nothing
 
 LARGEST = 2**127 - 1
 SMALLEST = -(2**127)
@@ -40,22 +35,10 @@ KNOWN_KEYS = [
     (SMALLEST, 2**63 - 1, BATCH, LARGEST, "f3680bddd8ea992b56a4ad23aa63b9c4"),
 ]
 
-wide = st.integers(SMALLEST, LARGEST)
-
 
 @pytest.mark.parametrize(("seed", "epoch", "domain", "sample_id", "key"), KNOWN_KEYS)
 def test_keys_are_the_pinned_ones(seed, epoch, domain, sample_id, key):
     assert Keys(seed, epoch, domain).key(sample_id).hex() == key
-
-
-@given(seed=wide, epoch=st.integers(0, 2**63 - 1), domain=st.sampled_from([ORDER, SAMPLE, BATCH]), sample_id=wide)
-def test_a_key_is_blake2b_of_its_four_parts(seed, epoch, domain, sample_id):
-    parts = seed.to_bytes(16, "little", signed=True) + struct.pack("<qq", epoch, domain)
-    parts += sample_id.to_bytes(16, "little", signed=True)
-    assert (
-        Keys(seed, epoch, domain).key(sample_id)
-        == hashlib.blake2b(parts, digest_size=16, person=b"fastload.v1").digest()
-    )
 
 
 @pytest.mark.parametrize("seed", [LARGEST + 1, SMALLEST - 1])
@@ -79,17 +62,6 @@ def draws() -> tuple[Any, ...]:
         torch.randn(3).tolist(),
         torch.randperm(5).tolist(),
     )
-
-
-def test_seeding_forgets_a_cached_gaussian_of_the_sample_before():
-    key = bytes(16)
-    with preserved_global_generators():
-        seed_global_generators(key)
-        expected = random.gauss(), np.random.randn()
-        for draw_one in (random.gauss, np.random.randn):
-            draw_one()  # makes two and keeps one
-        seed_global_generators(key)
-        assert (random.gauss(), np.random.randn()) == expected
 
 
 def test_seeded_draws_are_the_pinned_ones():
@@ -118,33 +90,8 @@ def states() -> tuple[Any, ...]:
     return random.getstate(), (kind, words.tolist(), *rest), torch.get_rng_state().tolist()
 
 
-@pytest.mark.parametrize("error", [None, ZeroDivisionError])
-def test_the_state_is_given_back_after_an_error_too(error):
-    draws()
-    before = states()
-    with pytest.raises(error) if error else contextlib.nullcontext(), preserved_global_generators():
-        seed_global_generators(bytes(16))
-        draws()
-        assert states() != before
-        if error:
-            raise error
-    assert states() == before
-
-
 def drawing(index: int) -> tuple[float, float, float]:
     return random.random(), float(np.random.rand()), torch.rand(1, dtype=torch.float64).item()
-
-
-def test_worker_streams_are_those_of_torchs_own_workers():
-    loader = DataLoader(
-        Made(2, drawing), batch_size=None, num_workers=2, generator=torch.Generator().manual_seed(11), collate_fn=tuple
-    )
-    expected = [tuple(map(float, sample)) for sample in loader]
-    base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=torch.Generator().manual_seed(11)))
-    with preserved_global_generators():
-        for worker_id in range(2):
-            torch_worker_streams(base_seed, worker_id)
-            assert Made(2, drawing)[0] == pytest.approx(expected[worker_id], abs=0)
 
 
 class MySubset(Subset[Any]):
@@ -168,15 +115,12 @@ tensors = TensorDataset(torch.arange(4))
         (Subset(tensors, [0]), True),
         (ConcatDataset([tensors, Subset(tensors, [0])]), True),
         (StackDataset(tensors, [1, 2, 3, 4]), True),
-        (StackDataset(a=tensors, b=range(4)), True),
         (Squares(4), False),
         (Made(2, drawing), False),
         (MySubset(tensors, [0]), False),
         (MyList([1, 2]), False),
         (np.arange(4).view(np.matrix), False),
         (torch.arange(4).as_subclass(torch.nn.Parameter), False),
-        (Subset(Made(2, drawing), [0]), False),
-        (StackDataset(tensors, Squares(4)), False),
         (StackDataset(a=tensors, b=Squares(4)), False),
         (ChainDataset([]), False),
         ({0: 1}, False),
@@ -223,16 +167,20 @@ def test_a_run_of_samples_is_seeded_as_one_after_the_other(ids):
     assert after_each(GlobalSeeder(), keys, ids) == expected
 
 
-def test_states_that_were_saved_can_be_restored_more_than_once():
+@pytest.mark.parametrize("error", [None, ZeroDivisionError])
+def test_the_states_are_given_back_after_an_error_too_and_more_than_once(error):
     draws()
     random.gauss()
     before, saved = states(), SavedStates()
-    for _ in range(2):
+    with pytest.raises(error) if error else contextlib.nullcontext(), preserved_global_generators():
         GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2, 3])()
         draws()
-        assert states() != before
         saved.restore()
         assert states() == before
+        draws()
+        if error:
+            raise error
+    assert states() == before
 
 
 @pytest.mark.skipif(slow_seeding_reason() is not None, reason="states cannot be installed here")

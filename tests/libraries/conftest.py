@@ -1,12 +1,8 @@
-"""What the tests with real libraries share: a small problem, and scripts run under ``fastload run``."""
+"""What the tests with real libraries share: a small problem."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,22 +34,3 @@ def fresh_state() -> Iterator[None]:
     """Accelerate keeps its settings in shared objects, and the Trainer's tests install our class."""
     yield
     forget_settings()
-
-
-@pytest.fixture
-def run_script(tmp_path: Path) -> Callable[..., str]:
-    """Write a script and execute it; ``before`` are the words in front of it: ``fastload run`` by default."""
-
-    def run(text: str, before: tuple[str, ...] = ("-m", "fastload.cli", "run")) -> str:
-        (tmp_path / "train.py").write_text(textwrap.dedent(text))
-        done = subprocess.run(
-            [sys.executable, *before, "train.py"],
-            cwd=tmp_path,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run

@@ -13,7 +13,7 @@ import PIL.Image
 import pytest
 import torch
 from kit.datasets import Made
-from kit.libraries import Classifier, accelerator, forget_settings, lightning_trainer, training_arguments
+from kit.libraries import Classifier, forget_settings, lightning_trainer, training_arguments
 
 import fastload
 
@@ -194,29 +194,3 @@ def test_transformers_trainer(tmp_path: Path, num_workers: int, persistent: bool
 
     assert_equal_trainings(train, install=True)
     assert used == [torch.utils.data.DataLoader, fastload.DataLoader]
-
-
-@each_way
-@pytest.mark.parametrize("stop", [None, 4], ids=["whole epochs", "left early"])
-def test_a_loop_with_accelerate(num_workers: int, persistent: bool, stop: int | None) -> None:
-    pytest.importorskip("accelerate")
-
-    def train(loader_class: Any) -> Losses:
-        kept = {"num_workers": num_workers, "persistent_workers": persistent}
-        loader = loader_class(Made(26, noisy), batch_size=2, shuffle=True, collate_fn=masked, **kept)
-        model: Any = Classifier()
-        running = accelerator()
-        model, optimizer, loader = running.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
-        found = []
-        for _ in range(3):
-            for step, batch in enumerate(loader):
-                if step == stop:
-                    break
-                loss = model(**batch)["loss"]
-                running.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-                found.append(loss.item())
-        return found
-
-    assert_equal_trainings(train)

@@ -100,16 +100,6 @@ def test_the_parts_make_up_the_share_of_the_step_that_is_lost():
     assert all(type(value) is float for value in found.values())
 
 
-def test_what_is_not_known_is_left_out():
-    found = stall_of(Steps(10, 100 * MS, here_ns=5 * MS), num_workers=0, batch_size=None)
-    assert set(found) == {"data/share", "data/startup", "data/here"}
-
-
-def test_sums_are_added_and_subtracted_field_by_field():
-    one, other = Steps(*range(7)), Steps(*range(10, 17))
-    assert one.plus(other).since(other) == one
-
-
 def test_over_ranks_there_are_means_and_the_worst_rank():
     ranks = [
         {"data/share": 0.1, "data/samples_per_s": 100.0},

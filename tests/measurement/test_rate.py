@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,14 @@ def test_what_this_process_computes_is_its_own_and_what_others_compute_is_theirs
     machine, cpu = 10.0, 1.0
     monkeypatch.setattr(rate, "_machine_s", lambda: machine)
     monkeypatch.setattr(rate, "_cpu_s", lambda: cpu)
+    now = 5.0
+    monkeypatch.setattr(rate.time, "perf_counter", lambda: now)
     watch = Stopwatch()
-    time.sleep(0.05)
-    machine, cpu = 10.25, 1.1
+    machine, cpu, now = 10.25, 1.1, 5.5
     found = watch.rate(20)
     assert found.cpu_s == pytest.approx(0.1)
-    assert found.others == pytest.approx(0.15 / found.seconds)
-    assert found.per_s == 20 / found.seconds <= 400
+    assert found.others == pytest.approx(0.3)
+    assert (found.seconds, found.per_s) == (0.5, 40)
 
 
 def test_processors_are_crowded_where_others_leave_none_free(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import multiprocessing
-import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,6 @@ def interleaved(dataset: Any, *, num_workers: int = 0, **options: Any) -> fastlo
     return fastload.DataLoader(dataset, batch_size=4, sampler=sampler, num_workers=num_workers)
 
 
-BOTH = pytest.mark.parametrize("make", [global_batches, interleaved])
 EACH_STORE = pytest.mark.parametrize(
     ("make", "store", "num_workers"),
     [(global_batches, "file", 2), (interleaved, "tcp", 0), (global_batches, "tcp", 1)],
@@ -59,15 +58,19 @@ def refusal(loader: fastload.DataLoader[Any]) -> tuple[str, float]:
 
 
 @EACH_STORE
-def test_ranks_that_agree_are_given_their_epochs(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
-    def body(rank: int) -> list[list[int]]:
+def test_ranks_that_agree_are_given_their_epochs_and_keep_the_last_two_in_the_store(make, store, num_workers, tmp_path):
+    def body(rank: int) -> Any:
         loader = make(Noisy(LENGTH), num_workers=num_workers)
-        return [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
+        given = [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
+        kept = compat_features.process_group_store()
+        dist.barrier()
+        return given, [[turn for turn in range(5) if kept.check([f"fastload/0/{turn}/{other}"])] for other in (0, 1)]
 
-    given = run_ranks(body, tmp_path, store=store)
+    (first, kept), (second, same) = run_ranks(body, tmp_path, store=store)
     for epoch in range(4):
-        assert sorted(given[0][epoch] + given[1][epoch]) == list(range(LENGTH))
-    assert len({tuple(epoch) for epoch in given[0]}) == 4
+        assert sorted(first[epoch] + second[epoch]) == list(range(LENGTH))
+    assert len({tuple(epoch) for epoch in first}) == 4
+    assert kept == same == [[2, 3], [2, 3]]
 
 
 @functools.cache
@@ -98,9 +101,8 @@ def with_another_seed(make: Any, rank: int) -> Any:
 
 
 def seeded_as_torchs(make: Any, rank: int) -> Any:
-    loader = with_another_seed(make, rank)
-    given = {"batch_sampler": loader.batch_sampler} if make is global_batches else {"sampler": loader.sampler}
-    return fastload.DataLoader(Noisy(LENGTH), **given, seeding="torch")
+    sampler = with_another_seed(interleaved, rank).sampler
+    return fastload.DataLoader(Noisy(LENGTH), sampler=sampler, seeding="torch")
 
 
 DIFFERENT: dict[str, tuple[Any, tuple[Any, Any]]] = {
@@ -113,7 +115,7 @@ DIFFERENT: dict[str, tuple[Any, tuple[Any, Any]]] = {
 }
 
 
-@BOTH
+@pytest.mark.parametrize("make", [global_batches, interleaved])
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_whatever_is_another_on_a_rank_is_told_on_both(make: Any, what: str, tmp_path: Path) -> None:
     of_rank, values = DIFFERENT[what]
@@ -127,25 +129,23 @@ def test_whatever_is_another_on_a_rank_is_told_on_both(make: Any, what: str, tmp
 
 
 def test_all_that_differ_are_named_where_there_are_three(tmp_path: Path) -> None:
-    def body(rank: int) -> str:
-        return refusal(interleaved(Noisy(LENGTH), seed=7 if rank == 1 else 3))[0]
-
-    first, odd, last = run_ranks(body, tmp_path, 3)
-    assert "seed is 3 on rank 0 and 7 on rank 1" in first
-    assert "rank 2" not in first
-    assert "seed is 7 on rank 1 and 3 on rank 0; seed is 7 on rank 1 and 3 on rank 2" in odd
-    assert "seed is 3 on rank 2 and 7 on rank 1" in last
+    answers = run_ranks(lambda rank: refusal(interleaved(Noisy(LENGTH), seed=7 if rank == 1 else 3))[0], tmp_path, 3)
+    named = [set(re.findall(r"3 on rank (\d)", message)) for message in answers]
+    assert named == [{"0"}, {"0", "2"}, {"2"}]
+    assert all("7 on rank 1" in message for message in answers)
 
 
 @EACH_STORE
-def test_a_rank_that_never_begins_is_named_after_the_time_limit(make, store, num_workers, tmp_path):
-    def body(rank: int) -> Any:
-        return refusal(make(Noisy(LENGTH), num_workers=num_workers)) if rank == 0 else None
+def test_ranks_that_never_begin_are_named_after_the_time_limit(make, store, num_workers, tmp_path):
+    options = {"global_batch_size": 6} if make is global_batches else {}
 
-    (message, took), nothing = run_ranks(body, tmp_path, store=store, limit_s=1.0)
-    assert nothing is None
+    def body(rank: int) -> Any:
+        return refusal(make(Noisy(LENGTH), num_workers=num_workers, **options)) if rank == 0 else None
+
+    (message, took), *others = run_ranks(body, tmp_path, 3 if store == "file" else 2, store=store, limit_s=1.0)
+    assert set(others) == {None}
     assert "rank 0 has begun epoch 0" in message
-    assert "rank 1 has not within 1 s" in message
+    assert f"rank {', '.join(map(str, range(1, len(others) + 1)))} has not within 1 s" in message
     assert "iterate it on all ranks" in message
     assert 1.0 <= took < 20.0
 
@@ -173,13 +173,6 @@ def test_a_store_that_has_gone_with_its_rank_is_told_as_such(tmp_path: Path) -> 
     assert "resume on all ranks" in message
 
 
-def test_ranks_that_never_begin_are_all_named(tmp_path: Path) -> None:
-    def body(rank: int) -> Any:
-        return refusal(global_batches(Noisy(LENGTH), global_batch_size=6))[0] if rank == 1 else None
-
-    assert "rank 0, 2 has not within" in run_ranks(body, tmp_path, 3, limit_s=1.0)[1]
-
-
 def test_a_validation_on_rank_0_alone_does_not_wait(tmp_path: Path) -> None:
     """Under any sampler but ours for the whole group; a wait would last until the limit, and fail."""
 
@@ -204,66 +197,23 @@ def test_a_validation_on_rank_0_alone_does_not_wait(tmp_path: Path) -> None:
     assert run_ranks(body, tmp_path, limit_s=4.0) == [(3, [10, 10, 10, 10, 10, 5], 3), (3, [], 3)]
 
 
-def test_loaders_of_one_kind_are_told_apart(tmp_path: Path) -> None:
-    """Training and validation are both shared out, and their epochs lie inside of each other."""
-
-    def body(rank: int) -> int:
-        train, validation = global_batches(Noisy(LENGTH)), interleaved(Noisy(10), seed=4, tail="short")
-        return sum(len(rows) for _ in range(2) for _ in train for rows in validation)
-
-    assert run_ranks(body, tmp_path) == [2 * 3 * 5, 2 * 3 * 5]
-
-
-@pytest.mark.parametrize("store", ["file", "tcp"])
-def test_only_the_last_two_epochs_are_kept_in_the_store(store: Any, tmp_path: Path) -> None:
-    def body(rank: int) -> list[list[int]]:
-        loader = global_batches(Noisy(LENGTH))
-        for _ in range(5):
-            assert len(list(loader)) == 3
-        kept = compat_features.process_group_store()
-        torch.distributed.barrier()
-        return [
-            [turn for turn in range(6) if kept.check([f"fastload/0/{turn}/{other}"])]
-            for other in range(torch.distributed.get_world_size())
-        ]
-
-    assert run_ranks(body, tmp_path, store=store) == [[[3, 4], [3, 4]]] * 2
-
-
-@BOTH
-@pytest.mark.parametrize(
-    "generator", [False, True], ids=["torch's global generator", "a generator of the loader's own"]
-)
-def test_ranks_whose_samples_are_seeded_as_torchs_agree(make: Any, generator: bool, tmp_path: Path) -> None:
-    """Their base seeds differ, and have to: what they load is the same epoch."""
-
+@pytest.mark.parametrize("kind", [fastload.DistributedSampler, Backwards])
+def test_ranks_whose_base_seeds_and_generators_differ_agree(kind: Any, tmp_path: Path) -> None:
     def body(rank: int) -> list[int]:
         torch.manual_seed(rank)
-        loader = make(Noisy(LENGTH))
-        own = torch.Generator().manual_seed(rank) if generator else None
-        given = {"batch_sampler": loader.batch_sampler} if make is global_batches else {"sampler": loader.sampler}
-        again = fastload.DataLoader(Noisy(LENGTH), **given, seeding="torch", generator=own)
-        seen = []
-        for epoch in range(2):
-            again.set_epoch(epoch)
-            seen += torch.cat(list(again))[:, 0].tolist()
-        return seen
-
-    first, second = run_ranks(body, tmp_path)
-    assert sorted(first + second) == sorted([*range(LENGTH), *range(LENGTH)])
-
-
-def test_ranks_agree_around_a_sampler_derived_from_ours(tmp_path: Path) -> None:
-    def body(rank: int) -> list[int]:
-        torch.manual_seed(rank)
-        loader = fastload.DataLoader(Noisy(LENGTH), 4, sampler=Backwards(Noisy(LENGTH)))
+        own = torch.Generator().manual_seed(rank)
+        loader = fastload.DataLoader(Noisy(LENGTH), 4, sampler=kind(Noisy(LENGTH)), seeding="torch", generator=own)
         return torch.cat(list(loader))[:, 0].tolist()
 
     first, second = run_ranks(body, tmp_path)
     assert sorted(first + second) == list(range(LENGTH))
 
 
-def test_a_loader_outside_of_a_group_meets_nobody() -> None:
-    assert os.environ.get("RANK") is None
-    loader = interleaved(Noisy(LENGTH), num_replicas=2, rank=1)
-    assert sum(len(batch) for batch in loader) == LENGTH // 2
+def test_loaders_of_one_kind_are_told_apart(tmp_path: Path) -> None:
+    """Training and validation are both shared out, and their epochs lie inside of each other."""
+
+    def body(rank: int) -> int:
+        train, validation = interleaved(Noisy(LENGTH)), interleaved(Noisy(10), seed=4, tail="short")
+        return sum(len(rows) for _ in range(2) for _ in train for rows in validation)
+
+    assert run_ranks(body, tmp_path) == [2 * 3 * 5, 2 * 3 * 5]

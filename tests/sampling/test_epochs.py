@@ -6,6 +6,7 @@ import copy
 import functools
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,34 @@ def indices(loader: Any) -> list[int]:
     return [row[0] for batch in batches(loader) for row in batch]
 
 
-def test_an_integer_seed_lets_the_epoch_of_torchs_distributed_sampler_advance_by_itself():
-    expected = []
-    for epoch in range(3):
-        sampler = DistributedSampler(Drawing(), 2, 0)
+SAMPLERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "torch's": lambda: {"batch_size": 4, "sampler": DistributedSampler(Drawing(), 2, 0), "seed": 1},
+    "torch's in a batch sampler": lambda: {
+        "batch_sampler": BatchSampler(DistributedSampler(Drawing(), 2, 0), 4, False),
+        "seed": 1,
+    },
+    "ours": lambda: {"batch_size": 4, "sampler": fastload.DistributedSampler(Drawing(), 2, 0, seed=3)},
+    "ours, seeded twice": lambda: SAMPLERS["ours"]() | {"seed": 1},
+    "our batches": lambda: {"batch_sampler": DistributedBatchSampler(Drawing(), 8, seed=3), "num_workers": 2},
+    "shuffled": lambda: {"batch_size": 4, "shuffle": True, "seed": 1},
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_epochs_advance_by_themselves_from_the_one_that_was_set_at_the_loader_or_its_sampler(name):
+    loader = DataLoader(Drawing(), **SAMPLERS[name]())
+    held = loader.sampler, loader.batch_sampler, loader.batch_sampler.sampler
+    sampler: Any = next(one for one in held if hasattr(one, "set_epoch"))
+    epochs = [batches(loader) for _ in range(3)]
+    assert len({str([row[0] for batch in epoch for row in batch]) for epoch in epochs}) == 3
+    for setter in (loader.set_epoch, sampler.set_epoch):
+        setter(0)
+        assert [batches(loader), batches(loader)] == epochs[:2]
+    for epoch in (2, 0) if "torch" in name else (2, 0, 0):  # torch's does not say that it was set to what it was
         sampler.set_epoch(epoch)
-        expected.append(list(sampler))
-    loader = DataLoader(Drawing(), 4, sampler=DistributedSampler(Drawing(), 2, 0), seed=1)
-    assert [indices(loader) for _ in range(3)] == expected
-    loader.sampler.set_epoch(0)
-    assert indices(loader) == expected[0]
-    assert indices(loader) == expected[1]
-    loader.set_epoch(2)
-    assert indices(loader) == expected[2]
+        assert batches(loader) == epochs[epoch]
+    if "torch" in name:
+        assert [row[0] for batch in epochs[0] for row in batch] == list(sampler)
 
 
 WORKERS: list[dict[str, Any]] = [
@@ -68,12 +84,6 @@ def test_with_a_seed_the_epoch_after_a_break_is_that_after_a_whole_one(workers, 
     assert _second_epoch(DataLoader, left_at=1, seed=1, **options, **workers) == expected
 
 
-@pytest.mark.parametrize("left_at", [1, None])
-def test_without_a_seed_the_epoch_after_a_break_is_torchs(left_at):
-    expected = _second_epoch(TorchDataLoader, left_at=left_at)
-    assert _second_epoch(DataLoader, left_at=left_at) == expected
-
-
 def test_without_a_seed_torchs_sampler_keeps_its_order_and_the_second_epoch_warns():
     loader = DataLoader(Drawing(), 4, sampler=DistributedSampler(Drawing(), 2, 0))
     first = indices(loader)
@@ -89,27 +99,6 @@ def test_a_look_at_the_first_batch_and_an_evaluation_in_order_do_not_warn():
     list(loader)
     evaluation = DataLoader(Drawing(), 4, sampler=DistributedSampler(Drawing(), 2, 0, shuffle=False))
     assert indices(evaluation) == indices(evaluation)
-
-
-@pytest.mark.parametrize("seed", [None, 5])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_samplers_of_ours_advance_by_themselves_with_and_without_a_seed(seed, num_workers):
-    def make() -> DataLoader[Any]:
-        sampler = DistributedBatchSampler(Drawing(), 8, seed=3)
-        return DataLoader(Drawing(), batch_sampler=sampler, seed=seed, num_workers=num_workers)
-
-    loader = make()
-    epochs = [batches(loader) for _ in range(3)]
-    assert len({str(epoch) for epoch in epochs}) == 3
-    for epoch in (2, 0):
-        again = make()
-        again.batch_sampler.set_epoch(epoch)
-        assert batches(again) == epochs[epoch]
-    loader.batch_sampler.set_epoch(1)
-    assert batches(loader) == epochs[1]
-    loader.batch_sampler.set_epoch(1)  # the same again, on purpose
-    assert batches(loader) == epochs[1]
-    assert batches(loader) == epochs[2]
 
 
 def test_a_batch_sampler_that_names_itself_as_the_one_inside_is_no_endless_chain():
@@ -222,6 +211,15 @@ def test_the_next_epoch_is_loaded_before_it_is_asked_for_only_if_that_is_wanted(
     assert 0 < ahead <= 16 if overlap else ahead == 0
 
 
+def test_two_loaders_around_one_sampler_both_begin_the_epoch_that_was_set():
+    sampler = fastload.DistributedSampler(Drawing(), 2, 0)
+    first, second = (DataLoader(Drawing(), 4, sampler=sampler) for _ in range(2))
+    for epoch in (3, 1):
+        sampler.set_epoch(epoch)
+        assert indices(first) == indices(second)
+        assert sampler.epoch == epoch
+
+
 def test_what_is_prepared_counts_against_the_same_bound():
     loader = DataLoader(range(40), 4, seed=0, shuffle=True, prefetch_factor=2, **KEPT)
     for _ in range(3):
@@ -281,23 +279,6 @@ def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch, named)
         loader.close()
     assert results[0] == results[1]
     assert set(pinned) == {named or "cuda"}
-
-
-def test_two_loaders_around_one_sampler_both_begin_the_epoch_that_was_set():
-    sampler = fastload.DistributedSampler(Drawing(), 2, 0)
-    first, second = (DataLoader(Drawing(), 4, sampler=sampler) for _ in range(2))
-    for epoch in (3, 1):
-        sampler.set_epoch(epoch)
-        assert indices(first) == indices(second)
-        assert sampler.epoch == epoch
-
-
-def test_an_epoch_set_at_the_sampler_of_a_shuffling_loader_counts():
-    loader, other = (DataLoader(Drawing(), 4, shuffle=True, seed=1) for _ in range(2))
-    loader.sampler.set_epoch(5)
-    other.set_epoch(5)
-    assert batches(loader) == batches(other)
-    assert batches(loader) == batches(other)
 
 
 @pytest.mark.parametrize("epoch", [-1, 2**63, 1.5, "1", True])

@@ -12,9 +12,8 @@ import pytest
 import torch
 from determinism_fakes import Drawing, batches, samples, stopped_at
 from kit.resuming import assert_resumes, resumed
-from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, Sampler, SubsetRandomSampler
+from torch.utils.data import Dataset, RandomSampler, Sampler, SubsetRandomSampler
 
-import fastload
 from fastload import DataLoader, StateError
 
 LENGTH = 53
@@ -190,46 +189,13 @@ def test_saved_states_name_generators_as_they_always_have():
         deeper=Own(inner=deep),
         method=random.Random(4).random,
         lazy=None,
+        system=random.SystemRandom(),  # it has no state
     )
     loader = DataLoader(Drawing(LENGTH), batch_sampler=sampler, seed=7)
     names = {name.removeprefix("generator.") for name in loader.state_dict() if name.startswith("generator.")}
     own = {"rng", "first", "parts.1.0", "parts.1.1.b", "parts.1.1.7", "samplers.sampler.generator"}
     own |= {"deep.inner.inner.inner.inner", *(f"wide.{place}" for place in range(20))}
     assert names == {"torch", "python", "numpy", *(f"sampler0.{name}" for name in own)}
-
-
-def test_two_generators_of_two_samplers_are_two():
-    class Mixed(Sampler[list[int]]):
-        def __init__(self) -> None:
-            self.sampler = RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(1))
-            self.rng = np.random.default_rng(2)
-            self.generator = torch.Generator().manual_seed(3)
-
-        def __iter__(self) -> Iterator[list[int]]:
-            indices = torch.tensor(list(self.sampler))
-            indices = indices[torch.randperm(LENGTH, generator=self.generator)]
-            yield from np.array_split(self.rng.permuted(indices.numpy()), 5)
-
-    assert_resumes(lambda: DataLoader(Drawing(LENGTH), batch_sampler=Mixed(), seed=1), [(1, 2)])
-
-
-class Around(Sampler[int]):
-    """Holds another sampler, in one of many ways."""
-
-    def __init__(self, inner: Any, how: str) -> None:
-        self.how = how
-        self.held = {"attribute": inner, "list": [inner], "dict": {"inner": inner}, "dataset": OfSampler(inner)}[how]
-
-    def __iter__(self) -> Iterator[int]:
-        held = self.held
-        yield from held if self.how == "attribute" else held.sampler if self.how == "dataset" else [*iter_of(held)]
-
-    def __len__(self) -> int:
-        return LENGTH
-
-
-def iter_of(held: Any) -> Any:
-    return held[0] if isinstance(held, list) else held["inner"]
 
 
 class OfSampler(Dataset[int]):
@@ -239,48 +205,26 @@ class OfSampler(Dataset[int]):
         self.sampler = sampler
 
 
-@pytest.mark.parametrize("how", ["attribute", "list", "dict", "dataset"])
-@pytest.mark.parametrize("batched", [False, True])
-def test_generators_inside_of_what_samplers_hold_are_found(how, batched):
+@pytest.mark.parametrize("way", ["inline", "processes"])
+def test_with_the_global_generator_restored_all_goes_on_as_it_would_have(way):
     def make() -> DataLoader[Any]:
-        inner = Around(RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(1)), how)
-        if batched:
-            return DataLoader(Drawing(LENGTH), batch_sampler=BatchSampler(inner, 8, False), seed=1)
-        return DataLoader(Drawing(LENGTH), 8, sampler=inner, seed=1)
+        return DataLoader(Drawing(LENGTH), 8, shuffle=True, seeding="sample", **WAYS[way])
 
-    assert_resumes(make, ((0, 3), (1, 0), (1, 2)))
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("own_seed", [None, 1])
-def test_with_the_global_generator_restored_all_goes_on_as_it_would_have(way, own_seed):
-    def run(loader: DataLoader[Any], epoch: int) -> list[Any]:
-        return [[batches(loader), torch.rand(1).item()] for _ in range(epoch)]
-
-    def make() -> DataLoader[Any]:
-        return DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=own_seed, seeding="sample", **WAYS[way])
+    def run(loader: DataLoader[Any], number: int) -> list[Any]:
+        return [[batches(loader), torch.rand(1).item()] for _ in range(number)]
 
     torch.manual_seed(5)
-    loader = make()
-    whole = run(loader, 3)
-    loader.close()
-    for step in (0, 3):
-        torch.manual_seed(5)
-        stopped = make()
-        run(stopped, 1)
-        if step:
-            iterator = iter(stopped)
-            for _ in range(step):
-                next(iterator)
+    whole = run(make(), 3)
+    torch.manual_seed(5)
+    stopped, resumed = make(), make()
+    run(stopped, 1)
+    for _, _ in zip(range(3), stopped, strict=False):
         state, here = stopped.state_dict(), torch.get_rng_state()
-        stopped.close()
-        torch.manual_seed(77)
-        resumed = make()
-        resumed.load_state_dict(state)
-        torch.set_rng_state(here)
-        rest = run(resumed, 2)
-        resumed.close()
-        assert rest == [[whole[1][0][step:], whole[1][1]], whole[2]]
+    stopped.close()
+    torch.manual_seed(77)
+    resumed.load_state_dict(state)
+    torch.set_rng_state(here)
+    assert run(resumed, 2) == [[whole[1][0][3:], whole[1][1]], whole[2]]
 
 
 def test_a_generator_that_is_made_when_it_is_needed_is_no_stranger():
@@ -307,30 +251,6 @@ def test_a_generator_that_is_made_when_it_is_needed_is_no_stranger():
     resumed = make()
     resumed.load_state_dict(loader.state_dict())
     assert batches(resumed) == [samples(batch) for batch in iterator]
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("ours", [False, True])
-def test_an_epoch_reaches_a_sampler_inside_of_a_batch_sampler(ours, seed):
-    def make() -> DataLoader[Any]:
-        kind = fastload.DistributedSampler if ours else DistributedSampler
-        sampler = kind(Drawing(LENGTH), 2, 0)
-        batches = BatchSampler(sampler, 4, False)
-        return DataLoader(Drawing(LENGTH), batch_sampler=batches, seed=seed, seeding="sample")
-
-    loader = make()
-    loader.set_epoch(2)
-    iterator = iter(loader)
-    first = samples(next(iterator))
-    resumed = make()
-    resumed.load_state_dict(loader.state_dict())
-    rest = [samples(batch) for batch in iterator]
-    assert batches(resumed) == rest
-    direct = make()
-    orders = [[[row[0] for row in batch] for batch in made] for made in (batches(direct), [first, *rest])]
-    assert orders[0] != orders[1]
-    direct.set_epoch(2)
-    assert [[row[0] for row in batch] for batch in batches(direct)] == orders[1]
 
 
 def test_a_copy_of_a_loader_with_a_loaded_state_begins_there_too():
@@ -376,12 +296,6 @@ def test_a_loaded_position_moves_no_generator_of_the_users():
     here = torch.get_rng_state()
     list(loader)
     assert torch.equal(torch.get_rng_state(), here)
-
-
-def test_generators_of_the_operating_system_have_no_state_and_are_left_out():
-    sampler = Batches(random.SystemRandom(), lambda order: None, at_once=False)
-    state = DataLoader(Drawing(LENGTH), batch_sampler=sampler, seed=7).state_dict()
-    assert not any("rng" in name for name in state)
 
 
 @pytest.mark.parametrize(

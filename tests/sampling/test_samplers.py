@@ -64,15 +64,6 @@ def test_an_empty_dataset_is_refused_in_torchs_words():
         fastload.DataLoader([], shuffle=True, seed=1)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_loaders_epochs_follow_the_sampler_for_any_number_of_workers(num_workers):
-    loader = fastload.DataLoader(range(12), batch_size=5, shuffle=True, seed=7, num_workers=num_workers)
-    for epoch in range(2):
-        assert torch.cat(list(loader)).tolist() == order(12, 7, epoch)
-    loader.set_epoch(0)
-    assert torch.cat(list(loader)).tolist() == order(12, 7, 0)
-
-
 @given(length=st.integers(1, 3000), batch_size=st.integers(1, 1100) | st.just(10**9), drop_last=st.booleans())
 def test_batches_are_the_rows_cut_into_equal_parts(length: int, batch_size: int, drop_last: bool) -> None:
     order = KeyedSampler(range(length), 3).epoch_order
@@ -194,49 +185,49 @@ def test_samplers_are_the_same_after_pickling():
         assert list(pickle.loads(pickle.dumps(sampler))) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"order": "random"}, "order must be 'keyed', 'torch' or 'block', got order='random'"),
-        ({"tail": "repeat"}, "tail must be 'drop', 'short' or 'pad'"),
-        ({"seed": 1.5}, "seed must be an integer of at most 128 bits, signed, got seed=1.5"),
-        ({"seed": True}, "seed must be an integer"),
-        ({"seed": 2**127}, "seed must be an integer of at most 128 bits"),
-        ({"seed": 2**63, "order": "torch"}, "seed must be an integer of at most 64 bits"),
-        ({"block_size": 0}, "block_size must be an integer of at least 1, got block_size=0"),
-        ({"num_draws": 5}, "num_draws needs weights"),
-        ({"weights": [1.0] * 9}, "9 weights for 10 samples"),
-        ({"weights": [1.0] * 10, "shuffle": False}, "need shuffle=True"),
-        ({"weights": [1.0] * 10, "order": "block"}, "order='keyed'"),
-        ({"weights": [0.0] * 10}, "not all 0"),
-    ],
-)
-@pytest.mark.parametrize("batches", [False, True])
-def test_arguments_that_make_no_sense_are_refused_with_the_rule_and_the_value(options, message, batches):
-    with pytest.raises(ConfigError, match=message):
-        DistributedBatchSampler(range(10), 4, **options) if batches else DistributedSampler(range(10), 2, 0, **options)
+def of_ranks(**options: Any) -> Any:
+    return DistributedSampler(range(10), 2, 0, **options)
+
+
+def of_steps(size: Any = 4, **options: Any) -> Any:
+    return DistributedBatchSampler(range(10), size, **options)
+
+
+BY_BOTH = [
+    ({"order": "random"}, "order must be 'keyed', 'torch' or 'block', got order='random'"),
+    ({"tail": "repeat"}, "tail must be 'drop', 'short' or 'pad'"),
+    ({"seed": 1.5}, "seed must be an integer of at most 128 bits, signed, got seed=1.5"),
+    ({"seed": True}, "seed must be an integer"),
+    ({"seed": 2**127}, "seed must be an integer of at most 128 bits"),
+    ({"seed": 2**63, "order": "torch"}, "seed must be an integer of at most 64 bits"),
+    ({"block_size": 0}, "block_size must be an integer of at least 1, got block_size=0"),
+    ({"num_draws": 5}, "num_draws needs weights"),
+    ({"weights": [1.0] * 9}, "9 weights for 10 samples"),
+    ({"weights": [1.0] * 10, "shuffle": False}, "need shuffle=True"),
+    ({"weights": [1.0] * 10, "order": "block"}, "order='keyed'"),
+    ({"weights": [0.0] * 10}, "not all 0"),
+]
 
 
 @pytest.mark.parametrize(
-    ("size", "options", "message"),
+    ("make", "options", "message"),
     [
-        (10, {"rank": 0, "world_size": 4}, "multiple of the number of ranks.*the nearest are 8 and 12"),
-        (0, {}, "global_batch_size must be an integer of at least 1, got global_batch_size=0"),
-        (2.5, {}, "global_batch_size must be an integer of at least 1"),
-        (4, {"rank": 2, "world_size": 2}, "rank must be an integer from 0 to world_size - 1, got rank=2, world_size=2"),
-        (4, {"lengths": [1] * 9}, "9 lengths for 10 samples"),
-        (4, {"lengths": [1] * 10, "weights": [1] * 10}, "need weights=None"),
-        (4, {"lengths": [1] * 10, "order": "torch"}, "order='keyed'"),
-        (4, {"lengths": [1] * 10, "bucket_window": 0}, "bucket_window must be an integer of at least 1"),
+        *((make, *case) for make in (of_ranks, of_steps) for case in BY_BOTH),
+        (of_ranks, {"drop_last": True, "tail": "pad"}, "with drop_last=True 'drop'"),
+        (of_steps, {"size": 10, "rank": 0, "world_size": 4}, "multiple of the number of ranks.*nearest are 8 and 12"),
+        (of_steps, {"size": 0}, "global_batch_size must be an integer of at least 1, got global_batch_size=0"),
+        (of_steps, {"size": 2.5}, "global_batch_size must be an integer of at least 1"),
+        (of_steps, {"rank": 2, "world_size": 2}, "an integer from 0 to world_size - 1, got rank=2, world_size=2"),
+        (of_steps, {"lengths": [1] * 9}, "9 lengths for 10 samples"),
+        (of_steps, {"lengths": [1] * 10, "weights": [1] * 10}, "need weights=None"),
+        (of_steps, {"lengths": [1] * 10, "order": "torch"}, "order='keyed'"),
+        (of_steps, {"lengths": [1] * 10, "bucket_window": 0}, "bucket_window must be an integer of at least 1"),
     ],
 )
-def test_batches_that_cannot_be_shared_out_are_refused_with_the_remedy(size, options, message):
+def test_arguments_that_make_no_sense_are_refused_with_the_rule_and_the_value(make, options, message):
     with pytest.raises(ConfigError, match=message):
-        DistributedBatchSampler(range(10), size, **options)
+        make(**options)
 
 
-def test_a_dropped_tail_and_another_tail_contradict_each_other():
-    assert DistributedSampler(range(10), 2, 0, drop_last=True).tail == "drop"
-    assert DistributedSampler(range(10), 2, 0).tail == "pad"
-    with pytest.raises(ConfigError, match="with drop_last=True 'drop'"):
-        DistributedSampler(range(10), 2, 0, drop_last=True, tail="pad")
+def test_the_tail_is_padded_unless_the_last_are_dropped():
+    assert (of_ranks(drop_last=True).tail, of_ranks().tail) == ("drop", "pad")
