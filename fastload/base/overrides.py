@@ -53,6 +53,7 @@ MODULES = {
     "cv2": ("fastload.late.arrays",),
     "torchvision.io": ("fastload.late.arrays",),
     "torchcodec.decoders": ("fastload.late.arrays",),
+    "lerobot": ("fastload.tables.lerobot",),
     "PIL.ImageEnhance": ("fastload.late.colors",),
     "torchvision.transforms._functional_pil": ("fastload.late.colors",),
     "torchvision.transforms._functional_tensor": ("fastload.late.tensor_colors",),

@@ -33,7 +33,7 @@ _FORMATTERS = {
 }
 
 # What decides how a dataset is read.
-_OF_A_DATASET = (
+OF_A_DATASET = (
     *("_data", "_indices", "_info"),
     *("_format_type", "_format_columns", "_format_kwargs", "_output_all_columns"),
 )
@@ -235,7 +235,7 @@ class TableReader:
     def _agrees(self, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> bool:
         """Return whether samples equal those of `datasets`; another version may give other types."""
         return len(ours) == len(theirs) and all(
-            list(one) == list(other) and all(_alike(one[name], other[name]) for name in self._columns)
+            list(one) == list(other) and all(alike(one[name], other[name]) for name in self._columns)
             for one, other in zip(ours, theirs, strict=True)
         )
 
@@ -259,7 +259,7 @@ class TableReader:
 
     def _follow(self) -> None:
         own = vars(self._dataset)
-        now = [own.get(name) for name in _OF_A_DATASET]
+        now = [own.get(name) for name in OF_A_DATASET]
         if len(now) != len(self._made_from) or not all(map(operator.is_, now, self._made_from)):
             self._look(now)
 
@@ -305,7 +305,8 @@ class TableReader:
             self._others._data = data.select(others)
 
 
-def _alike(one: Any, other: Any) -> bool:
+def alike(one: Any, other: Any) -> bool:
+    """Return whether two values are of one type, dtype and shape, and the same bits."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor | np.ndarray | np.generic):
