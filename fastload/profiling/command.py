@@ -21,7 +21,7 @@ from typing import TextIO
 from ..base.console import show
 from ..errors import ConfigError, TraceError
 from ..run.child import Child, exit_status
-from ..run.targets import positive
+from ..run.targets import UsageError, add_json_option, positive, write_json
 from .recording import begin, empty_folder
 from .schema import Analysis
 from .trace import Trace
@@ -63,6 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--level", type=int, choices=(1, 2), default=1, help="1: waits, tasks and samples; 2: stages too (1)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the recording (fastload-profile-...)")
+    add_json_option(parser)
 
 
 def _not_negative(word: str) -> int:
@@ -85,7 +86,8 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
     wanted = begin(folder, level=options.level, stop_after=stop_after, command=command, warmup=options.warmup)
     _tell(f"fastload profile: {_plan(options)}\n")
     print(end="", flush=True)  # standard output may be closed
-    with Child(program, env={**os.environ, **wanted}) as child:
+    to_output = sys.stderr.fileno() if options.json == "-" else None  # of the script
+    with Child(program, env={**os.environ, **wanted}, stdout=to_output) as child:
         pass
     status = exit_status(child.process.wait())
     try:
@@ -93,14 +95,16 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
         for kind, name in REPORTS.items():
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 _report(trace, analysis, kind, file)
-        _report(trace, analysis, "text", sys.stderr)
+        if options.json != "-":
+            _report(trace, analysis, "text", sys.stderr)
+        write_json(options.json, analysis.to_json())
         _tell(f"page: {os.path.relpath(os.path.join(folder, REPORTS['html']))}\n")
     except TraceError as error:
         _tell(f"fastload profile: {str(error).removeprefix(f'{folder}: ')}\n")
         if not list(Path(folder).glob("*.ring")):  # nothing was recorded
             shutil.rmtree(folder, ignore_errors=True)
         return status or 2
-    except OSError as error:  # such as a full disk: the status is the script's all the same
+    except (OSError, UsageError) as error:  # such as a full disk: the status is the script's all the same
         _tell(f"fastload profile: {error}\n")
     except Exception:  # a bug of fastload: the same
         _tell(traceback.format_exc())

@@ -123,7 +123,7 @@ def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
         program = program_of(command, verb.name, takes="-m MODULE or MODULE:NAME")
         result = _result_of_script(verb, program, options)
     if result.json:
-        _write_json(options.get("json"), result.json)
+        write_json(options.get("json"), result.json)
     if result.status in _INTERRUPTED:
         print(f"fastload {verb.name}: interrupted", file=sys.stderr)
     return result.status
@@ -220,7 +220,12 @@ def _json_file(word: str) -> str:
     return word
 
 
-def _write_json(where: str | None, text: str) -> None:
+def write_json(where: str | None, text: str) -> None:
+    """Write what the option ``--json`` asks for.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
     if where == "-":
         print(text)
     elif where is not None:

@@ -1,6 +1,6 @@
 """A dataset on a server, and the source that asks for whole batches of it over a socket.
 
-An example of a source of one's own: see "A source" in docs/development.md.
+An example of a source of one's own: see "A source" in CONTRIBUTING.md.
 """
 
 from __future__ import annotations
