@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .profiling.api import profile
     from .run.installation import install, uninstall
     from .sampling.distributed import DistributedBatchSampler, DistributedSampler
+    from .sampling.mixture import Mixture
     from .verification.report import VerifyReport
     from .verification.run import verify
     from .workers.on_error import FailedSample
@@ -49,6 +50,7 @@ __all__ = [
     "FailedSample",
     "FastloadError",
     "LoadTimeout",
+    "Mixture",
     "PackError",
     "RankMismatch",
     "StateError",
@@ -73,6 +75,7 @@ _MODULE_OF = {
     "DistributedBatchSampler": "sampling.distributed",
     "DistributedSampler": "sampling.distributed",
     "FailedSample": "workers.on_error",
+    "Mixture": "sampling.mixture",
     "Statistics": "engine.statistics",
     "VerifyReport": "verification.report",
     "install": "run.installation",

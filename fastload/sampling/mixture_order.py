@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -40,8 +41,8 @@ class _Source(NamedTuple):
     """Where a source is at a draw."""
 
     length: int
-    count: int
-    """Its draws before."""
+    drawn: int
+    """How often before."""
     first_epoch: int = 0
     first_count: int = 0
     """Its draws from this count on are its epochs from ``first_epoch`` on, each of ``length``."""
@@ -49,7 +50,7 @@ class _Source(NamedTuple):
     def counted_to(self, count: int, length: int) -> _Source:
         """Return the same after more draws. With another length it begins its next epoch."""
         if length == self.length:
-            return self._replace(count=count)
+            return self._replace(drawn=count)
         epochs = self.first_epoch - -(count - self.first_count) // self.length
         return _Source(length, count, epochs, count)
 
@@ -67,8 +68,14 @@ class _Part:
     def at_end(self, draw: int) -> dict[str, int]:
         """Return the draws of each source before this draw."""
         drawn = self.quotas.counts(np.array([draw - self.start]))[0] + self.counts
-        counts = {name: source.count for name, source in self.sources.items()}
+        counts = {name: source.drawn for name, source in self.sources.items()}
         return counts | dict(zip(self.names, drawn.tolist(), strict=True))
+
+    def first_draw(self, counts: Indices, *, every: bool) -> int:
+        """Return the draw before which one source, or every one, has come so often in this part; ``end``: none has."""
+        both = np.all if every else np.any
+        length = self.end - self.start
+        return self.start + first_draw(lambda n: both(self.quotas.counts(n) >= counts, axis=1), length)
 
 
 class Plan:
@@ -92,6 +99,9 @@ class Plan:
         self.limits = dict(limits or {})
         self.since = since
         self.origin = origin
+        pairs = (zip(stage.names, stage.weights, strict=True) for stage in self.stages)
+        self.drawn = {name for name, weight in itertools.chain.from_iterable(pairs) if weight}
+        """Names with a weight in some stage."""
         self._parts: list[_Part] = []
 
     def part_at(self, draw: int) -> _Part | None:
@@ -108,6 +118,25 @@ class Plan:
         part = self.part_at(max(draws - 1, 0)) or self._parts[-1]
         return part.at_end(min(draws, part.end))
 
+    def draws_until(self, *, every: bool) -> int | None:
+        """Return after how many draws the next one would be a second time of a source, or ``every`` source has ended.
+
+        Sources without weight do not count. If a limit ends all before: all draws, or None if a source has not ended.
+        """
+        part, draw = self.part_at(0), 0
+        while part is not None:
+            waits = any(part.sources[name].drawn < part.sources[name].length for name in self.drawn - {*part.names})
+            bounds = part.lengths - part.counts + (not every)
+            if not (every and waits):
+                draw = part.first_draw(bounds, every=every)
+                if draw < part.end:
+                    return draw - (not every)
+            draw = part.end
+            part = self.part_at(draw)
+        counts = self.counts(draw)
+        lengths = self._parts[-1].sources
+        return draw if not every or all(counts[name] >= lengths[name].length for name in self.drawn) else None
+
     def _next_part(self) -> _Part | None:
         last = self._parts[-1] if self._parts else None
         start = 0 if last is None else last.end
@@ -123,14 +152,14 @@ class Plan:
             sources[name] = sources.get(name, _Source(length, 0)).counted_to(counts.get(name, 0), length)
         weights = {name: weight for name, weight in zip(stage.names, stage.weights, strict=True) if weight > 0}
         limits = {} if start < self.since else self._counts_at_limits(sources)
-        weights = {name: one for name, one in weights.items() if sources[name].count < limits.get(name, END)}
+        weights = {name: one for name, one in weights.items() if sources[name].drawn < limits.get(name, END)}
         if not weights:
-            # Nothing is drawn until the next stage.
+            # No draw is left, so a later stage never begins.
             return None
         part = _Part(start, end, weights, sources)
         bounds = np.array([limits.get(name, END) for name in part.names]) - part.counts
-        if (bounds < END - part.counts).any():
-            part.end = start + first_draw(lambda n: (part.quotas.counts(n) >= bounds).any(axis=1), end - start)
+        if limits:
+            part.end = part.first_draw(bounds, every=False)
         return part
 
     def _counts_at_limits(self, sources: Mapping[str, _Source]) -> dict[str, int]:
@@ -187,6 +216,16 @@ class MixtureOrder:
                 f"draw 2**62, got {epoch=} of {self.length} draws"
             )
         return first + position
+
+    def possible(self) -> Indices:
+        """Return the indices that can be drawn: those of sources with a weight, now or later."""
+        last = self.plan.stages[-1]
+        lengths = dict(zip(last.names, last.lengths, strict=True))
+        ranges = [
+            np.arange(self.offsets[name], self.offsets[name] + lengths[name])
+            for name in sorted(self.plan.drawn & self.offsets.keys())
+        ]
+        return np.concatenate(ranges)
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""

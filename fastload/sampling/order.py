@@ -35,6 +35,16 @@ class Order(Protocol):
         """Return the dataset indices at these positions (int64, 0..length-1, in any order)."""
 
 
+def order_of(dataset: Any, seed: int, block: int | None = None) -> Order | None:
+    """Return the order that a dataset brings, as a :class:`fastload.Mixture` does; None: it brings none.
+
+    ``block``: samples of a batch, of all ranks together; None: unknown.
+    """
+    make = getattr(type(dataset), "fastload_order", None)
+    order: Order | None = None if make is None else make(dataset, seed, block)
+    return order
+
+
 class Cached(Generic[_T]):
     """Caches the last two values, since two epochs may be loaded at once."""
 
