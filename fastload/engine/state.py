@@ -15,6 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from ..base.checks import is_integer
@@ -24,6 +25,7 @@ from ..sampling.agreement import compare_ranks
 from ..sampling.epochs import Epochs, Progress, Resume, Sampling
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
+from ..work import Shard
 
 VERSION = 2
 _MOST = 1 << 62
@@ -136,7 +138,12 @@ def _identity_of(sampling: Sampling) -> dict[str, Any]:
         return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
     shard, order = known.shard, known.order
     order_seed = next((sampler.seed for sampler in sampling.samplers if isinstance(sampler, EpochSampler)), None)
-    return {
+    recorded = {}
+    if (mixture := getattr(order, "mixture", None)) is not None:
+        from ..sampling.mixture_states import record_of
+
+        recorded["mixture"] = record_of(mixture)
+    return recorded | {
         "seed": seed,
         "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
         "tail": shard.tail,
@@ -156,13 +163,20 @@ def _length_of(dataset: Any) -> int:
 # -- load -------------------------------------------------------------------------------------------------------------
 
 
-def resume_from(sampling: Sampling, state: Any) -> Resume:
-    """Return where a loader is to resume, or raise a StateError; the loader and its generators are not changed."""
+def resume_from(sampling: Sampling, state: Any, *, continues: bool = False) -> Resume:
+    """Return where a loader is to resume, or raise a StateError; the loader and its generators are not changed.
+
+    ``continues``: a mixture that differs from that of the state goes on where the state was saved.
+    """
     _check_version(state)
-    _check_names(sampling, state)
-    _check_values(sampling, state)
+    _check_names(sampling, state, continues=continues)
+    _check_values(sampling, state, continues=continues)
     _warn_of_seeding(sampling, state)
     if state["kind"] == "position":
+        if "mixture" in state:
+            from ..sampling.mixture_states import resume_of
+
+            return resume_of(sampling, state, continues=continues)
         return Resume(epoch=state["epoch"], base=state["position"])
     workers = state.get("workers")
     says_nothing = not workers or all(one is None or one["state"] is None for one in workers[0]["states"])
@@ -190,7 +204,7 @@ def _check_version(state: Any) -> None:
         )
 
 
-def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
+def _check_names(sampling: Sampling, state: dict[str, Any], *, continues: bool) -> None:
     """Check that a state has the entries that this loader would save now, and was saved by a loader like it."""
     expected = state_of(sampling, Resume(epoch=0))
     if state.get("kind") != expected["kind"]:
@@ -205,6 +219,12 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
         wrong = [f"{_quoted(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
         raise StateError(f"the state is damaged: {'; '.join(wrong)}")
     different = [name for name in _IDENTITY if name in expected and state[name] != expected[name]]
+    of_mixture = []
+    if "mixture" in expected:
+        from ..sampling.mixture_states import differences_from
+
+        of_mixture = differences_from(sampling, state["mixture"])
+        different = [name for name in different if name != "length"]
     if "global_batch_size" in expected:
         # If the world size changed, one of the two sizes must differ; no sample is lost. Steps of a global batch
         # must stay the same.
@@ -212,25 +232,27 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
         has_steps = sampling.known is not None and sampling.known.shard.global_batch_size is not None
         if same_step or ("batch_size" not in different and not has_steps):
             different = [name for name in different if name not in ("batch_size", "global_batch_size")]
-    if different:
-        raise StateError(
-            "the state belongs to another loader: "
-            + "; ".join(
-                f"{_IDENTITY[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now"
-                for name in different
-            )
-        )
+    words = [
+        f"{_IDENTITY[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now" for name in different
+    ]
+    if of_mixture and not continues:
+        words += [*of_mixture, "for the mixture as it is now, from there on, load it with mixture='continue'"]
+    if words:
+        raise StateError("the state belongs to another loader: " + "; ".join(words))
 
 
-def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
-    for name in ("epoch", "position", "batches", "key_epoch"):
+def _check_values(sampling: Sampling, state: dict[str, Any], *, continues: bool) -> None:
+    for name in ("epoch", "position", "batches", "key_epoch", *(("length",) if continues else ())):
         value = state.get(name, 0)
         if not is_integer(value, 0, _MOST):
             raise StateError(f"{name} must be an integer of at least 0, got {name}={value!r}")
     if state.get("seeding", "sample") not in ("sample", "torch"):
         raise StateError(f"seeding must be 'sample' or 'torch', got seeding={state['seeding']!r}")
     if state["kind"] == "position":
-        _check_position(sampling, state["position"], state["global_batch_size"])
+        assert sampling.known is not None
+        # Epochs of a mixture that continues may have had another length.
+        length = state["length"] if continues else sampling.known.shard.length
+        _check_position(replace(sampling.known.shard, length=length), state["position"], state["global_batch_size"])
         return
     base_seed, draws = state["base_seed"], state["draws_base_seed"]
     if isinstance(base_seed, bool) or not isinstance(base_seed, int):
@@ -261,9 +283,7 @@ def _warn_of_seeding(sampling: Sampling, state: dict[str, Any]) -> None:
         )
 
 
-def _check_position(sampling: Sampling, position: int, saved_batch_size: int) -> None:
-    assert sampling.known is not None
-    shard = sampling.known.shard
+def _check_position(shard: Shard, position: int, saved_batch_size: int) -> None:
     # Padding on another number of ranks may have reached further than it would here.
     if position >= shard.length + saved_batch_size:
         raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")
