@@ -2,7 +2,7 @@
 
 A record is a list of plain values: the draw from which on the mixture was declared as it was when the state was saved,
 the epoch and the draw that its epochs are counted from, the draws of an epoch, the limits of epochs of the last stage's
-names (0: none) or nothing, and the stages.
+names (0: none) or nothing, and the stages: the draw that each holds from, and names, shares and lengths of its sources.
 """
 
 from __future__ import annotations
@@ -22,14 +22,7 @@ def record_of(order: MixtureOrder) -> list[Any]:
     """Return the record of a mixture's order."""
     plan, names = order.plan, order.plan.stages[-1].names
     limits = [plan.limits.get(name, 0) for name in names] if plan.limits else []
-    once: dict[Any, list[Any]] = {}  # equal lists are pickled once
-    stages = [
-        [
-            stage.start,
-            *(once.setdefault(values, list(values)) for values in (stage.names, stage.weights, stage.lengths)),
-        ]
-        for stage in plan.stages
-    ]
+    stages = [[stage.start, *stage.names, *stage.weights, *stage.lengths] for stage in plan.stages]
     return [plan.since, *plan.origin, order.length, limits, *stages]
 
 
@@ -82,16 +75,16 @@ def order_in(record: Any, order: MixtureOrder) -> MixtureOrder:
 
 
 def _stage_in(values: Any) -> Stage:
-    match values:
-        case [start, [*names], [*weights], [*lengths]] if (
-            is_integer(start, 0, END)
-            and len(names) == len(weights) == len(lengths)
-            and all(isinstance(name, str) for name in names)
+    if isinstance(values, list | tuple) and len(values) % 3 == 1 and is_integer(values[0], 0, END):
+        num = len(values) // 3
+        names, weights, lengths = (tuple(values[1 + column * num :][:num]) for column in range(3))
+        if (
+            all(isinstance(name, str) for name in names)
             and all(isinstance(weight, float) and 0 <= weight <= 1 for weight in weights)
             and sum(weights) > 0
             and all(is_integer(length, 1, END) for length in lengths)
         ):
-            return Stage(start, tuple(names), tuple(weights), tuple(lengths))
+            return Stage(values[0], names, weights, lengths)
     raise StateError(f"the state is damaged: a stage of its mixture is {values!r:.300}")
 
 
