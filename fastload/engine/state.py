@@ -92,7 +92,7 @@ def place_of(sampling: Sampling, last: Progress | None, next_epoch: int, *, one_
     taken = last.taken(one_ahead=one_ahead)
     return Resume(
         epoch=work.number,
-        base=0 if work.known is None else work.known.position_after(taken),
+        base=0 if work.known is None else work.known.position_after(taken, work.number),
         batches=taken + (0 if work.resume is None else work.resume.batches),
         base_seed=work.base_seed,
         key_epoch=work.epoch,
@@ -230,7 +230,8 @@ def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
     if state.get("seeding", "sample") not in ("sample", "torch"):
         raise StateError(f"seeding must be 'sample' or 'torch', got seeding={state['seeding']!r}")
     if state["kind"] == "position":
-        _check_position(sampling, state["position"], state["global_batch_size"])
+        assert sampling.known is not None
+        sampling.known.check_position(state["position"], state["epoch"], state["global_batch_size"])
         return
     base_seed, draws = state["base_seed"], state["draws_base_seed"]
     if isinstance(base_seed, bool) or not isinstance(base_seed, int):
@@ -258,18 +259,6 @@ def _warn_of_seeding(sampling: Sampling, state: dict[str, Any]) -> None:
         warn_at_users_line(
             "the batches go on where the state was saved, and random augmentation is drawn anew, as with torch's "
             "loader; give the DataLoader seed=1 for the same augmentation as without the interruption"
-        )
-
-
-def _check_position(sampling: Sampling, position: int, saved_batch_size: int) -> None:
-    assert sampling.known is not None
-    shard = sampling.known.shard
-    # Padding on another number of ranks may have reached further than it would here.
-    if position >= shard.length + saved_batch_size:
-        raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")
-    if shard.global_batch_size is not None and position % shard.global_batch_size and position < shard.length:
-        raise StateError(
-            f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
         )
 
 
