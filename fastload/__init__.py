@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .profiling.api import profile
     from .run.installation import install, uninstall
     from .sampling.distributed import DistributedBatchSampler, DistributedSampler
+    from .sampling.mixture import Mixture
     from .sampling.packed import PackedBatchSampler
     from .tokens.flattening import collate_packed
     from .tokens.lengths import token_lengths
@@ -52,6 +53,7 @@ __all__ = [
     "FailedSample",
     "FastloadError",
     "LoadTimeout",
+    "Mixture",
     "PackError",
     "PackedBatchSampler",
     "RankMismatch",
@@ -79,6 +81,7 @@ _MODULE_OF = {
     "DistributedBatchSampler": "sampling.distributed",
     "DistributedSampler": "sampling.distributed",
     "FailedSample": "workers.on_error",
+    "Mixture": "sampling.mixture",
     "PackedBatchSampler": "sampling.packed",
     "Statistics": "engine.statistics",
     "VerifyReport": "verification.report",

@@ -186,7 +186,7 @@ class DataLoader(_Base[T]):
         data: Any = dataset
         own_order = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
         if isinstance(as_integer(seed), int) and shuffle and own_order:
-            shuffle, sampler = None, KeyedSampler(data, as_integer(seed))
+            shuffle, sampler = None, KeyedSampler(data, as_integer(seed), batch_size)
         super().__init__(
             dataset,
             batch_size,
@@ -207,6 +207,10 @@ class DataLoader(_Base[T]):
             in_order=in_order,
         )
         self._check_own_arguments()  # after torch's own checks
+        if hasattr(type(dataset), "fastload_order"):
+            from .sampling.mixture import check_sampler
+
+            check_sampler(sampling_of(self))
         if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler

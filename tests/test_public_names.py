@@ -26,6 +26,7 @@ NAMES = [
     "FailedSample",
     "FastloadError",
     "LoadTimeout",
+    "Mixture",
     "PackError",
     "PackedBatchSampler",
     "RankMismatch",

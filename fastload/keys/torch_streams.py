@@ -43,5 +43,8 @@ def draws_nothing(dataset: Any) -> bool:
         return True
     if kind is Subset:
         return draws_nothing(dataset.dataset)
-    parts: Any = dataset.datasets if kind in (ConcatDataset, StackDataset) else ()
+    joins = kind in (ConcatDataset, StackDataset) or (
+        getattr(kind, "__getitem__", None) is ConcatDataset.__getitem__ and not hasattr(kind, "__getitems__")
+    )
+    parts: Any = dataset.datasets if joins else ()
     return bool(parts) and all(map(draws_nothing, parts.values() if isinstance(parts, dict) else parts))

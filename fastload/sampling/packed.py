@@ -41,7 +41,8 @@ class PackedBatchSampler(EpochBatchSampler):
         dataset: anything with a length.
         max_tokens: of a batch.
         lengths: [number of samples], integers of at least 1 (:func:`fastload.token_lengths`): a list, an array, which
-            may be memory-mapped, or a tensor; or a function that returns those of an array of indices.
+            may be memory-mapped, or a tensor; or a function that returns those of an array of indices. None: those of
+            a :class:`fastload.Mixture`.
         packs_per_step: batches of a step over all ranks; a multiple of their number.
         shuffle: False: the dataset's own order, and packs in the order in which they were begun.
         seed: an integer of up to 128 bits, the same on all ranks.
@@ -80,7 +81,7 @@ class PackedBatchSampler(EpochBatchSampler):
         self,
         dataset: Sized,
         max_tokens: int,
-        lengths: Lengths,
+        lengths: Lengths | None = None,
         *,
         packs_per_step: int,
         shuffle: bool = True,
@@ -94,6 +95,12 @@ class PackedBatchSampler(EpochBatchSampler):
         tail: Tail = "drop",
         balance: bool = False,
     ) -> None:
+        lengths = getattr(dataset, "lengths", None) if lengths is None else lengths
+        if lengths is None:
+            raise ConfigError(
+                f"lengths=None is for a Mixture with lengths, got a {type(dataset).__name__}; give "
+                "lengths=fastload.token_lengths(dataset)"
+            )
         packs_per_step, rank, world_size = checked_share("packs_per_step", packs_per_step, rank, world_size)
         counts = {"max_tokens": max_tokens, "window": window, "align": align, "max_samples": max_samples or 1}
         for name, value in counts.items():
@@ -113,6 +120,10 @@ class PackedBatchSampler(EpochBatchSampler):
         else:
             known = _as_numbers(lengths, len(dataset), "one for each sample")
         name_of_lengths = digest(known)
+        if overlong == "split" and hasattr(type(dataset), "fastload_order"):
+            raise ConfigError(
+                "overlong='split' makes samples that a Mixture does not draw, got a Mixture; give 'truncate' or 'drop'"
+            )
         self.dataset: Any = dataset
         if overlong == "truncate":
             self.dataset = Cut(dataset, max_tokens)

@@ -54,6 +54,7 @@ class PackOrder(Cached[tuple[Indices, Indices]]):
         balance: bool,
     ) -> None:
         self.length, self.once, self.name = base.length, base.once, name
+        self.mixture = getattr(base, "mixture", None)
         self.window_size = window
         self._base, self._lengths_of, self._seed = base, lengths_of, seed
         self._max_tokens, self._max_samples, self._align = max_tokens, max_samples, align

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, Sampler
 from ..base.checks import check_epoch
 from ..errors import StateError
 from ..work import Shard
-from .order import Indices, Keyed, Order
+from .order import Indices, Keyed, Order, order_of
 
 # Indices that are computed at once: a step waits for them, 0.5 ms.
 _ROWS_AT_ONCE = 1 << 14
@@ -92,6 +92,10 @@ class EpochSampler:
         self.epoch = check_epoch(epoch)
         self.times_set += 1
 
+    def adopt(self, order: Order) -> None:
+        """Replace the order of a mixture by one with another history. Used by fastload itself."""
+        raise NotImplementedError
+
     def __iter__(self) -> Iterator[int]:
         return self.epoch_order.batches(self.epoch)
 
@@ -134,26 +138,35 @@ class EpochBatchSampler(BatchSampler):
 class KeyedSampler(EpochSampler, Sampler[int]):
     """The sampler of ``DataLoader(seed=..., shuffle=True)``: all indices once, ordered by a seed and the epoch.
 
+    A dataset that brings its own order, a Mixture, has that; ``batch_size``: its block.
+
     Raises:
         ValueError: the dataset is empty.
     """
 
-    def __init__(self, dataset: Sized, seed: int) -> None:
+    def __init__(self, dataset: Sized, seed: int, batch_size: int | None = None) -> None:
         self.dataset = dataset
         self.seed = seed
         self.epoch = 0
         self.times_set = 0
         if len(dataset) == 0:
             raise ValueError(f"num_samples should be a positive integer value, but got num_samples={len(dataset)}")
+        self.brought = order_of(dataset, seed, batch_size)
 
     @property
     def epoch_order(self) -> EpochOrder:
         """Order and share for the dataset's current length."""
+        if self.brought is not None:
+            return EpochOrder(self.brought, Shard(length=self.brought.length))
         length = len(self.dataset)
         order = self.__dict__.get("_order")
         if order is None or order.length != length:
             order = self._order = Keyed(length, self.seed)
         return EpochOrder(order, Shard(length=length))
 
+    def adopt(self, order: Order) -> None:
+        """Replace the order that the dataset has brought."""
+        self.brought = order
+
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self.dataset) if self.brought is None else self.brought.length
