@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from .run.installation import install, uninstall
     from .sampling.distributed import DistributedBatchSampler, DistributedSampler
     from .sampling.mixture import Mixture
+    from .sampling.packed import PackedBatchSampler
+    from .tokens.flattening import collate_packed
+    from .tokens.lengths import token_lengths
     from .verification.report import VerifyReport
     from .verification.run import verify
     from .workers.on_error import FailedSample
@@ -52,11 +55,13 @@ __all__ = [
     "LoadTimeout",
     "Mixture",
     "PackError",
+    "PackedBatchSampler",
     "RankMismatch",
     "StateError",
     "Statistics",
     "VerifyReport",
     "WorkerDied",
+    "collate_packed",
     "install",
     "prefetch",
     "profile",
@@ -64,6 +69,7 @@ __all__ = [
     "retry",
     "rng",
     "share",
+    "token_lengths",
     "torch_rng",
     "uninstall",
     "verify",
@@ -76,8 +82,10 @@ _MODULE_OF = {
     "DistributedSampler": "sampling.distributed",
     "FailedSample": "workers.on_error",
     "Mixture": "sampling.mixture",
+    "PackedBatchSampler": "sampling.packed",
     "Statistics": "engine.statistics",
     "VerifyReport": "verification.report",
+    "collate_packed": "tokens.flattening",
     "install": "run.installation",
     "prefetch": "device.prefetch",
     "profile": "profiling.api",
@@ -85,6 +93,7 @@ _MODULE_OF = {
     "retry": "base.retry",
     "rng": "keys.rng",
     "share": "base.share",
+    "token_lengths": "tokens.lengths",
     "torch_rng": "keys.rng",
     "uninstall": "run.installation",
     "verify": "verification.run",

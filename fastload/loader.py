@@ -214,6 +214,7 @@ class DataLoader(_Base[T]):
         if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
+            batch_sampler.check_dataset(dataset)
         for observer in tuple(observe.on_construction):
             observer(self)
 

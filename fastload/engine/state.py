@@ -15,7 +15,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any
 
 from ..base.checks import is_integer
@@ -25,7 +24,6 @@ from ..sampling.agreement import compare_ranks
 from ..sampling.epochs import Epochs, Progress, Resume, Sampling
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
-from ..work import Shard
 
 VERSION = 2
 _MOST = 1 << 62
@@ -94,7 +92,7 @@ def place_of(sampling: Sampling, last: Progress | None, next_epoch: int, *, one_
     taken = last.taken(one_ahead=one_ahead)
     return Resume(
         epoch=work.number,
-        base=0 if work.known is None else work.known.position_after(taken),
+        base=0 if work.known is None else work.known.position_after(taken, work.number),
         batches=taken + (0 if work.resume is None else work.resume.batches),
         base_seed=work.base_seed,
         key_epoch=work.epoch,
@@ -170,13 +168,13 @@ def resume_from(sampling: Sampling, state: Any, *, continues: bool = False) -> R
     """
     _check_version(state)
     _check_names(sampling, state, continues=continues)
-    _check_values(sampling, state, continues=continues)
+    _check_values(sampling, state)
     _warn_of_seeding(sampling, state)
     if state["kind"] == "position":
         if "mixture" in state:
             from ..sampling.mixture_states import resume_of
 
-            return resume_of(sampling, state, continues=continues)
+            return resume_of(sampling.known, state)
         return Resume(epoch=state["epoch"], base=state["position"])
     workers = state.get("workers")
     says_nothing = not workers or all(one is None or one["state"] is None for one in workers[0]["states"])
@@ -221,10 +219,12 @@ def _check_names(sampling: Sampling, state: dict[str, Any], *, continues: bool) 
     different = [name for name in _IDENTITY if name in expected and state[name] != expected[name]]
     of_mixture = []
     if "mixture" in expected:
-        from ..sampling.mixture_states import differences_from
+        from ..sampling.mixture_states import differences_from, same_but_for_lengths
 
-        of_mixture = differences_from(sampling, state["mixture"])
+        of_mixture = differences_from(sampling.known, state["mixture"])
         different = [name for name in different if name != "length"]
+        if continues and same_but_for_lengths(state["order"], expected["order"]):
+            different = [name for name in different if name != "order"]
     if "global_batch_size" in expected:
         # If the world size changed, one of the two sizes must differ; no sample is lost. Steps of a global batch
         # must stay the same.
@@ -241,8 +241,8 @@ def _check_names(sampling: Sampling, state: dict[str, Any], *, continues: bool) 
         raise StateError("the state belongs to another loader: " + "; ".join(words))
 
 
-def _check_values(sampling: Sampling, state: dict[str, Any], *, continues: bool) -> None:
-    for name in ("epoch", "position", "batches", "key_epoch", *(("length",) if continues else ())):
+def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
+    for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
         if not is_integer(value, 0, _MOST):
             raise StateError(f"{name} must be an integer of at least 0, got {name}={value!r}")
@@ -250,9 +250,12 @@ def _check_values(sampling: Sampling, state: dict[str, Any], *, continues: bool)
         raise StateError(f"seeding must be 'sample' or 'torch', got seeding={state['seeding']!r}")
     if state["kind"] == "position":
         assert sampling.known is not None
-        # Epochs of a mixture that continues may have had another length.
-        length = state["length"] if continues else sampling.known.shard.length
-        _check_position(replace(sampling.known.shard, length=length), state["position"], state["global_batch_size"])
+        known = sampling.known
+        if "mixture" in state:
+            from ..sampling.mixture_states import known_then
+
+            known = known_then(known, state["mixture"])
+        known.check_position(state["position"], state["epoch"], state["global_batch_size"])
         return
     base_seed, draws = state["base_seed"], state["draws_base_seed"]
     if isinstance(base_seed, bool) or not isinstance(base_seed, int):
@@ -280,16 +283,6 @@ def _warn_of_seeding(sampling: Sampling, state: dict[str, Any]) -> None:
         warn_at_users_line(
             "the batches go on where the state was saved, and random augmentation is drawn anew, as with torch's "
             "loader; give the DataLoader seed=1 for the same augmentation as without the interruption"
-        )
-
-
-def _check_position(shard: Shard, position: int, saved_batch_size: int) -> None:
-    # Padding on another number of ranks may have reached further than it would here.
-    if position >= shard.length + saved_batch_size:
-        raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")
-    if shard.global_batch_size is not None and position % shard.global_batch_size and position < shard.length:
-        raise StateError(
-            f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
         )
 
 

@@ -164,19 +164,7 @@ class DistributedBatchSampler(EpochBatchSampler):
         lengths: Sequence[float] | torch.Tensor | None = None,
         bucket_window: int = 100,
     ) -> None:
-        global_batch_size, rank, world_size = map(as_integer, (global_batch_size, rank, world_size))
-        grouped = dist.is_available() and dist.is_initialized()
-        world_size = world_size if world_size is not None else dist.get_world_size() if grouped else 1
-        rank = rank if rank is not None else dist.get_rank() if grouped else 0
-        if not isinstance(world_size, int) or not isinstance(rank, int) or not 0 <= rank < world_size:
-            raise ConfigError(f"rank must be an integer from 0 to world_size - 1, got {rank=}, {world_size=}")
-        check_count("global_batch_size", global_batch_size)
-        if global_batch_size % world_size:
-            raise ConfigError(
-                f"global_batch_size must be a positive multiple of the number of ranks, got {global_batch_size=}, "
-                f"{world_size=}; the nearest are {max(1, global_batch_size // world_size) * world_size} and "
-                f"{(global_batch_size // world_size + 1) * world_size}"
-            )
+        global_batch_size, rank, world_size = checked_share("global_batch_size", global_batch_size, rank, world_size)
         if lengths is not None:
             brings = hasattr(type(dataset), "fastload_order")
             if len(lengths) != len(dataset) or weights is not None or order != "keyed" or brings:
@@ -228,6 +216,27 @@ class DistributedBatchSampler(EpochBatchSampler):
         first = step * self.batch_size
         rows = torch.arange(first, min(first + self.batch_size, len(self.sampler)), device="cpu")
         return rows < self.sampler.num_valid
+
+
+def checked_share(name: str, size: Any, rank: Any, world_size: Any) -> tuple[int, int, int]:
+    """Return how much all ranks load in a step, the argument ``name``, this process's rank and the number of ranks.
+
+    Raises:
+        ConfigError: one of them is out of its range, or the ranks cannot have equal shares.
+    """
+    size, rank, world_size = map(as_integer, (size, rank, world_size))
+    grouped = dist.is_available() and dist.is_initialized()
+    world_size = world_size if world_size is not None else dist.get_world_size() if grouped else 1
+    rank = rank if rank is not None else dist.get_rank() if grouped else 0
+    if not isinstance(world_size, int) or not isinstance(rank, int) or not 0 <= rank < world_size:
+        raise ConfigError(f"rank must be an integer from 0 to world_size - 1, got {rank=}, {world_size=}")
+    check_count(name, size)
+    if size % world_size:
+        raise ConfigError(
+            f"{name} must be a positive multiple of the number of ranks, got {name}={size}, {world_size=}; the nearest "
+            f"are {max(1, size // world_size) * world_size} and {(size // world_size + 1) * world_size}"
+        )
+    return size, rank, world_size
 
 
 def _make_order(

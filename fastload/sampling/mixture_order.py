@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StateError
 from ..keys.philox import SampleWords
 from ..keys.seeding import ORDER, Keys
 from .order import BLOCKS, Indices, Permutation, order_key
@@ -314,6 +314,11 @@ class MixtureOrder:
         for some in np.split(np.arange(len(rows)), cuts):
             name, epoch = part.names[sources[some[0]]], int(epochs[some[0]])
             places = together[some]
+            if name not in self.offsets:
+                raise StateError(
+                    f"the mixture goes on within what was planned with source {name!r}, which it no longer has: keep "
+                    "it among the datasets, with weight 0"
+                )
             order = _order_of_source(self.seed, epoch, name, int(part.lengths[sources[some[0]]]))
             indices[places] = order.at(rows[places]) + self.offsets[name]
         return indices

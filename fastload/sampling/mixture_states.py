@@ -7,7 +7,10 @@ names (0: none) or nothing, and the stages: the draw that each holds from, and n
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..base.checks import is_integer
@@ -16,6 +19,7 @@ from .epochs import Resume, Sampling
 from .mixture import Mixture
 from .mixture_order import MixtureOrder, Plan, Stage
 from .quotas import END
+from .samplers import EpochOrder
 
 
 def record_of(order: MixtureOrder) -> list[Any]:
@@ -26,34 +30,50 @@ def record_of(order: MixtureOrder) -> list[Any]:
     return [plan.since, *plan.origin, order.length, limits, *stages]
 
 
-def differences_from(sampling: Sampling, record: Any) -> list[str]:
+def differences_from(known: Any, record: Any) -> list[str]:
     """Return what differs in a loader's mixture from a record, in words: see :func:`differences`."""
-    order = _order_of(sampling).mixture
-    return differences(order_in(record, order), order)
+    now = known.order.mixture
+    return differences(order_in(record, now), now)
 
 
-def resume_of(sampling: Sampling, state: Mapping[str, Any], *, continues: bool) -> Resume:
+def same_but_for_lengths(name: Any, other: str) -> bool:
+    """Return whether the names of two orders differ only in the digest of the samples' lengths."""
+    cut = functools.partial(re.sub, "lengths=[0-9a-f]*", "")
+    return isinstance(name, str) and cut(name) == cut(other)
+
+
+def known_then(known: Any, record: Any) -> EpochOrder:
+    """Return the order of a loader of a mixture as it was when a record was made."""
+    now = known.order.mixture
+    saved = order_in(record, now)
+    # The history of a mixture that has not changed may end after a resume in the middle of it.
+    return _with(known, saved if differences(saved, now) else resumed(saved, now))
+
+
+def _with(known: Any, mixture: MixtureOrder) -> EpochOrder:
+    order = known.order.with_mixture(mixture)
+    made: EpochOrder = replace(known, order=order, shard=replace(known.shard, length=order.length))
+    return made
+
+
+def resume_of(known: Any, state: Mapping[str, Any]) -> Resume:
     """Return where a loader of a mixture resumes, and its order with the history that the state has."""
-    order = _order_of(sampling)
-    saved, epoch, position = order_in(state["mixture"], order.mixture), state["epoch"], state["position"]
-    if not differences(saved, order.mixture):
-        return Resume(epoch, position, order=order.with_mixture(resumed(saved, order.mixture)))
-    assert continues, "it is checked before"
-    draw = order.with_mixture(saved).draw_at(epoch, position)
-    following, epoch, begins = continued(saved, order.mixture, draw, epoch)
-    return Resume(epoch, 0 if begins else position, order=order.with_mixture(following))
+    now, epoch, position = known.order.mixture, state["epoch"], state["position"]
+    saved = order_in(state["mixture"], now)
+    if not differences(saved, now):
+        return Resume(epoch, position, order=known.order.with_mixture(resumed(saved, now)))
+    draw = _with(known, saved).draws_before(position, epoch)
+    following, epoch, begins = continued(saved, now, draw, epoch)
+    return Resume(epoch, 0 if begins else position, order=known.order.with_mixture(following))
 
 
 def adopt(sampling: Sampling, order: Any) -> None:
-    """Let the sampler of a loader have another order of its mixture, and the mixture count by it."""
-    sampling.epoch_owner.adopt(order)
+    """Let the samplers of a loader have another order of its mixture, and the mixture count by it."""
+    for sampler in sampling.samplers:
+        if hasattr(sampler, "adopt"):
+            sampler.adopt(order)
     if isinstance(sampling.dataset, Mixture):
         sampling.dataset.plan = order.mixture.plan
-
-
-def _order_of(sampling: Sampling) -> Any:
-    assert sampling.known is not None
-    return sampling.known.order
 
 
 def order_in(record: Any, order: MixtureOrder) -> MixtureOrder:
@@ -99,10 +119,10 @@ def resumed(saved: MixtureOrder, now: MixtureOrder) -> MixtureOrder:
 def continued(saved: MixtureOrder, now: MixtureOrder, draw: int, epoch: int) -> tuple[MixtureOrder, int, bool]:
     """Return the order of before up to a draw of an epoch and that of now after it, the epoch, and whether that begins.
 
-    Each source goes on where it was. An epoch that has no draws left, by the number that it has now, is over.
+    Each source goes on where it was. An epoch that is at its end, by the number of draws that it had or has, is over.
     """
     begin, origin = saved.draw_at(epoch, 0), saved.plan.origin
-    is_over = draw - begin >= now.length
+    is_over = draw - begin >= min(now.length, saved.length)
     if is_over:
         epoch, begin = epoch + 1, draw
     if is_over or now.length != saved.length:

@@ -18,7 +18,7 @@ Indices: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _T = TypeVar("_T")
 
 # Purposes within the ORDER domain. The numbers are part of the key: never renumber.
-PERMUTATION, DRAWS, BATCHES, ROWS, BLOCKS = range(5)
+PERMUTATION, DRAWS, BATCHES, ROWS, BLOCKS, PACKS = range(6)
 
 
 class Order(Protocol):

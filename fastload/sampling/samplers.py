@@ -11,6 +11,7 @@ import numpy as np
 from torch.utils.data import BatchSampler, Sampler
 
 from ..base.checks import check_epoch
+from ..errors import StateError
 from ..work import Shard
 from .order import Indices, Keyed, Order, order_of
 
@@ -35,9 +36,25 @@ class EpochOrder:
         cut = self._cut(self._runs(epoch), self.batch_size)
         return cut if arrays else (batch.tolist() for batch in cut)
 
-    def position_after(self, num_batches: int) -> int:
+    def position_after(self, num_batches: int, epoch: int) -> int:
         """Return how many positions of the order all ranks together were given after so many batches on each."""
         return self.shard.given_after(num_batches * (self.batch_size or 1))
+
+    def check_position(self, position: int, epoch: int, saved_batch_size: int) -> None:
+        """Raise a StateError unless an epoch can go on from there, saved with this global batch size."""
+        shard = self.shard
+        # Padding on another number of ranks may have reached further than it would here.
+        if position >= shard.length + saved_batch_size:
+            raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")
+        if shard.global_batch_size is not None and position % shard.global_batch_size and position < shard.length:
+            raise StateError(
+                f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
+            )
+
+    def draws_before(self, position: int, epoch: int) -> int:
+        """Return the draw of a mixture, of the whole training, from which on it may change when an epoch goes on."""
+        mixture: Any = self.order
+        return int(mixture.draw_at(epoch, min(position, self.order.length)))
 
     def from_position(self, base: int) -> EpochOrder:
         """Return what is left of an epoch when so many positions have been given out."""
@@ -80,10 +97,6 @@ class EpochSampler:
         self.epoch = check_epoch(epoch)
         self.times_set += 1
 
-    def adopt(self, order: Order) -> None:
-        """Replace the order of a mixture by one with another history. Used by fastload itself."""
-        raise NotImplementedError
-
     def __iter__(self) -> Iterator[int]:
         return self.epoch_order.batches(self.epoch)
 
@@ -92,6 +105,12 @@ class EpochBatchSampler(BatchSampler):
     """This rank's rows of an :class:`EpochSampler`, in batches."""
 
     sampler: Any
+
+    @property
+    def epoch_order(self) -> EpochOrder:
+        """Order, and how this rank's share of it is cut into batches."""
+        order: EpochOrder = replace(self.sampler.epoch_order, batch_size=self.batch_size)
+        return order
 
     @property
     def epoch(self) -> int:
@@ -104,11 +123,17 @@ class EpochBatchSampler(BatchSampler):
         self.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order: EpochOrder = replace(self.sampler.epoch_order, batch_size=self.batch_size)
-        return order.batches(self.sampler.epoch)
+        return self.epoch_order.batches(self.sampler.epoch)
 
     def __len__(self) -> int:
+        return self.num_batches(self.epoch)
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches this rank has in an epoch."""
         return -(-len(self.sampler) // self.batch_size)
+
+    def check_dataset(self, dataset: Any) -> None:
+        """Raise a ConfigError if the indices are those of another dataset."""
 
 
 class KeyedSampler(EpochSampler, Sampler[int]):
