@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, Dataset, IterableDatas
 from ..base.checks import as_integer, check_count, check_number, check_seed, is_integer, one_of
 from ..errors import ConfigError
 from .epochs import Sampling, known_batches
-from .mixture_order import MixtureOrder, Plan, Share, Stage
+from .mixture_order import MOST_IN_BLOCK, MixtureOrder, Plan, Share, Stage
 from .order import Indices
 from .quotas import END
 
@@ -28,7 +28,7 @@ class Mixture(ConcatDataset[Any]):
     """Several map-style datasets, drawn by weight: each block of draws has exactly as many of each as its weight says.
 
     It is a dataset of all their samples, one source after the other, and brings its own order: give it to a
-    :class:`DistributedBatchSampler`, a :class:`DistributedSampler`, or ``DataLoader(mixture, shuffle=True, seed=1)``.
+    ``DistributedBatchSampler``, a ``DistributedSampler``, or ``DataLoader(mixture, shuffle=True, seed=1)``.
     Draw ``n`` of the whole training, all ranks together, depends only on the seed, the weights and ``n``. After any
     number of draws each source has its share of them, off by less than three samples. Each source has its own order and
     its own epochs, by its name: none of its samples comes twice before all have come, and other sources do not matter.
@@ -59,7 +59,7 @@ class Mixture(ConcatDataset[Any]):
     """
 
     names: tuple[str, ...]
-    """Of the sources, as they were given."""
+    """Names of the sources, as they were given."""
     lengths: np.ndarray[Any, Any] | None
     """[number of samples]: tokens of each sample, in the order of the dataset's indices."""
     num_samples: int
@@ -79,7 +79,9 @@ class Mixture(ConcatDataset[Any]):
     ) -> None:
         super().__init__(_checked_sources(datasets))
         self.names = tuple(datasets)
-        self.block = None if block is None else check_count("block", block)
+        self.block = None if block is None else check_number("block", block, least=1)
+        if self.block is not None and self.block > MOST_IN_BLOCK:
+            raise ConfigError(f"block must be at most {MOST_IN_BLOCK}, since a block is drawn as a whole, got {block=}")
         sizes = dict(zip(self.names, np.diff(self.cumulative_sizes, prepend=0).tolist(), strict=True))
         one_of("sample", "token")("unit", unit)
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:

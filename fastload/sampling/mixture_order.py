@@ -16,9 +16,11 @@ import numpy as np
 from ..errors import ConfigError, StateError
 from ..keys.philox import SampleWords
 from ..keys.seeding import ORDER, Keys
-from .order import BLOCKS, Indices, Permutation, order_key
-from .permuting import by_numpy
+from .order import BLOCKS, Cached, Indices, Permutation, order_key
 from .quotas import END, Quotas
+
+MOST_IN_BLOCK = 1 << 24
+_SLOTS_AT_ONCE = 1 << 16
 
 
 class Share(NamedTuple):
@@ -169,7 +171,7 @@ class Plan:
         return _Part(start, end, shares, sources) if shares and start < end else None
 
 
-class MixtureOrder:
+class MixtureOrder(Cached[tuple[Indices, Indices]]):
     """The order of a :class:`fastload.Mixture`: each block has its quota of each source, in random order.
 
     Args:
@@ -246,30 +248,47 @@ class MixtureOrder:
     def _drawn(self, part: _Part, first: int, draws: Indices) -> Indices:
         """Return the indices of draws of one part, of the epoch that begins with draw ``first``."""
         # Blocks are counted from the epoch's start, as its batches are.
-        grid = first + (draws - first) // self.block * self.block
-        grid, block_of = np.unique(grid, return_inverse=True)
-        begins = np.maximum(grid, part.start)
-        ends = np.minimum(grid + self.block, min(part.end, first + self.length))
-        slots = self._shuffled(begins, ends - begins, block_of, draws - begins[block_of])
-        bounds, places = np.unique(np.concatenate([begins, ends]), return_inverse=True)
-        before, after = np.split(part.quotas.counts(bounds - part.start)[places], 2)
-        last = np.cumsum(after - before)  # of the slots of each block's sources, one block after the other
-        slots += (np.cumsum(ends - begins) - (ends - begins))[block_of]
-        which = np.searchsorted(last, slots, side="right")
-        sources = which % part.quotas.size
-        counts = (part.drawn - part.since)[sources] + after.ravel()[which] - (last[which] - slots)
-        epochs, rows = np.divmod(counts, part.lengths[sources])
+        grid, block_of = np.unique((draws - first) // self.block, return_inverse=True)
+        begins = np.maximum(first + grid * self.block, part.start)
+        sizes = np.minimum(first + (grid + 1) * self.block, min(part.end, first + self.length)) - begins
+        sources, counts = np.empty_like(draws), np.empty_like(draws)
+        for size in np.unique(sizes).tolist():
+            of_size, at_once = np.flatnonzero(sizes == size), max(1, _SLOTS_AT_ONCE // size)
+            chunk_of = np.full(len(sizes), -1)
+            chunk_of[of_size] = np.arange(len(of_size)) // at_once
+            for chunk in range(-(-len(of_size) // at_once)):
+                blocks, rows = of_size[chunk * at_once :][:at_once], np.flatnonzero(chunk_of[block_of] == chunk)
+                found = np.searchsorted(blocks, block_of[rows]), draws[rows] - begins[block_of[rows]]
+                their_sources, their_counts = self.of((size, begins[blocks].tobytes()))
+                sources[rows], counts[rows] = their_sources[found], their_counts[found]
+        epochs, rows = np.divmod(counts - part.since[sources], part.lengths[sources])
         return self._indices(part, sources, part.epochs[sources] + epochs, rows)
 
-    def _shuffled(self, begins: Indices, sizes: Indices, block_of: Indices, slots: Indices) -> Indices:
-        """Return the slots in their blocks after each block is shuffled by the key of its first draw."""
-        shuffled = np.empty_like(slots)
-        for size in np.unique(sizes).tolist():
-            rows, network = np.flatnonzero(sizes[block_of] == size), Permutation(size, b"")
-            words = SampleWords(order_key(self.seed, 0, BLOCKS), begins, 0).words(2 * len(network.round_keys))
-            keys = (words[:, 0::2] | words[:, 1::2].astype(np.uint64) << np.uint64(32)).T
-            shuffled[rows] = by_numpy(slots[rows], size, network.bits, keys[:, block_of[rows]])
-        return shuffled
+    def _compute(self, key: tuple[int, bytes]) -> tuple[Indices, Indices]:
+        """Return the sources of the draws of blocks, as places in their part, and how often each was drawn before.
+
+        ``key``: draws of a block, and the first draws of the blocks; both results are [blocks, draws].
+        """
+        size, begins = key[0], np.frombuffer(key[1], dtype=np.int64)
+        part = self.plan.part_at(int(begins[0]))
+        assert part is not None
+        before, after = np.split(part.quotas.counts(np.concatenate([begins, begins + size]) - part.start), 2)
+        quotas = (after - before).ravel()
+        # Slots: the sources' draws, one source after the other. A random number for each, and the slot, sort them.
+        draws = (begins[:, None] + np.arange(size)).ravel()
+        words = SampleWords(order_key(self.seed, 0, BLOCKS), draws, 0).words(2).astype(np.uint64)
+        bits = np.uint64(size.bit_length())
+        numbers = ((words[:, 0] << np.uint64(32) | words[:, 1]) >> bits << bits).reshape(-1, size)
+        order = np.sort(numbers | np.arange(size, dtype=np.uint64), axis=1) & ((np.uint64(1) << bits) - np.uint64(1))
+        of_slot = np.repeat(np.tile(np.arange(part.quotas.size), len(begins)), quotas).reshape(-1, size)
+        sources = np.take_along_axis(of_slot, order.astype(np.int64), axis=1)
+        starts = np.cumsum(quotas) - quotas
+        counts_of_slot = np.repeat((before + part.drawn).ravel() - starts, quotas) + np.arange(of_slot.size)
+        # Of each source the draws come in their order.
+        places = np.argsort(sources.astype(np.min_scalar_type(part.quotas.size)), axis=1, kind="stable")
+        counts = np.empty_like(sources)
+        np.put_along_axis(counts, places, counts_of_slot.reshape(-1, size), axis=1)
+        return sources, counts
 
     def _indices(self, part: _Part, sources: Indices, epochs: Indices, rows: Indices) -> Indices:
         """Return the dataset's indices of rows of the sources' own orders."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.checks import is_integer
+from ..base.users_line import warn_at_users_line
 from ..errors import StateError
 from .epochs import Resume, Sampling
 from .mixture import Mixture
@@ -97,6 +98,12 @@ class Saved:
                 epoch, position, begin, origin = epoch + 1, 0, draw, (epoch + 1, draw)
             if now.length != self.then.length:
                 origin = epoch, begin
+            was, sources = plan.stages[-1].sources, now.plan.declared[-1].sources
+            if others := [name for name in was.keys() & sources.keys() if was[name].length != sources[name].length]:
+                warn_at_users_line(
+                    "sources of the mixture have other lengths than they had, and so another order, and begin their "
+                    f"next epoch now: {', '.join(sorted(others))}"
+                )
             history = (stage for stage in plan.stages if stage.start < draw)
             plan = Plan((*history, *now.plan.declared_from(draw)), draw, origin, now.plan.declared)
         order = self.known.order.with_mixture(now.with_plan(plan, now.length))
