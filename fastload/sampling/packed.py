@@ -134,7 +134,9 @@ class PackedBatchSampler(EpochBatchSampler):
             raise too_long(int(known.argmax()), int(known.max()), max_tokens)
         if not callable(lengths):
             lengths_of = known.__getitem__
-        inner = DistributedSampler(self.dataset, world_size, rank, shuffle, seed, tail=tail)
+        inner = DistributedSampler(
+            self.dataset if overlong == "split" else dataset, world_size, rank, shuffle, seed, tail=tail
+        )
         base = inner.epoch_order.order
         name = (
             f"packs of {base.name}, {max_tokens=}, lengths={name_of_lengths}, {window=}, {max_samples=}, {align=}, "
@@ -158,31 +160,31 @@ class PackedBatchSampler(EpochBatchSampler):
         self.drop_last = tail == "drop"
         self.batches_per_step = packs_per_step // world_size
         self._max_tokens = max_tokens
-        self._order = PackedEpochs(order, shard, self.batches_per_step)
 
     @property
     def epoch_order(self) -> PackedEpochs:
         """The packs of all ranks, and this rank's share of them."""
-        return self._order
+        known = self.sampler.epoch_order
+        return PackedEpochs(known.order, known.shard, self.batches_per_step)  # type: ignore[arg-type]
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches this rank has in an epoch; ``len(sampler)``: in the next one.
 
         That plans the epoch, once: 0.1 to 0.2 µs a sample.
         """
-        return self._order.num_batches(epoch)
+        return self.epoch_order.num_batches(epoch)
 
     def efficiency(self) -> float:
         """Return the share of the next epoch's room, packs times ``max_tokens``, that is tokens: 0 to 1."""
-        packs, tokens = self._order.order.count(self.epoch)
+        packs, tokens = self.epoch_order.order.count(self.epoch)
         return tokens / max(1, packs * self._max_tokens)
 
     def is_repeat(self, batch: int) -> bool:
         """Return whether a batch of the next epoch, of this rank, repeats an earlier one: with ``tail="pad"``."""
         step, place = divmod(batch, self.batches_per_step)
-        shard = self._order.shard
+        shard = self.epoch_order.shard
         number = step * self.batches_per_step * shard.num_ranks + place * shard.num_ranks + shard.rank
-        return shard.tail == "pad" and number >= self._order.order.count(self.epoch)[0]
+        return shard.tail == "pad" and number >= self.epoch_order.order.count(self.epoch)[0]
 
     def check_dataset(self, dataset: Any) -> None:
         """Raise a ConfigError if the batches' indices are those of another dataset."""

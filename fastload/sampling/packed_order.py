@@ -198,6 +198,14 @@ class PackedEpochs(EpochOrder):
                 "states between steps"
             )
 
+    def around(self, position: int, epoch: int) -> Indices:
+        """Return the positions of the pack that a position falls in."""
+        order = self.order
+        for pack in next(order.packs(epoch, position // order.window_size * order.window_size)):
+            if pack.position <= position < pack.position + len(pack):
+                return np.arange(pack.position, pack.position + len(pack))
+        raise ConfigError(f"position {position} is in no pack: overlong='drop' leaves its sample out")
+
     @property
     def _step(self) -> int:
         assert self.shard.global_batch_size is not None
