@@ -54,8 +54,8 @@ class PackedBatchSampler(EpochBatchSampler):
         overlong: what happens to samples above ``max_tokens``. ``"error"``; ``"truncate"``: what is above is cut off;
             ``"split"``: they become several samples; ``"drop"``: they are left out.
         tail: what happens to packs at the end that do not fill a step. ``"drop"``: they are left out. ``"short"``: the
-            largest are cut into two until they do, so each sample occurs exactly once; ranks have different numbers of
-            batches only if there are fewer samples than packs in a step. ``"pad"``: the first packs are repeated (see
+            largest are cut into two until they do, so each sample occurs exactly once; only where the last samples are
+            fewer than ``packs_per_step``, some ranks have a batch less. ``"pad"``: the first packs are repeated (see
             ``is_repeat``).
         balance: True: the packs of a step have about the same sum of squared lengths, so that ranks wait less for each
             other in attention. From step to step it rises for a window, and falls for the next.
@@ -72,7 +72,7 @@ class PackedBatchSampler(EpochBatchSampler):
         >>> lengths = [5, 4, 2, 3, 4, 2]
         >>> sampler = fastload.PackedBatchSampler(range(6), 8, lengths, packs_per_step=1, shuffle=False)
         >>> list(sampler), len(sampler), sampler.efficiency()
-        ([[0, 3], [1, 2, 5], [4]], 3, 0.8333333333333334)
+        ([[0, 2], [1, 3], [4, 5]], 3, 0.8333333333333334)
     """
 
     sampler: DistributedSampler
@@ -102,7 +102,12 @@ class PackedBatchSampler(EpochBatchSampler):
                 "lengths=fastload.token_lengths(dataset)"
             )
         packs_per_step, rank, world_size = checked_share("packs_per_step", packs_per_step, rank, world_size)
-        counts = {"max_tokens": max_tokens, "window": window, "align": align, "max_samples": max_samples or 1}
+        counts = {
+            "max_tokens": max_tokens,
+            "window": window,
+            "align": align,
+            "max_samples": 1 if max_samples is None else max_samples,
+        }
         for name, value in counts.items():
             check_count(name, value)
         if max_tokens % align or max_tokens >= 1 << 31:
@@ -148,7 +153,7 @@ class PackedBatchSampler(EpochBatchSampler):
             (lambda indices: np.minimum(lengths_of(indices), max_tokens)) if overlong == "truncate" else lengths_of,
             inner.seed if shuffle else None,
             max_tokens=max_tokens,
-            max_samples=max_samples or 1 << 31,
+            max_samples=1 << 31 if max_samples is None else max_samples,
             window=window,
             align=align,
             drops=overlong == "drop",

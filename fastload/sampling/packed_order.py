@@ -87,8 +87,10 @@ class PackOrder(Cached[tuple[Indices, Indices]]):
 
     def start_of(self, epoch: int, first: int, number: int) -> int:
         """Return where the pack begins that has this number, counted from the one at position ``first``."""
+        if first >= self.length:
+            return self.length
         begin, place = divmod(first, self.window_size)
-        if first < self.length and place:
+        if place:
             number += int(np.searchsorted(self.of((epoch, begin))[1], place))
         for window in range(begin, -(-self.length // self.window_size)):
             count = self.count(epoch, window)[0]
