@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import observe
 from .base import compat
-from .base.checks import as_integer, check_epoch
+from .base.checks import as_integer, check_epoch, one_of
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
@@ -374,7 +374,7 @@ class DataLoader(_Base[T]):
 
         return state_now(sampling_of(self), self._epochs, keeps_order=self.in_order or not self.num_workers)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], *, mixture: Literal["continue"] | None = None) -> None:
         """Continue with the next iteration where a state was taken.
 
         With fastload's orders this is immediate, at any step. For other samplers the index batches before it are drawn
@@ -385,14 +385,23 @@ class DataLoader(_Base[T]):
 
         Args:
             state: what ``state_dict`` returned.
+            mixture: ``"continue"``: if the :class:`Mixture` has other sources or weights than it had, they hold from
+                here on, and each source goes on where it was. None: that is an error.
 
         Raises:
             StateError: it is no such state, or belongs to another loader. This loader is not changed.
+            ConfigError: mixture is neither.
         """
         from .engine.state import resume_from
 
+        one_of("continue", None)("mixture", mixture)
         self._epochs.wants_states = True
-        resume = resume_from(sampling_of(self), state)
+        sampling = sampling_of(self)
+        resume = resume_from(sampling, state, continues=mixture is not None)
+        if resume.order is not None:
+            from .sampling.mixture_states import adopt
+
+            adopt(sampling, resume.order)
         kept: Any = self._iterator
         if kept is not None and (state["kind"] != "position" or decisions_of(self).assigned):
             # Persistent workers have another base seed, or replicas at another place.

@@ -136,7 +136,12 @@ def _identity_of(sampling: Sampling) -> dict[str, Any]:
         return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
     shard, order = known.shard, known.order
     order_seed = next((sampler.seed for sampler in sampling.samplers if isinstance(sampler, EpochSampler)), None)
-    return {
+    recorded = {}
+    if (mixture := getattr(order, "mixture", None)) is not None:
+        from ..sampling.mixture_states import record_of
+
+        recorded["mixture"] = record_of(mixture)
+    return recorded | {
         "seed": seed,
         "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
         "tail": shard.tail,
@@ -156,13 +161,20 @@ def _length_of(dataset: Any) -> int:
 # -- load -------------------------------------------------------------------------------------------------------------
 
 
-def resume_from(sampling: Sampling, state: Any) -> Resume:
-    """Return where a loader is to resume, or raise a StateError; the loader and its generators are not changed."""
+def resume_from(sampling: Sampling, state: Any, *, continues: bool = False) -> Resume:
+    """Return where a loader is to resume, or raise a StateError; the loader and its generators are not changed.
+
+    ``continues``: a mixture that differs from that of the state goes on where the state was saved.
+    """
     _check_version(state)
-    _check_names(sampling, state)
+    _check_names(sampling, state, continues=continues)
     _check_values(sampling, state)
     _warn_of_seeding(sampling, state)
     if state["kind"] == "position":
+        if "mixture" in state:
+            from ..sampling.mixture_states import resume_of
+
+            return resume_of(sampling.known, state)
         return Resume(epoch=state["epoch"], base=state["position"])
     workers = state.get("workers")
     says_nothing = not workers or all(one is None or one["state"] is None for one in workers[0]["states"])
@@ -190,7 +202,7 @@ def _check_version(state: Any) -> None:
         )
 
 
-def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
+def _check_names(sampling: Sampling, state: dict[str, Any], *, continues: bool) -> None:
     """Check that a state has the entries that this loader would save now, and was saved by a loader like it."""
     expected = state_of(sampling, Resume(epoch=0))
     if state.get("kind") != expected["kind"]:
@@ -205,6 +217,14 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
         wrong = [f"{_quoted(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
         raise StateError(f"the state is damaged: {'; '.join(wrong)}")
     different = [name for name in _IDENTITY if name in expected and state[name] != expected[name]]
+    of_mixture = []
+    if "mixture" in expected:
+        from ..sampling.mixture_states import differences_from, same_but_for_lengths
+
+        of_mixture = differences_from(sampling.known, state["mixture"])
+        different = [name for name in different if name != "length"]
+        if continues and same_but_for_lengths(state["order"], expected["order"]):
+            different = [name for name in different if name != "order"]
     if "global_batch_size" in expected:
         # If the world size changed, one of the two sizes must differ; no sample is lost. Steps of a global batch
         # must stay the same.
@@ -212,14 +232,13 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
         has_steps = sampling.known is not None and sampling.known.shard.global_batch_size is not None
         if same_step or ("batch_size" not in different and not has_steps):
             different = [name for name in different if name not in ("batch_size", "global_batch_size")]
-    if different:
-        raise StateError(
-            "the state belongs to another loader: "
-            + "; ".join(
-                f"{_IDENTITY[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now"
-                for name in different
-            )
-        )
+    words = [
+        f"{_IDENTITY[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now" for name in different
+    ]
+    if of_mixture and not continues:
+        words += [*of_mixture, "for the mixture as it is now, from there on, load it with mixture='continue'"]
+    if words:
+        raise StateError("the state belongs to another loader: " + "; ".join(words))
 
 
 def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
@@ -231,7 +250,12 @@ def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
         raise StateError(f"seeding must be 'sample' or 'torch', got seeding={state['seeding']!r}")
     if state["kind"] == "position":
         assert sampling.known is not None
-        sampling.known.check_position(state["position"], state["epoch"], state["global_batch_size"])
+        known = sampling.known
+        if "mixture" in state:
+            from ..sampling.mixture_states import known_then
+
+            known = known_then(known, state["mixture"])
+        known.check_position(state["position"], state["epoch"], state["global_batch_size"])
         return
     base_seed, draws = state["base_seed"], state["draws_base_seed"]
     if isinstance(base_seed, bool) or not isinstance(base_seed, int):

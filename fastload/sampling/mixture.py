@@ -53,9 +53,9 @@ class Mixture(ConcatDataset[Any]):
 
     Examples:
         >>> import fastload
-        >>> mixture = fastload.Mixture({"a": range(100), "b": range(50)}, {"a": 0.75, "b": 0.25})
+        >>> mixture = fastload.Mixture({"a": range(100), "b": range(1000, 1050)}, {"a": 0.75, "b": 0.25})
         >>> next(iter(fastload.DataLoader(mixture, batch_size=4, shuffle=True, seed=1))).tolist()
-        [71, 50, 40, 132]
+        [71, 50, 40, 1006]
     """
 
     names: tuple[str, ...]

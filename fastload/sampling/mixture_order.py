@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StateError
 from ..keys.philox import SampleWords
 from ..keys.seeding import ORDER, Keys
 from .order import BLOCKS, Indices, Permutation, order_key
@@ -86,6 +86,7 @@ class Plan:
         limits: how many epochs a source may have; then the others share its weight.
         since: the draw from which on ``limits`` hold; what is before has happened.
         origin: (epoch, draw): the draw that an epoch of the loader begins with, and all after it one after the other.
+        declared: the stages as the user gives them, without what has happened; None: ``stages``.
     """
 
     def __init__(
@@ -94,8 +95,10 @@ class Plan:
         limits: Mapping[str, int] | None = None,
         since: int = 0,
         origin: tuple[int, int] = (0, 0),
+        declared: tuple[Stage, ...] | None = None,
     ) -> None:
         self.stages = tuple(stages)
+        self.declared = self.stages if declared is None else declared
         self.limits = dict(limits or {})
         self.since = since
         self.origin = origin
@@ -117,6 +120,20 @@ class Plan:
         """Return how many of the first so many draws each source has, or of all that there are."""
         part = self.part_at(max(draws - 1, 0)) or self._parts[-1]
         return part.at_end(min(draws, part.end))
+
+    def happened(self, draw: int) -> list[Stage]:
+        """Return what this plan was before a draw, as stages: without the sources that were at their limits."""
+        stages = []
+        start = 0
+        while start < draw:
+            part = self.part_at(start)
+            assert part is not None, "it was drawn"
+            stage = self.stages[bisect.bisect_right(self.stages, start, key=lambda stage: stage.start) - 1]
+            pairs = zip(stage.names, stage.weights, strict=True)
+            weights = tuple(weight if name in part.names else 0.0 for name, weight in pairs)
+            stages.append(Stage(part.start, stage.names, weights, stage.lengths))
+            start = part.end
+        return stages
 
     def draws_until(self, *, every: bool) -> int | None:
         """Return after how many draws the next one would be a second time of a source, or ``every`` source has ended.
@@ -191,26 +208,32 @@ class MixtureOrder:
     def __init__(self, plan: Plan, offsets: Mapping[str, int], length: int, seed: int, block: int) -> None:
         self.plan, self.offsets, self.length = plan, offsets, length
         self.seed, self.block = seed, block
-        self.name = f"mixture in blocks of {block}"
+        self.name = f"mixture {block}"
 
     @property
     def mixture(self) -> MixtureOrder:
         """The mixture's order itself; an order that is made from one has the same attribute."""
         return self
 
-    def with_plan(self, plan: Plan) -> MixtureOrder:
-        """Return the same order by another plan."""
-        return MixtureOrder(plan, self.offsets, self.length, self.seed, self.block)
+    def with_mixture(self, order: MixtureOrder) -> MixtureOrder:
+        """Return the order that is made from this one instead of :attr:`mixture`: it itself."""
+        return order
+
+    def with_plan(self, plan: Plan, length: int) -> MixtureOrder:
+        """Return the same order by another plan, with epochs of so many draws."""
+        return MixtureOrder(plan, self.offsets, length, self.seed, self.block)
 
     def draw_at(self, epoch: int, position: int) -> int:
         """Return the number of a draw in the whole training; ``position``: 0 to ``length``.
+
+        All that is at positions before is made from draws before it.
 
         Raises:
             ConfigError: the epoch ends before the mixture was continued with other sources, or there are none left.
         """
         known_epoch, draw = self.plan.origin
         first = draw + (epoch - known_epoch) * self.length
-        if first < 0 or first + self.length > END:
+        if epoch < known_epoch or first + self.length > END:
             raise ConfigError(
                 f"epoch must be at least {known_epoch}, which begins with draw {draw} of the mixture, and end before "
                 f"draw 2**62, got {epoch=} of {self.length} draws"
@@ -291,6 +314,11 @@ class MixtureOrder:
         for some in np.split(np.arange(len(rows)), cuts):
             name, epoch = part.names[sources[some[0]]], int(epochs[some[0]])
             places = together[some]
+            if name not in self.offsets:
+                raise StateError(
+                    f"the mixture goes on within what was planned with source {name!r}, which it no longer has: keep "
+                    "it among the datasets, with weight 0"
+                )
             order = _order_of_source(self.seed, epoch, name, int(part.lengths[sources[some[0]]]))
             indices[places] = order.at(rows[places]) + self.offsets[name]
         return indices

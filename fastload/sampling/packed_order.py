@@ -7,10 +7,11 @@ number alone; how many packs are before it is known only once they were counted.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from .distributed_orders import argsort_of_words
 from .order import PACKS, Cached, Indices, Order, order_key
 from .packs import Numbers, best_fit
 from .samplers import EpochOrder
+
+if TYPE_CHECKING:
+    from .mixture_order import MixtureOrder
 
 LengthsOf: TypeAlias = Callable[[Indices], Numbers]
 
@@ -54,12 +58,18 @@ class PackOrder(Cached[tuple[Indices, Indices]]):
         balance: bool,
     ) -> None:
         self.length, self.once, self.name = base.length, base.once, name
-        self.mixture = getattr(base, "mixture", None)
+        self.mixture: MixtureOrder | None = getattr(base, "mixture", None)
         self.window_size = window
         self._base, self._lengths_of, self._seed = base, lengths_of, seed
         self._max_tokens, self._max_samples, self._align = max_tokens, max_samples, align
         self._drops, self._balance = drops, balance
         self._counts: dict[int, dict[int, tuple[int, int]]] = {}  # of the last two epochs, by window: packs and tokens
+
+    def with_mixture(self, order: MixtureOrder) -> PackOrder:
+        """Return the same packs of another order of the mixture."""
+        twin = copy.copy(self)
+        twin.length, twin.mixture, twin._base, twin._counts = order.length, order, order, {}
+        return twin
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""
@@ -207,6 +217,13 @@ class PackedEpochs(EpochOrder):
             if pack.position <= position < pack.position + len(pack):
                 return np.arange(pack.position, pack.position + len(pack))
         raise ConfigError(f"position {position} is in no pack: overlong='drop' leaves its sample out")
+
+    def draws_before(self, position: int, epoch: int) -> int:
+        """Return the draw of a mixture from which on it may change: the end of the window under way."""
+        order, (first, given) = self.order, divmod(position, self._step)
+        end = -(-order.start_of(epoch, first, given) // order.window_size) * order.window_size
+        assert order.mixture is not None
+        return order.mixture.draw_at(epoch, min(end, order.length))
 
     @property
     def _step(self) -> int:

@@ -62,6 +62,11 @@ class EpochOrder:
                 return positions
         raise ConfigError(f"position {position} is not loaded by any rank: tail={shard.tail!r} leaves it out")
 
+    def draws_before(self, position: int, epoch: int) -> int:
+        """Return the draw of a mixture, of the whole training, from which on it may change when an epoch goes on."""
+        mixture: Any = self.order
+        return int(mixture.draw_at(epoch, min(position, self.order.length)))
+
     def from_position(self, base: int) -> EpochOrder:
         """Return what is left of an epoch when so many positions have been given out."""
         return replace(self, shard=replace(self.shard, base=base))
@@ -102,10 +107,6 @@ class EpochSampler:
         """Set the number of the next epoch."""
         self.epoch = check_epoch(epoch)
         self.times_set += 1
-
-    def adopt(self, order: Order) -> None:
-        """Replace the order of a mixture by one with another history. Used by fastload itself."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[int]:
         return self.epoch_order.batches(self.epoch)
