@@ -214,6 +214,13 @@ class DataLoader(_Base[T]):
         for observer in tuple(observe.on_construction):
             observer(self)
 
+    def __len__(self) -> int:
+        # torch's length, but for epochs that differ in it.
+        batches = self.batch_sampler
+        if not isinstance(batches, EpochBatchSampler):
+            return super().__len__()
+        return batches.num_batches(self._epochs.current(sampling_of(self)))
+
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
         # iterator stays, and says that it cannot be pickled, as torch's does.

@@ -293,6 +293,11 @@ class Epochs:
         epoch: int = owner.epoch
         return epoch if was_set else self.next
 
+    def current(self, sampling: Sampling) -> int:
+        """Return the number of the epoch under way, or, if there is none, of the next."""
+        last = self.last if self.resume is None else None
+        return self.upcoming(sampling) if last is None or last.finished else last.work.number
+
     def begin(self, sampling: Sampling) -> tuple[int, Resume | None]:
         """Begin the next epoch, and tell the sampler its number; return that, and where in the epoch it begins."""
         last, resume = self.last, self.resume

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -55,8 +54,8 @@ class PackedBatchSampler(EpochBatchSampler):
         overlong: what happens to samples above ``max_tokens``. ``"error"``; ``"truncate"``: what is above is cut off;
             ``"split"``: they become several samples; ``"drop"``: they are left out.
         tail: what happens to packs at the end that do not fill a step. ``"drop"``: they are left out. ``"short"``: the
-            largest are cut into two until they do, so each sample occurs exactly once; ranks have different numbers of
-            batches only if there are fewer samples than packs in a step. ``"pad"``: the first packs are repeated (see
+            largest are cut into two until they do, so each sample occurs exactly once; only where the last samples are
+            fewer than ``packs_per_step``, some ranks have a batch less. ``"pad"``: the first packs are repeated (see
             ``is_repeat``).
         balance: True: the packs of a step have about the same sum of squared lengths, so that ranks wait less for each
             other in attention. From step to step it rises for a window, and falls for the next.
@@ -73,7 +72,7 @@ class PackedBatchSampler(EpochBatchSampler):
         >>> lengths = [5, 4, 2, 3, 4, 2]
         >>> sampler = fastload.PackedBatchSampler(range(6), 8, lengths, packs_per_step=1, shuffle=False)
         >>> list(sampler), len(sampler), sampler.efficiency()
-        ([[0, 3], [1, 2, 5], [4]], 3, 0.8333333333333334)
+        ([[0, 2], [1, 3], [4, 5]], 3, 0.8333333333333334)
     """
 
     sampler: DistributedSampler
@@ -103,7 +102,12 @@ class PackedBatchSampler(EpochBatchSampler):
                 "lengths=fastload.token_lengths(dataset)"
             )
         packs_per_step, rank, world_size = checked_share("packs_per_step", packs_per_step, rank, world_size)
-        counts = {"max_tokens": max_tokens, "window": window, "align": align, "max_samples": max_samples or 1}
+        counts = {
+            "max_tokens": max_tokens,
+            "window": window,
+            "align": align,
+            "max_samples": 1 if max_samples is None else max_samples,
+        }
         for name, value in counts.items():
             check_count(name, value)
         if max_tokens % align or max_tokens >= 1 << 31:
@@ -135,7 +139,9 @@ class PackedBatchSampler(EpochBatchSampler):
             raise too_long(int(known.argmax()), int(known.max()), max_tokens)
         if not callable(lengths):
             lengths_of = known.__getitem__
-        inner = DistributedSampler(self.dataset, world_size, rank, shuffle, seed, tail=tail)
+        inner = DistributedSampler(
+            self.dataset if overlong == "split" else dataset, world_size, rank, shuffle, seed, tail=tail
+        )
         base = inner.epoch_order.order
         name = (
             f"packs of {base.name}, {max_tokens=}, lengths={name_of_lengths}, {window=}, {max_samples=}, {align=}, "
@@ -147,7 +153,7 @@ class PackedBatchSampler(EpochBatchSampler):
             (lambda indices: np.minimum(lengths_of(indices), max_tokens)) if overlong == "truncate" else lengths_of,
             inner.seed if shuffle else None,
             max_tokens=max_tokens,
-            max_samples=max_samples or 1 << 31,
+            max_samples=1 << 31 if max_samples is None else max_samples,
             window=window,
             align=align,
             drops=overlong == "drop",
@@ -159,35 +165,31 @@ class PackedBatchSampler(EpochBatchSampler):
         self.drop_last = tail == "drop"
         self.batches_per_step = packs_per_step // world_size
         self._max_tokens = max_tokens
-        self._order = PackedEpochs(order, shard, self.batches_per_step)
 
     @property
     def epoch_order(self) -> PackedEpochs:
         """The packs of all ranks, and this rank's share of them."""
-        return self._order
-
-    def adopt(self, order: PackOrder) -> None:
-        """Replace the order by one of a mixture with another history. Used by fastload itself."""
-        self._order = replace(self._order, order=order, shard=replace(self._order.shard, length=order.length))
+        known = self.sampler.epoch_order
+        return PackedEpochs(known.order, known.shard, self.batches_per_step)  # type: ignore[arg-type]
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches this rank has in an epoch; ``len(sampler)``: in the next one.
 
         That plans the epoch, once: 0.1 to 0.2 µs a sample.
         """
-        return self._order.num_batches(epoch)
+        return self.epoch_order.num_batches(epoch)
 
     def efficiency(self) -> float:
         """Return the share of the next epoch's room, packs times ``max_tokens``, that is tokens: 0 to 1."""
-        packs, tokens = self._order.order.count(self.epoch)
+        packs, tokens = self.epoch_order.order.count(self.epoch)
         return tokens / max(1, packs * self._max_tokens)
 
     def is_repeat(self, batch: int) -> bool:
         """Return whether a batch of the next epoch, of this rank, repeats an earlier one: with ``tail="pad"``."""
         step, place = divmod(batch, self.batches_per_step)
-        shard = self._order.shard
+        shard = self.epoch_order.shard
         number = step * self.batches_per_step * shard.num_ranks + place * shard.num_ranks + shard.rank
-        return shard.tail == "pad" and number >= self._order.order.count(self.epoch)[0]
+        return shard.tail == "pad" and number >= self.epoch_order.order.count(self.epoch)[0]
 
     def check_dataset(self, dataset: Any) -> None:
         """Raise a ConfigError if the batches' indices are those of another dataset."""

@@ -97,8 +97,10 @@ class PackOrder(Cached[tuple[Indices, Indices]]):
 
     def start_of(self, epoch: int, first: int, number: int) -> int:
         """Return where the pack begins that has this number, counted from the one at position ``first``."""
+        if first >= self.length:
+            return self.length
         begin, place = divmod(first, self.window_size)
-        if first < self.length and place:
+        if place:
             number += int(np.searchsorted(self.of((epoch, begin))[1], place))
         for window in range(begin, -(-self.length // self.window_size)):
             count = self.count(epoch, window)[0]
@@ -207,6 +209,14 @@ class PackedEpochs(EpochOrder):
                 f"{self.shard.num_ranks} ranks cannot go on from; load it on as many ranks as there were, or save "
                 "states between steps"
             )
+
+    def around(self, position: int, epoch: int) -> Indices:
+        """Return the positions of the pack that a position falls in."""
+        order = self.order
+        for pack in next(order.packs(epoch, position // order.window_size * order.window_size)):
+            if pack.position <= position < pack.position + len(pack):
+                return np.arange(pack.position, pack.position + len(pack))
+        raise ConfigError(f"position {position} is in no pack: overlong='drop' leaves its sample out")
 
     def draws_before(self, position: int, epoch: int) -> int:
         """Return the draw of a mixture from which on it may change: the end of the window under way."""

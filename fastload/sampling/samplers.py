@@ -11,7 +11,7 @@ import numpy as np
 from torch.utils.data import BatchSampler, Sampler
 
 from ..base.checks import check_epoch
-from ..errors import StateError
+from ..errors import ConfigError, StateError
 from ..work import Shard
 from .order import Indices, Keyed, Order, order_of
 
@@ -50,6 +50,17 @@ class EpochOrder:
             raise StateError(
                 f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
             )
+
+    def around(self, position: int, epoch: int) -> Indices:
+        """Return the positions of the batch that a position falls in, on whichever rank has it."""
+        shard, size = self.shard, self.batch_size or 1
+        for rank in range(shard.num_ranks):
+            there = replace(shard, rank=rank)
+            first = position // (shard.global_batch_size or size * shard.num_ranks) * size
+            positions = there.positions(first, min(size, there.num_rows - first))
+            if position in positions:
+                return positions
+        raise ConfigError(f"position {position} is not loaded by any rank: tail={shard.tail!r} leaves it out")
 
     def draws_before(self, position: int, epoch: int) -> int:
         """Return the draw of a mixture, of the whole training, from which on it may change when an epoch goes on."""

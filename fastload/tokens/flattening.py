@@ -77,7 +77,8 @@ def collate_packed(
     if not 0 < total <= room:
         raise DatasetError(
             f"a row of max_tokens={max_tokens}, pad_to={pad_to} takes 1 to {room} tokens, and these {len(samples)} "
-            f"samples have {total}, of lengths {lengths.tolist()}: their lengths are not those that they were packed by"
+            f"samples have {total}, the longest {lengths.max(initial=0)}: other lengths than they were packed by; make "
+            "these anew, by fastload.token_lengths(dataset), or pack by a smaller max_tokens"
         )
     if pad_to is not None and total < pad_to:
         widths = np.append(widths, pad_to - total)
