@@ -24,7 +24,7 @@ _SLOTS_AT_ONCE = 1 << 16
 
 
 class Share(NamedTuple):
-    """What a stage says of a source."""
+    """A source in a stage."""
 
     weight: float
     """Its share of the draws."""
@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """Where a source is at a draw."""
+    """A source at a draw: how far it has come."""
 
     length: int
     drawn: int = 0

@@ -1,4 +1,4 @@
-"""What a loader's state says of a mixture: which weights held when; and what becomes of it where others hold now. Pure.
+"""The record that a loader's state has of a mixture, and a mixture that goes on from it with other weights. Pure.
 
 A record is a list of plain values: the draw from which on the mixture was declared as it was when the state was saved,
 the epoch and the draw that its epochs are counted from, the draws of an epoch, and the stages: the draw that each holds
@@ -72,7 +72,7 @@ class Saved:
         self.now: MixtureOrder = self.known.order.mixture
         self.then = _order_in(self.record, self.now)
         self.changes = _changes(self.then, self.now)
-        """What differs, in words."""
+        """All that differs, in words."""
         if not self.changes:
             plan, declared = self.then.plan, self.now.plan
             history = (stage for stage in plan.stages if stage.start < plan.since)
