@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 import fastload
 
-MAX_TOKENS, PACKS_PER_STEP = 512, 4
+MAX_TOKENS = 512
 FILES = ("argparse", "ast", "difflib", "doctest", "fractions", "heapq", "inspect", "random", "statistics", "textwrap")
 
 
@@ -113,13 +113,13 @@ def main() -> None:
     parser.add_argument("--weights", type=json.loads, default={"code": 2, "dialogue": 1, "prose": 1}, help="of tokens")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    alone: Any = {} if "RANK" in os.environ else {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
     dist.init_process_group("gloo", **alone)
     torch.manual_seed(0)
     sources = build_sources()
     lengths = {name: source.lengths for name, source in sources.items()}
     mixture = fastload.Mixture(sources, arguments.weights, unit="token", lengths=lengths, num_samples=2000)
-    sampler = fastload.PackedBatchSampler(mixture, MAX_TOKENS, packs_per_step=PACKS_PER_STEP, window=256, seed=1)
+    sampler = fastload.PackedBatchSampler(mixture, MAX_TOKENS, packs_per_step=4, window=256, seed=1)
     collate = functools.partial(fastload.collate_packed, max_tokens=MAX_TOKENS, seq_idx=True)
     loader = fastload.DataLoader(mixture, batch_sampler=sampler, collate_fn=collate, num_workers=1)
     optimizer = torch.optim.AdamW((model := Model()).parameters(), lr=1e-3)
@@ -131,12 +131,11 @@ def main() -> None:
         loader.load_state_dict(checkpoint["loader"], mixture="continue")
         steps = checkpoint["steps"]
     for pack in (pack for _ in itertools.count() for pack in loader):
-        packs.append(pack)
-        if len(packs) < sampler.batches_per_step:
+        if len(packs := [*packs, pack]) < sampler.batches_per_step:
             continue
         loss = step_of(model, optimizer, packs)
         steps.append(json.dumps({"loss": loss, "packs": digests_of(packs)}))
-        packs.clear()
+        packs = []
         if dist.get_rank() == 0:
             parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
             torch.save({**parts, "steps": steps}, saved.with_suffix(".tmp"))
