@@ -265,7 +265,7 @@ SOURCES: Any = {"a": Sized(4), "b": Sized(2)}
         ({"max_epochs": {"c": 1}}, r"max_epochs must be for the sources .* unknown=\['c'\]"),
         ({"num_samples": 0}, "num_samples must be 'first', 'all' or an integer of at least 1, got num_samples=0"),
         ({"num_samples": "both"}, "got num_samples='both'"),
-        ({"num_samples": 7, "max_epochs": 1}, "num_samples=7 needs draws .*: it has 6"),
+        ({"num_samples": 7, "max_epochs": 1}, "num_samples=7 needs draws .* may give {'a': 4, 'b': 2}"),
         ({"num_samples": "all", "weights": [(0, {"a": 1, "b": 1}), (1, {"a": 1})]}, "num_samples='all' needs draws"),
     ],
 )
