@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import observe
 from .base import compat
-from .base.checks import as_integer, check_epoch, one_of
+from .base.checks import as_integer, check_epoch
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
@@ -207,10 +207,6 @@ class DataLoader(_Base[T]):
             in_order=in_order,
         )
         self._check_own_arguments()  # after torch's own checks
-        if hasattr(type(dataset), "fastload_order"):
-            from .sampling.mixture import check_sampler
-
-            check_sampler(sampling_of(self))
         if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
@@ -385,23 +381,16 @@ class DataLoader(_Base[T]):
 
         Args:
             state: what ``state_dict`` returned.
-            mixture: ``"continue"``: if the :class:`Mixture` has other sources or weights than it had, they hold from
-                here on, and each source goes on where it was. None: that is an error.
+            mixture: ``"continue"``: other sources or weights of a ``Mixture`` than it had hold from there on, and each
+                source goes on where it was. None: that is an error.
 
         Raises:
             StateError: it is no such state, or belongs to another loader. This loader is not changed.
-            ConfigError: mixture is neither.
         """
         from .engine.state import resume_from
 
-        one_of("continue", None)("mixture", mixture)
         self._epochs.wants_states = True
-        sampling = sampling_of(self)
-        resume = resume_from(sampling, state, continues=mixture is not None)
-        if resume.order is not None:
-            from .sampling.mixture_states import adopt
-
-            adopt(sampling, resume.order)
+        resume = resume_from(sampling_of(self), state, mixture)
         kept: Any = self._iterator
         if kept is not None and (state["kind"] != "position" or decisions_of(self).assigned):
             # Persistent workers have another base seed, or replicas at another place.

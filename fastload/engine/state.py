@@ -15,15 +15,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..base.checks import is_integer
+from ..base.checks import is_integer, one_of
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
 from ..sampling.agreement import compare_ranks
 from ..sampling.epochs import Epochs, Progress, Resume, Sampling
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
-from ..sampling.samplers import EpochSampler
+from ..sampling.samplers import EpochOrder, EpochSampler
+
+if TYPE_CHECKING:
+    from ..sampling.mixture_states import Saved
 
 VERSION = 2
 _MOST = 1 << 62
@@ -161,20 +164,19 @@ def _length_of(dataset: Any) -> int:
 # -- load -------------------------------------------------------------------------------------------------------------
 
 
-def resume_from(sampling: Sampling, state: Any, *, continues: bool = False) -> Resume:
-    """Return where a loader is to resume, or raise a StateError; the loader and its generators are not changed.
+def resume_from(sampling: Sampling, state: Any, mixture: str | None = None) -> Resume:
+    """Return where a loader is to resume, or raise a StateError; generators are not changed, nor the loader by errors.
 
-    ``continues``: a mixture that differs from that of the state goes on where the state was saved.
+    ``mixture``: see ``DataLoader.load_state_dict``.
     """
+    one_of("continue", None)("mixture", mixture)
     _check_version(state)
-    _check_names(sampling, state, continues=continues)
-    _check_values(sampling, state)
+    saved = _check_names(sampling, state, mixture)
+    _check_values(sampling, state, sampling.known if saved is None else saved.order)
     _warn_of_seeding(sampling, state)
+    if saved is not None:
+        return saved.resume(sampling, state)
     if state["kind"] == "position":
-        if "mixture" in state:
-            from ..sampling.mixture_states import resume_of
-
-            return resume_of(sampling.known, state)
         return Resume(epoch=state["epoch"], base=state["position"])
     workers = state.get("workers")
     says_nothing = not workers or all(one is None or one["state"] is None for one in workers[0]["states"])
@@ -202,8 +204,11 @@ def _check_version(state: Any) -> None:
         )
 
 
-def _check_names(sampling: Sampling, state: dict[str, Any], *, continues: bool) -> None:
-    """Check that a state has the entries that this loader would save now, and was saved by a loader like it."""
+def _check_names(sampling: Sampling, state: dict[str, Any], mixture: str | None) -> Saved | None:
+    """Check that a state has the entries that this loader would save now, and was saved by a loader like it.
+
+    Returns what it says of a mixture, or None.
+    """
     expected = state_of(sampling, Resume(epoch=0))
     if state.get("kind") != expected["kind"]:
         raise StateError(
@@ -217,14 +222,13 @@ def _check_names(sampling: Sampling, state: dict[str, Any], *, continues: bool) 
         wrong = [f"{_quoted(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
         raise StateError(f"the state is damaged: {'; '.join(wrong)}")
     different = [name for name in _IDENTITY if name in expected and state[name] != expected[name]]
-    of_mixture = []
+    saved = None
     if "mixture" in expected:
-        from ..sampling.mixture_states import differences_from, same_but_for_lengths
+        from ..sampling.mixture_states import Saved, same_but_for_lengths
 
-        of_mixture = differences_from(sampling.known, state["mixture"])
-        different = [name for name in different if name != "length"]
-        if continues and same_but_for_lengths(state["order"], expected["order"]):
-            different = [name for name in different if name != "order"]
+        saved = Saved(sampling.known, state["mixture"])
+        same_order = mixture is not None and same_but_for_lengths(state["order"], expected["order"])
+        different = [name for name in different if name != "length" and not (same_order and name == "order")]
     if "global_batch_size" in expected:
         # If the world size changed, one of the two sizes must differ; no sample is lost. Steps of a global batch
         # must stay the same.
@@ -235,13 +239,14 @@ def _check_names(sampling: Sampling, state: dict[str, Any], *, continues: bool) 
     words = [
         f"{_IDENTITY[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now" for name in different
     ]
-    if of_mixture and not continues:
-        words += [*of_mixture, "for the mixture as it is now, from there on, load it with mixture='continue'"]
+    if saved is not None and saved.changes and mixture is None:
+        words += [*saved.changes, "load it with mixture='continue' for the mixture as it is now, from there on"]
     if words:
         raise StateError("the state belongs to another loader: " + "; ".join(words))
+    return saved
 
 
-def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
+def _check_values(sampling: Sampling, state: dict[str, Any], known: EpochOrder | None) -> None:
     for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
         if not is_integer(value, 0, _MOST):
@@ -249,12 +254,7 @@ def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
     if state.get("seeding", "sample") not in ("sample", "torch"):
         raise StateError(f"seeding must be 'sample' or 'torch', got seeding={state['seeding']!r}")
     if state["kind"] == "position":
-        assert sampling.known is not None
-        known = sampling.known
-        if "mixture" in state:
-            from ..sampling.mixture_states import known_then
-
-            known = known_then(known, state["mixture"])
+        assert known is not None
         known.check_position(state["position"], state["epoch"], state["global_batch_size"])
         return
     base_seed, draws = state["base_seed"], state["draws_base_seed"]

@@ -43,8 +43,6 @@ def draws_nothing(dataset: Any) -> bool:
         return True
     if kind is Subset:
         return draws_nothing(dataset.dataset)
-    joins = kind in (ConcatDataset, StackDataset) or (
-        getattr(kind, "__getitem__", None) is ConcatDataset.__getitem__ and not hasattr(kind, "__getitems__")
-    )
-    parts: Any = dataset.datasets if joins else ()
+    joins = kind in (ConcatDataset, StackDataset) or hasattr(kind, "fastload_order")  # a Mixture is a ConcatDataset
+    parts: Any = getattr(dataset, "datasets", ()) if joins else ()
     return bool(parts) and all(map(draws_nothing, parts.values() if isinstance(parts, dict) else parts))

@@ -89,9 +89,8 @@ class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
 
     def adopt(self, order: Order) -> None:
         """Replace the order of a mixture by one with another history. Used by fastload itself."""
-        times_set = self.times_set
-        self.set_order(order, replace(self._epoch_order.shard, length=order.length))
-        self.times_set = times_set
+        shard = replace(self._epoch_order.shard, length=order.length)
+        self._epoch_order, self.num_samples, self.total_size = EpochOrder(order, shard), shard.num_rows, shard.end
 
     @property
     def epoch_order(self) -> EpochOrder:

@@ -15,7 +15,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
 from ..work import Batch, Pack, Shard
-from .order import Order, Sequential
+from .order import Sequential
 from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
 
 if TYPE_CHECKING:
@@ -169,8 +169,6 @@ class Resume:
     generators: dict[str, Any] = field(default_factory=dict)
     workers: dict[str, Any] | None = None
     """State of each replica of an IterableDataset: see ``Replicas`` in engine/replicas.py."""
-    order: Order | None = None
-    """A mixture's, with the history that the state has."""
     begin_anew: Callable[[StateError], None] | None = None
     """Called if the epoch turns out not to fit when it begins, which then begins anew; None: that is an error."""
 

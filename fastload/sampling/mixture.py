@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, Dataset, IterableDatas
 from ..base.checks import as_integer, check_count, check_number, check_seed, is_integer, one_of
 from ..errors import ConfigError
 from .epochs import Sampling, known_batches
-from .mixture_order import DEFAULT_BLOCK, MixtureOrder, Plan, Stage
+from .mixture_order import MOST_IN_BLOCK, MixtureOrder, Plan, Share, Stage
 from .order import Indices
 from .quotas import END
 
@@ -28,7 +28,7 @@ class Mixture(ConcatDataset[Any]):
     """Several map-style datasets, drawn by weight: each block of draws has exactly as many of each as its weight says.
 
     It is a dataset of all their samples, one source after the other, and brings its own order: give it to a
-    :class:`DistributedBatchSampler`, a :class:`DistributedSampler`, or ``DataLoader(mixture, shuffle=True, seed=1)``.
+    ``DistributedBatchSampler``, a ``DistributedSampler``, or ``DataLoader(mixture, shuffle=True, seed=1)``.
     Draw ``n`` of the whole training, all ranks together, depends only on the seed, the weights and ``n``. After any
     number of draws each source has its share of them, off by less than three samples. Each source has its own order and
     its own epochs, by its name: none of its samples comes twice before all have come, and other sources do not matter.
@@ -59,7 +59,7 @@ class Mixture(ConcatDataset[Any]):
     """
 
     names: tuple[str, ...]
-    """Of the sources, as they were given."""
+    """Names of the sources, as they were given."""
     lengths: np.ndarray[Any, Any] | None
     """[number of samples]: tokens of each sample, in the order of the dataset's indices."""
     num_samples: int
@@ -79,7 +79,9 @@ class Mixture(ConcatDataset[Any]):
     ) -> None:
         super().__init__(_checked_sources(datasets))
         self.names = tuple(datasets)
-        self.block = None if block is None else check_count("block", block)
+        self.block = None if block is None else check_number("block", block, least=1)
+        if self.block is not None and self.block > MOST_IN_BLOCK:
+            raise ConfigError(f"block must be at most {MOST_IN_BLOCK}, since a block is drawn as a whole, got {block=}")
         sizes = dict(zip(self.names, np.diff(self.cumulative_sizes, prepend=0).tolist(), strict=True))
         one_of("sample", "token")("unit", unit)
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
@@ -98,14 +100,13 @@ class Mixture(ConcatDataset[Any]):
                 raise ConfigError(f"unit='token' needs sources with tokens, and all lengths of {empty} are 0")
         if weights is None:
             weights = {name: sizes[name] * means[name] for name in self.names}
-        names = tuple(sorted(self.names))
-        self.plan = Plan(
-            (
-                Stage(start, names, _shares(some, names, alpha, means), tuple(map(sizes.__getitem__, names)))
-                for start, some in _schedule(weights)
-            ),
-            _checked_limits(max_epochs, self.names),
-        )
+        limits = _checked_limits(max_epochs, self.names)
+        stages = []
+        for start, some in _schedule(weights):
+            shares = _shares(some, self.names, alpha, means)
+            sources = {name: Share(shares[name], sizes[name], limits.get(name, 0)) for name in sorted(sizes)}
+            stages.append(Stage(start, sources))
+        self.plan = Plan(stages)
         """Which weights hold when; of the loader that was continued last, if one was."""
         self.num_samples = self._num_draws(num_samples)
 
@@ -118,7 +119,7 @@ class Mixture(ConcatDataset[Any]):
         """
         offsets = dict(zip(self.names, [0, *self.cumulative_sizes[:-1]], strict=True))
         check_seed("seed", seed)
-        return MixtureOrder(self.plan, offsets, self.num_samples, seed, self.block or block or DEFAULT_BLOCK)
+        return MixtureOrder(self.plan, offsets, self.num_samples, seed, self.block or block or 256)
 
     fastload_order = order
 
@@ -264,7 +265,7 @@ def _schedule(weights: Any) -> list[tuple[int, Any]]:
     return stages
 
 
-def _shares(weights: Any, names: Sequence[str], alpha: float, means: Mapping[str, float]) -> tuple[float, ...]:
+def _shares(weights: Any, names: Sequence[str], alpha: float, means: Mapping[str, float]) -> dict[str, float]:
     """Return the share of each name in the draws."""
     given = _by_name("weights", weights, names, all_of_them=False)
     for name, weight in given.items():
@@ -283,4 +284,4 @@ def _shares(weights: Any, names: Sequence[str], alpha: float, means: Mapping[str
         shares = {name: float(f"{share:.{_DIGITS}g}") for name, share in shares.items()}
     total = math.fsum(shares.values())
     # A source with any weight stays one, however small that is.
-    return tuple(max(shares[name] / total, _LEAST_SHARE) if given.get(name) else 0.0 for name in names)
+    return {name: max(shares[name] / total, _LEAST_SHARE) if given.get(name) else 0.0 for name in names}

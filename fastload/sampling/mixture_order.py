@@ -8,7 +8,6 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,98 +16,112 @@ import numpy as np
 from ..errors import ConfigError, StateError
 from ..keys.philox import SampleWords
 from ..keys.seeding import ORDER, Keys
-from .order import BLOCKS, Indices, Permutation, order_key
-from .permuting import by_numpy
-from .quotas import END, Quotas, first_draw
+from .order import BLOCKS, Cached, Indices, Permutation, order_key
+from .quotas import END, Quotas
 
-DEFAULT_BLOCK = 256
-_MOST_KEYS = 1 << 16
+MOST_IN_BLOCK = 1 << 24
+_SLOTS_AT_ONCE = 1 << 16
+
+
+class Share(NamedTuple):
+    """A source in a stage."""
+
+    weight: float
+    """Its share of the draws."""
+    length: int
+    """Number of its samples."""
+    limit: int = 0
+    """How many epochs it may have in the whole training; then the others share its weight. 0: any number."""
 
 
 class Stage(NamedTuple):
     """Weights that hold from one draw on."""
 
     start: int
-    names: tuple[str, ...]
-    """Sorted."""
-    weights: tuple[float, ...]
-    """Shares of the draws."""
-    lengths: tuple[int, ...]
-    """Samples of each source."""
+    sources: Mapping[str, Share]
+    """By name, sorted."""
 
 
 class _Source(NamedTuple):
-    """Where a source is at a draw."""
+    """A source at a draw: how far it has come."""
 
     length: int
-    drawn: int
+    drawn: int = 0
     """How often before."""
-    first_epoch: int = 0
-    first_count: int = 0
-    """Its draws from this count on are its epochs from ``first_epoch`` on, each of ``length``."""
+    epochs: int = 0
+    since: int = 0
+    """From its draw ``since`` on it has had these epochs, and each one more has ``length`` draws."""
 
-    def counted_to(self, count: int, length: int) -> _Source:
+    def after(self, drawn: int, length: int) -> _Source:
         """Return the same after more draws. With another length it begins its next epoch."""
         if length == self.length:
-            return self._replace(drawn=count)
-        epochs = self.first_epoch - -(count - self.first_count) // self.length
-        return _Source(length, count, epochs, count)
+            return self._replace(drawn=drawn)
+        return _Source(length, drawn, self.epochs - -(drawn - self.since) // self.length, drawn)
 
 
 class _Part:
-    """Draws ``start`` to ``end`` with one set of weights, none of which is 0."""
+    """Draws ``start`` to ``end``, with one set of sources that are drawn."""
 
-    def __init__(self, start: int, end: int, weights: Mapping[str, float], sources: Mapping[str, _Source]) -> None:
+    def __init__(self, start: int, end: int, shares: Mapping[str, Share], sources: Mapping[str, _Source]) -> None:
         self.start, self.end, self.sources = start, end, sources
-        self.names = sorted(weights)
-        self.quotas = Quotas([weights[name] for name in self.names])
-        columns = np.array([sources[name] for name in self.names], dtype=np.int64).T
-        self.lengths, self.counts, self.first_epochs, self.first_counts = columns
+        self.names = list(shares)
+        self.lengths, self.drawn, self.epochs, self.since = np.array([sources[name] for name in shares]).T
+        self.quotas = Quotas([share.weight for share in shares.values()])
+        total = sum(share.weight for share in shares.values())
+        for place, (name, share) in enumerate(shares.items()):
+            if share.limit:
+                left = left_of(sources[name], share.limit)
+                off = 4 + left * 1e-12  # a count is off by 2.5, and this by rounding
+                low, high = (int((left + more) * total / share.weight) for more in (-off, off))
+                draws = range(min(self.end - start, max(0, high)) + 1)
+                reached = bisect.bisect_left(draws, left, max(0, min(low, len(draws))), key=self._count_of(place))
+                self.end = min(self.end, start + reached)
 
-    def at_end(self, draw: int) -> dict[str, int]:
-        """Return the draws of each source before this draw."""
-        drawn = self.quotas.counts(np.array([draw - self.start]))[0] + self.counts
-        counts = {name: source.drawn for name, source in self.sources.items()}
-        return counts | dict(zip(self.names, drawn.tolist(), strict=True))
+    def _count_of(self, place: int) -> Any:
+        return lambda draws: self.quotas.counts(np.array([draws]))[0, place]
 
-    def first_draw(self, counts: Indices, *, every: bool) -> int:
-        """Return the draw before which one source, or every one, has come so often in this part; ``end``: none has."""
-        both = np.all if every else np.any
-        length = self.end - self.start
-        return self.start + first_draw(lambda n: both(self.quotas.counts(n) >= counts, axis=1), length)
+    def counts(self, draw: int) -> dict[str, int]:
+        """Return how often each source is drawn before a draw."""
+        drawn = (self.drawn + self.quotas.counts(np.array([draw - self.start]))[0]).tolist()
+        return {name: one.drawn for name, one in self.sources.items()} | dict(zip(self.names, drawn, strict=True))
+
+
+def left_of(source: _Source, limit: int) -> int:
+    """Return how many draws a source has left."""
+    return source.since + max(0, limit - source.epochs) * source.length - source.drawn
 
 
 class Plan:
     """Which weights hold when, in the whole training.
 
     Args:
-        stages: the first one from draw 0 on; not empty. A name that a stage lacks has no weight in it.
-        limits: how many epochs a source may have; then the others share its weight.
-        since: the draw from which on ``limits`` hold; what is before has happened.
+        stages: the first one from draw 0 on. A source that one lacks has no weight in it.
+        since: the draw from which on the stages are as ``declared``; what is before has happened.
         origin: (epoch, draw): the draw that an epoch of the loader begins with, and all after it one after the other.
-        declared: the stages as the user gives them, without what has happened; None: ``stages``.
+        declared: the stages as the user has given them; None: ``stages``.
     """
 
     def __init__(
         self,
         stages: Iterable[Stage],
-        limits: Mapping[str, int] | None = None,
         since: int = 0,
         origin: tuple[int, int] = (0, 0),
         declared: tuple[Stage, ...] | None = None,
     ) -> None:
-        self.stages = tuple(stages)
-        self.declared = self.stages if declared is None else declared
-        self.limits = dict(limits or {})
-        self.since = since
-        self.origin = origin
-        pairs = (zip(stage.names, stage.weights, strict=True) for stage in self.stages)
-        self.drawn = {name for name, weight in itertools.chain.from_iterable(pairs) if weight}
-        """Names with a weight in some stage."""
+        self.stages, self.since, self.origin = tuple(stages), since, origin
+        self.declared = declared or self.stages
         self._parts: list[_Part] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_parts": []}
+
+    def declared_from(self, draw: int) -> list[Stage]:
+        """Return what is declared from a draw on."""
+        later = [stage for stage in self.declared if stage.start > draw]
+        return [self.declared[-len(later) - 1]._replace(start=draw), *later]
+
     def part_at(self, draw: int) -> _Part | None:
-        """Return the part that a draw is in; None: it comes after the last sample that may be drawn."""
+        """Return the part that a draw is in; None: it comes after the last one that there is."""
         while not self._parts or self._parts[-1].end <= draw:
             part = self._next_part()
             if part is None:
@@ -117,80 +130,48 @@ class Plan:
         return self._parts[bisect.bisect_right(self._parts, draw, key=lambda part: part.start) - 1]
 
     def counts(self, draws: int) -> dict[str, int]:
-        """Return how many of the first so many draws each source has, or of all that there are."""
+        """Return how often each source is drawn in the first so many draws, or in all that there are."""
         part = self.part_at(max(draws - 1, 0)) or self._parts[-1]
-        return part.at_end(min(draws, part.end))
-
-    def happened(self, draw: int) -> list[Stage]:
-        """Return what this plan was before a draw, as stages: without the sources that were at their limits."""
-        stages = []
-        start = 0
-        while start < draw:
-            part = self.part_at(start)
-            assert part is not None, "it was drawn"
-            stage = self.stages[bisect.bisect_right(self.stages, start, key=lambda stage: stage.start) - 1]
-            pairs = zip(stage.names, stage.weights, strict=True)
-            weights = tuple(weight if name in part.names else 0.0 for name, weight in pairs)
-            stages.append(Stage(part.start, stage.names, weights, stage.lengths))
-            start = part.end
-        return stages
+        return part.counts(min(draws, part.end))
 
     def draws_until(self, *, every: bool) -> int | None:
-        """Return after how many draws the next one would be a second time of a source, or ``every`` source has ended.
+        """Return how many draws there are until a source would come a second time, or ``every`` one has come once.
 
-        Sources without weight do not count. If a limit ends all before: all draws, or None if a source has not ended.
+        Sources without weight do not count. If limits end all before: all draws; None: some are never drawn once.
         """
-        part, draw = self.part_at(0), 0
-        while part is not None:
-            waits = any(part.sources[name].drawn < part.sources[name].length for name in self.drawn - {*part.names})
-            bounds = part.lengths - part.counts + (not every)
-            if not (every and waits):
-                draw = part.first_draw(bounds, every=every)
-                if draw < part.end:
-                    return draw - (not every)
-            draw = part.end
-            part = self.part_at(draw)
-        counts = self.counts(draw)
-        lengths = self._parts[-1].sources
-        return draw if not every or all(counts[name] >= lengths[name].length for name in self.drawn) else None
+        shares = {name: one for stage in self.stages for name, one in stage.sources.items() if one.weight}
+
+        def holds(draws: int) -> bool:
+            counts = self.counts(draws)
+            return (all if every else any)(counts[name] >= one.length + (not every) for name, one in shares.items())
+
+        end = 1
+        while not holds(end):
+            if self.part_at(end) is None:
+                return None if every else sum(self.counts(end).values())
+            end = min(2 * end, END - 1)
+        return bisect.bisect_left(range(end), True, key=holds) - (not every)
 
     def _next_part(self) -> _Part | None:
         last = self._parts[-1] if self._parts else None
-        start = 0 if last is None else last.end
-        if start >= END:
-            return None
-        place = bisect.bisect_right(self.stages, start, key=lambda stage: stage.start) - 1
-        stage = self.stages[place]
-        end = self.stages[place + 1].start if place + 1 < len(self.stages) else END
-        counts = {} if last is None else last.at_end(start)
-        before = {} if last is None else dict(last.sources)
-        sources = {name: source.counted_to(counts[name], source.length) for name, source in before.items()}
-        for name, length in zip(stage.names, stage.lengths, strict=True):
-            sources[name] = sources.get(name, _Source(length, 0)).counted_to(counts.get(name, 0), length)
-        weights = {name: weight for name, weight in zip(stage.names, stage.weights, strict=True) if weight > 0}
-        limits = {} if start < self.since else self._counts_at_limits(sources)
-        weights = {name: one for name, one in weights.items() if sources[name].drawn < limits.get(name, END)}
-        if not weights:
-            # No draw is left, so a later stage never begins.
-            return None
-        part = _Part(start, end, weights, sources)
-        bounds = np.array([limits.get(name, END) for name in part.names]) - part.counts
-        if limits:
-            part.end = part.first_draw(bounds, every=False)
-        return part
-
-    def _counts_at_limits(self, sources: Mapping[str, _Source]) -> dict[str, int]:
-        return {
-            name: one.first_count + max(0, self.limits[name] - one.first_epoch) * one.length
-            for name, one in sources.items()
-            if name in self.limits
+        start = last.end if last else 0
+        number = bisect.bisect_right(self.stages, start, key=lambda stage: stage.start)
+        stage, end = self.stages[number - 1], self.stages[number].start if number < len(self.stages) else END - 1
+        sources = dict(last.sources) if last else {}
+        drawn = last.counts(start) if last else {}
+        sources = {name: one.after(drawn[name], one.length) for name, one in sources.items()}
+        for name, share in stage.sources.items():
+            sources[name] = sources.get(name, _Source(share.length)).after(drawn.get(name, 0), share.length)
+        shares = {
+            name: share
+            for name, share in stage.sources.items()
+            if share.weight and (not share.limit or left_of(sources[name], share.limit) > 0)
         }
+        # Where no source is left, a later stage never begins.
+        return _Part(start, end, shares, sources) if shares and start < end else None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_parts": []}
 
-
-class MixtureOrder:
+class MixtureOrder(Cached[tuple[Indices, Indices]]):
     """The order of a :class:`fastload.Mixture`: each block has its quota of each source, in random order.
 
     Args:
@@ -226,29 +207,24 @@ class MixtureOrder:
     def draw_at(self, epoch: int, position: int) -> int:
         """Return the number of a draw in the whole training; ``position``: 0 to ``length``.
 
-        All that is at positions before is made from draws before it.
-
         Raises:
-            ConfigError: the epoch ends before the mixture was continued with other sources, or there are none left.
+            ConfigError: the epoch ends before the mixture was continued with other sources, or too late.
         """
-        known_epoch, draw = self.plan.origin
-        first = draw + (epoch - known_epoch) * self.length
-        if epoch < known_epoch or first + self.length > END:
+        begin, draw = self.plan.origin
+        first = draw + (epoch - begin) * self.length
+        if epoch < begin or first + self.length >= END:
             raise ConfigError(
-                f"epoch must be at least {known_epoch}, which begins with draw {draw} of the mixture, and end before "
-                f"draw 2**62, got {epoch=} of {self.length} draws"
+                f"epoch must be at least {begin}, which begins with draw {draw} of the mixture as it is now, and end "
+                f"before draw 2**62, got {epoch=} of {self.length} draws"
             )
         return first + position
 
     def possible(self) -> Indices:
         """Return the indices that can be drawn: those of sources with a weight, now or later."""
-        last = self.plan.stages[-1]
-        lengths = dict(zip(last.names, last.lengths, strict=True))
-        ranges = [
-            np.arange(self.offsets[name], self.offsets[name] + lengths[name])
-            for name in sorted(self.plan.drawn & self.offsets.keys())
-        ]
-        return np.concatenate(ranges)
+        lengths = {
+            name: one.length for stage in self.plan.declared for name, one in stage.sources.items() if one.weight
+        }
+        return np.concatenate([self.offsets[name] + np.arange(length) for name, length in lengths.items()])
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""
@@ -272,55 +248,63 @@ class MixtureOrder:
     def _drawn(self, part: _Part, first: int, draws: Indices) -> Indices:
         """Return the indices of draws of one part, of the epoch that begins with draw ``first``."""
         # Blocks are counted from the epoch's start, as its batches are.
-        grid = first + (draws - first) // self.block * self.block
-        grid, block_of = np.unique(grid, return_inverse=True)
-        begins = np.maximum(grid, part.start)
-        ends = np.minimum(grid + self.block, min(part.end, first + self.length))
-        slots = self._shuffled(begins, ends - begins, block_of, draws - begins[block_of])
-        bounds, places = np.unique(np.concatenate([begins, ends]), return_inverse=True)
-        counts = part.quotas.counts(bounds - part.start)
-        before, after = counts[places[: len(begins)]], counts[places[len(begins) :]]
-        last = np.cumsum(after - before)  # of the slots of each block's sources, one block after the other
-        slots += (np.cumsum(ends - begins) - (ends - begins))[block_of]
-        which = np.searchsorted(last, slots, side="right")
-        sources = which % part.quotas.size
-        counts = part.counts[sources] + after.ravel()[which] - (last[which] - slots) - part.first_counts[sources]
-        lengths = part.lengths[sources]
-        return self._rows(part, sources, part.first_epochs[sources] + counts // lengths, counts % lengths)
-
-    def _shuffled(self, begins: Indices, sizes: Indices, block_of: Indices, slots: Indices) -> Indices:
-        """Return the slots in their blocks after each block is shuffled by the key of its first draw."""
-        shuffled = np.empty_like(slots)
-        key = order_key(self.seed, 0, BLOCKS)
+        grid, block_of = np.unique((draws - first) // self.block, return_inverse=True)
+        begins = np.maximum(first + grid * self.block, part.start)
+        sizes = np.minimum(first + (grid + 1) * self.block, min(part.end, first + self.length)) - begins
+        sources, counts = np.empty_like(draws), np.empty_like(draws)
         for size in np.unique(sizes).tolist():
-            rows = np.flatnonzero(sizes[block_of] == size)
-            blocks, network = block_of[rows], Permutation(size, b"")
-            words = SampleWords(key, begins, 0).words(2 * len(network.round_keys)).astype(np.uint64)
-            keys = np.ascontiguousarray((words[:, 0::2] | words[:, 1::2] << np.uint64(32)).T)
-            shuffled[rows] = by_numpy(slots[rows], size, network.bits, keys[:, blocks])
-        return shuffled
+            of_size, at_once = np.flatnonzero(sizes == size), max(1, _SLOTS_AT_ONCE // size)
+            chunk_of = np.full(len(sizes), -1)
+            chunk_of[of_size] = np.arange(len(of_size)) // at_once
+            for chunk in range(-(-len(of_size) // at_once)):
+                blocks, rows = of_size[chunk * at_once :][:at_once], np.flatnonzero(chunk_of[block_of] == chunk)
+                found = np.searchsorted(blocks, block_of[rows]), draws[rows] - begins[block_of[rows]]
+                their_sources, their_counts = self.of((size, begins[blocks].tobytes()))
+                sources[rows], counts[rows] = their_sources[found], their_counts[found]
+        epochs, rows = np.divmod(counts - part.since[sources], part.lengths[sources])
+        return self._indices(part, sources, part.epochs[sources] + epochs, rows)
 
-    def _rows(self, part: _Part, sources: Indices, epochs: Indices, rows: Indices) -> Indices:
-        """Return the dataset's indices of rows of sources' own orders."""
+    def _compute(self, key: tuple[int, bytes]) -> tuple[Indices, Indices]:
+        """Return the sources of the draws of blocks, as places in their part, and how often each was drawn before.
+
+        ``key``: draws of a block, and the first draws of the blocks; both results are [blocks, draws].
+        """
+        size, begins = key[0], np.frombuffer(key[1], dtype=np.int64)
+        part = self.plan.part_at(int(begins[0]))
+        assert part is not None
+        before, after = np.split(part.quotas.counts(np.concatenate([begins, begins + size]) - part.start), 2)
+        quotas = (after - before).ravel()
+        # Slots: the sources' draws, one source after the other. A random number for each, and the slot, sort them.
+        draws = (begins[:, None] + np.arange(size)).ravel()
+        words = SampleWords(order_key(self.seed, 0, BLOCKS), draws, 0).words(2).astype(np.uint64)
+        bits = np.uint64(size.bit_length())
+        numbers = ((words[:, 0] << np.uint64(32) | words[:, 1]) >> bits << bits).reshape(-1, size)
+        order = np.sort(numbers | np.arange(size, dtype=np.uint64), axis=1) & ((np.uint64(1) << bits) - np.uint64(1))
+        of_slot = np.repeat(np.tile(np.arange(part.quotas.size), len(begins)), quotas).reshape(-1, size)
+        sources = np.take_along_axis(of_slot, order.astype(np.int64), axis=1)
+        starts = np.cumsum(quotas) - quotas
+        counts_of_slot = np.repeat((before + part.drawn).ravel() - starts, quotas) + np.arange(of_slot.size)
+        # Of each source the draws come in their order.
+        places = np.argsort(sources.astype(np.min_scalar_type(part.quotas.size)), axis=1, kind="stable")
+        counts = np.empty_like(sources)
+        np.put_along_axis(counts, places, counts_of_slot.reshape(-1, size), axis=1)
+        return sources, counts
+
+    def _indices(self, part: _Part, sources: Indices, epochs: Indices, rows: Indices) -> Indices:
+        """Return the dataset's indices of rows of the sources' own orders."""
         indices = np.empty_like(rows)
-        least = int(epochs.min())
-        span = int(epochs.max()) - least + 1
-        if span * len(part.names) < _MOST_KEYS:
-            together = np.argsort(((epochs - least) * len(part.names) + sources).astype(np.uint16), kind="stable")
-        else:
-            together = np.lexsort((epochs, sources))
-        sources, epochs = sources[together], epochs[together]
-        cuts = np.flatnonzero((np.diff(sources) != 0) | (np.diff(epochs) != 0)) + 1
-        for some in np.split(np.arange(len(rows)), cuts):
-            name, epoch = part.names[sources[some[0]]], int(epochs[some[0]])
-            places = together[some]
+        together = np.lexsort((epochs, sources))
+        cuts = np.flatnonzero((np.diff(sources[together]) != 0) | (np.diff(epochs[together]) != 0)) + 1
+        for some in np.split(together, cuts):
+            place, epoch = sources[some[0]], int(epochs[some[0]])
+            name = part.names[place]
             if name not in self.offsets:
                 raise StateError(
                     f"the mixture goes on within what was planned with source {name!r}, which it no longer has: keep "
                     "it among the datasets, with weight 0"
                 )
-            order = _order_of_source(self.seed, epoch, name, int(part.lengths[sources[some[0]]]))
-            indices[places] = order.at(rows[places]) + self.offsets[name]
+            order = _order_of_source(self.seed, epoch, name, int(part.lengths[place]))
+            indices[some] = order.at(rows[some]) + self.offsets[name]
         return indices
 
 

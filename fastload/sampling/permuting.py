@@ -21,15 +21,13 @@ def by_numpy(
     """Return the values at these positions, with ``backwards`` the positions of these values.
 
     ``start``: int64, any shape, all in 0..length-1. ``bits``: of the lower and the higher half of a word.
-    ``round_keys``: [rounds], or [rounds, N] for N permutations of one position each.
     """
     rounds = range(len(round_keys))[:: -1 if backwards else 1]
     end = np.uint64(length)
     values = _applied(bits, round_keys, start.astype(np.uint64).ravel(), rounds)
     outside = np.flatnonzero(values >= end)
     while outside.size:
-        keys = round_keys if round_keys.ndim == 1 else round_keys[:, outside]
-        again = _applied(bits, keys, values[outside], rounds)
+        again = _applied(bits, round_keys, values[outside], rounds)
         values[outside] = again
         outside = outside[again >= end]
     return values.astype(np.int64).reshape(start.shape)
@@ -50,7 +48,7 @@ def _applied(bits: tuple[int, int], round_keys: _Words, words: _Words, rounds: r
     return high
 
 
-def _mixed(words: _Words, key: np.uint64 | _Words) -> _Words:
+def _mixed(words: _Words, key: np.uint64) -> _Words:
     """Hash words; the lower 32 bits of the result depend on all bits of word and key."""
     mixed = words ^ key
     mixed *= _FIRST_MULTIPLIER
