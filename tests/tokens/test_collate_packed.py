@@ -120,4 +120,4 @@ def test_a_llamas_loss_on_a_pack_is_the_mean_over_its_samples_padding_or_not(att
             batch = collate_packed(samples, pad_to=pad_to)
             names = ("input_ids", "labels", "position_ids")
             loss = float(model(**{name: batch[name] for name in names}, use_cache=False).loss)
-            assert loss == pytest.approx(alone / (29 - 5), abs=1e-12)
+            assert loss == pytest.approx(alone / (29 - 5), abs=1e-6)
