@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from .profiling.api import profile
     from .run.installation import install, uninstall
     from .sampling.distributed import DistributedBatchSampler, DistributedSampler
+    from .sampling.mixture import Mixture
+    from .sampling.packed import PackedBatchSampler
+    from .tokens.flattening import collate_packed
+    from .tokens.lengths import token_lengths
     from .verification.report import VerifyReport
     from .verification.run import verify
     from .workers.on_error import FailedSample
@@ -49,12 +53,15 @@ __all__ = [
     "FailedSample",
     "FastloadError",
     "LoadTimeout",
+    "Mixture",
     "PackError",
+    "PackedBatchSampler",
     "RankMismatch",
     "StateError",
     "Statistics",
     "VerifyReport",
     "WorkerDied",
+    "collate_packed",
     "install",
     "prefetch",
     "profile",
@@ -62,6 +69,7 @@ __all__ = [
     "retry",
     "rng",
     "share",
+    "token_lengths",
     "torch_rng",
     "uninstall",
     "verify",
@@ -73,8 +81,11 @@ _MODULE_OF = {
     "DistributedBatchSampler": "sampling.distributed",
     "DistributedSampler": "sampling.distributed",
     "FailedSample": "workers.on_error",
+    "Mixture": "sampling.mixture",
+    "PackedBatchSampler": "sampling.packed",
     "Statistics": "engine.statistics",
     "VerifyReport": "verification.report",
+    "collate_packed": "tokens.flattening",
     "install": "run.installation",
     "prefetch": "device.prefetch",
     "profile": "profiling.api",
@@ -82,6 +93,7 @@ _MODULE_OF = {
     "retry": "base.retry",
     "rng": "keys.rng",
     "share": "base.share",
+    "token_lengths": "tokens.lengths",
     "torch_rng": "keys.rng",
     "uninstall": "run.installation",
     "verify": "verification.run",

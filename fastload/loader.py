@@ -186,7 +186,7 @@ class DataLoader(_Base[T]):
         data: Any = dataset
         own_order = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
         if isinstance(as_integer(seed), int) and shuffle and own_order:
-            shuffle, sampler = None, KeyedSampler(data, as_integer(seed))
+            shuffle, sampler = None, KeyedSampler(data, as_integer(seed), batch_size)
         super().__init__(
             dataset,
             batch_size,
@@ -210,8 +210,16 @@ class DataLoader(_Base[T]):
         if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
+            batch_sampler.check_dataset(dataset)
         for observer in tuple(observe.on_construction):
             observer(self)
+
+    def __len__(self) -> int:
+        # torch's length, but for epochs that differ in it.
+        batches = self.batch_sampler
+        if not isinstance(batches, EpochBatchSampler):
+            return super().__len__()
+        return batches.num_batches(self._epochs.current(sampling_of(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
@@ -362,7 +370,7 @@ class DataLoader(_Base[T]):
 
         return state_now(sampling_of(self), self._epochs, keeps_order=self.in_order or not self.num_workers)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], *, mixture: Literal["continue"] | None = None) -> None:
         """Continue with the next iteration where a state was taken.
 
         With fastload's orders this is immediate, at any step. For other samplers the index batches before it are drawn
@@ -373,6 +381,8 @@ class DataLoader(_Base[T]):
 
         Args:
             state: what ``state_dict`` returned.
+            mixture: ``"continue"``: other sources or weights of a ``Mixture`` than it had hold from there on, and each
+                source goes on where it was. None: that is an error.
 
         Raises:
             StateError: it is no such state, or belongs to another loader. This loader is not changed.
@@ -380,7 +390,7 @@ class DataLoader(_Base[T]):
         from .engine.state import resume_from
 
         self._epochs.wants_states = True
-        resume = resume_from(sampling_of(self), state)
+        resume = resume_from(sampling_of(self), state, mixture)
         kept: Any = self._iterator
         if kept is not None and (state["kind"] != "position" or decisions_of(self).assigned):
             # Persistent workers have another base seed, or replicas at another place.

@@ -69,7 +69,8 @@ class Spec(Options):
     @property
     def has_features(self) -> bool:
         """True if more is asked for than a plain loader does: see :mod:`fastload.engine.features`."""
-        return any(option.of_feature and option.is_given(getattr(self, name)) for name, option in OPTIONS.items())
+        of_options = (option.of_feature and option.is_given(getattr(self, name)) for name, option in OPTIONS.items())
+        return hasattr(type(self.dataset), "fastload_order") or any(of_options)
 
     @property
     def has_device_stage(self) -> bool:

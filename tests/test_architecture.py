@@ -22,8 +22,8 @@ PACKAGE = Path(fastload.__file__).parent
 ORDER = [
     "inject", "errors", "base", "observe", "measurement", "work", "native", "keys", "sampling", "stages", "options",
     "buffers", "cache", "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion",
-    "engine", "run.result_file", "run.exit_report", "run.defaults", "run.adapters", "loader", "run", "images.dali",
-    "profiling", "callbacks", "verification", "tune", "explain", "doctor", "testing", "cli", "__main__",
+    "engine", "run.result_file", "run.exit_report", "run.defaults", "run.adapters", "loader", "tokens", "run",
+    "images.dali", "profiling", "callbacks", "verification", "tune", "explain", "doctor", "testing", "cli", "__main__",
     "inject.sitecustomize",
 ]
 # fmt: on
@@ -35,7 +35,9 @@ PURE = [
     "profiling.bounds", "profiling.perfetto", "profiling.compare", "profiling.workers", "profiling.blame",
     "profiling.verdict", "errors", "run.defaults", "keys.seeding", "workers.on_error", "pack.listing", "pack.encoding",
     "pack.description", "keys.philox", "keys.rng", "sampling.order", "sampling.permuting", "sampling.distributed",
-    "sampling.distributed_orders", "sampling.samplers", "sampling.epochs", "work", "stages", "buffers.layout",
+    "sampling.distributed_orders", "sampling.samplers", "sampling.packs", "sampling.packed_order",
+    "sampling.quotas", "sampling.mixture", "sampling.mixture_order", "sampling.mixture_states",
+    "sampling.epochs", "work", "stages", "buffers.layout",
     "tables.arrow", "tables.hugging_face", "transforms.draws", "transforms.base", "device.batch_keys",
     "base.nesting", "fusion.transforms", "fusion.sources", "fusion.plan", "verification.hashing",
     "verification.plan", "verification.report", "tune.settings", "tune.search", "tune.report",
@@ -338,7 +340,9 @@ print(sorted(LIBRARIES & set(sys.modules)))
 """
 _UNUSED = {"base.at_exit", "base.copied_lists", "base.share", "buffers.packing", "callbacks", "device", "engine.state"}
 _UNUSED |= {"explain", "keys.library_transforms", "keys.rng", "measurement.numbers", "measurement.rate", "run.adapters"}
-_UNUSED |= {"sampling.sampler_generators", "tables", "transforms", "workers.on_error", "workers.routing"}
+_UNUSED |= {"sampling.mixture", "sampling.mixture_order", "sampling.mixture_states", "sampling.packed"}
+_UNUSED |= {"sampling.packed_order", "sampling.sampler_generators"}
+_UNUSED |= {"tables", "transforms", "workers.on_error", "workers.routing"}
 _UNUSED |= {"workers.substitutes", "workers.tables", "workers.threads"}
 _LIBRARIES = {"torch._dynamo", "sympy", "triton", "torchvision", "PIL", "accelerate", "lightning", "pytorch_lightning"}
 _LIBRARIES |= {"transformers", "timm", "rich", "IPython", "tensorboard", "datasets", "pyarrow"}

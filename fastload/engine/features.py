@@ -20,6 +20,10 @@ def check(asked: Spec) -> None:
     if asked.device is not None:
         device_of(asked.device)
     options_of(asked.ray_options)
+    if hasattr(type(asked.dataset), "fastload_order"):
+        from ..sampling.mixture import check_sampler
+
+        check_sampler(asked.sampling)
     if asked.on_error == "replace":
         candidates_of(asked.sampling)
     if asked.cache is not None:

@@ -93,7 +93,7 @@ class InlineSource(Source):
         if auto_collation and hasattr(index, "__iter__") and not hasattr(index, "__len__"):
             index = list(index)  # its samples are to be counted
         num_rows = len(index) if auto_collation and hasattr(index, "__len__") else 1
-        position = self._work.shard.position(self._row)
+        position = self._work.position_of(index, self._row)
         self._row += num_rows
         self._num_made += 1
         batch = Batch(epoch=self._work.epoch, position=self._num_made - 1 if iterable else position)

@@ -115,7 +115,7 @@ class _RowBatches(Stage):
             if not len(indices):
                 raise IndexError("an index batch without indices has no samples to collate")
             batch.data = rows_of(indices, len(self._columns))
-            batch.position = self._work.shard.position(self._row)
+            batch.position = self._work.position_of(indices, self._row)
             batch.draws = self._keys.draws(batch)
         except Exception as error:
             batch.error, batch.data = error, None

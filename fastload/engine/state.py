@@ -15,15 +15,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..base.checks import is_integer
+from ..base.checks import is_integer, one_of
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
 from ..sampling.agreement import compare_ranks
 from ..sampling.epochs import Epochs, Progress, Resume, Sampling
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
-from ..sampling.samplers import EpochSampler
+from ..sampling.samplers import EpochOrder, EpochSampler
+
+if TYPE_CHECKING:
+    from ..sampling.mixture_states import Saved
 
 VERSION = 2
 _MOST = 1 << 62
@@ -92,7 +95,7 @@ def place_of(sampling: Sampling, last: Progress | None, next_epoch: int, *, one_
     taken = last.taken(one_ahead=one_ahead)
     return Resume(
         epoch=work.number,
-        base=0 if work.known is None else work.known.position_after(taken),
+        base=0 if work.known is None else work.known.position_after(taken, work.number),
         batches=taken + (0 if work.resume is None else work.resume.batches),
         base_seed=work.base_seed,
         key_epoch=work.epoch,
@@ -136,7 +139,12 @@ def _identity_of(sampling: Sampling) -> dict[str, Any]:
         return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
     shard, order = known.shard, known.order
     order_seed = next((sampler.seed for sampler in sampling.samplers if isinstance(sampler, EpochSampler)), None)
-    return {
+    recorded = {}
+    if (mixture := getattr(order, "mixture", None)) is not None:
+        from ..sampling.mixture_states import record_of
+
+        recorded["mixture"] = record_of(mixture)
+    return recorded | {
         "seed": seed,
         "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
         "tail": shard.tail,
@@ -156,12 +164,18 @@ def _length_of(dataset: Any) -> int:
 # -- load -------------------------------------------------------------------------------------------------------------
 
 
-def resume_from(sampling: Sampling, state: Any) -> Resume:
-    """Return where a loader is to resume, or raise a StateError; the loader and its generators are not changed."""
+def resume_from(sampling: Sampling, state: Any, mixture: str | None = None) -> Resume:
+    """Return where a loader is to resume, or raise a StateError; generators are not changed, nor the loader by errors.
+
+    ``mixture``: see ``DataLoader.load_state_dict``.
+    """
+    one_of("continue", None)("mixture", mixture)
     _check_version(state)
-    _check_names(sampling, state)
-    _check_values(sampling, state)
+    saved = _check_names(sampling, state, mixture)
+    _check_values(sampling, state, sampling.known if saved is None else saved.order)
     _warn_of_seeding(sampling, state)
+    if saved is not None:
+        return saved.resume(sampling, state)
     if state["kind"] == "position":
         return Resume(epoch=state["epoch"], base=state["position"])
     workers = state.get("workers")
@@ -190,8 +204,11 @@ def _check_version(state: Any) -> None:
         )
 
 
-def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
-    """Check that a state has the entries that this loader would save now, and was saved by a loader like it."""
+def _check_names(sampling: Sampling, state: dict[str, Any], mixture: str | None) -> Saved | None:
+    """Check that a state has the entries that this loader would save now, and was saved by a loader like it.
+
+    Returns what it says of a mixture, or None.
+    """
     expected = state_of(sampling, Resume(epoch=0))
     if state.get("kind") != expected["kind"]:
         raise StateError(
@@ -205,6 +222,13 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
         wrong = [f"{_quoted(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
         raise StateError(f"the state is damaged: {'; '.join(wrong)}")
     different = [name for name in _IDENTITY if name in expected and state[name] != expected[name]]
+    saved = None
+    if "mixture" in expected:
+        from ..sampling.mixture_states import Saved, same_but_for_lengths
+
+        saved = Saved(sampling.known, state["mixture"])
+        same_order = mixture is not None and same_but_for_lengths(state["order"], expected["order"])
+        different = [name for name in different if name != "length" and not (same_order and name == "order")]
     if "global_batch_size" in expected:
         # If the world size changed, one of the two sizes must differ; no sample is lost. Steps of a global batch
         # must stay the same.
@@ -212,17 +236,17 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
         has_steps = sampling.known is not None and sampling.known.shard.global_batch_size is not None
         if same_step or ("batch_size" not in different and not has_steps):
             different = [name for name in different if name not in ("batch_size", "global_batch_size")]
-    if different:
-        raise StateError(
-            "the state belongs to another loader: "
-            + "; ".join(
-                f"{_IDENTITY[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now"
-                for name in different
-            )
-        )
+    words = [
+        f"{_IDENTITY[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now" for name in different
+    ]
+    if saved is not None and saved.changes and mixture is None:
+        words += [*saved.changes, "load it with mixture='continue' for the mixture as it is now, from there on"]
+    if words:
+        raise StateError("the state belongs to another loader: " + "; ".join(words))
+    return saved
 
 
-def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
+def _check_values(sampling: Sampling, state: dict[str, Any], known: EpochOrder | None) -> None:
     for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
         if not is_integer(value, 0, _MOST):
@@ -230,7 +254,8 @@ def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
     if state.get("seeding", "sample") not in ("sample", "torch"):
         raise StateError(f"seeding must be 'sample' or 'torch', got seeding={state['seeding']!r}")
     if state["kind"] == "position":
-        _check_position(sampling, state["position"], state["global_batch_size"])
+        assert known is not None
+        known.check_position(state["position"], state["epoch"], state["global_batch_size"])
         return
     base_seed, draws = state["base_seed"], state["draws_base_seed"]
     if isinstance(base_seed, bool) or not isinstance(base_seed, int):
@@ -258,18 +283,6 @@ def _warn_of_seeding(sampling: Sampling, state: dict[str, Any]) -> None:
         warn_at_users_line(
             "the batches go on where the state was saved, and random augmentation is drawn anew, as with torch's "
             "loader; give the DataLoader seed=1 for the same augmentation as without the interruption"
-        )
-
-
-def _check_position(sampling: Sampling, position: int, saved_batch_size: int) -> None:
-    assert sampling.known is not None
-    shard = sampling.known.shard
-    # Padding on another number of ranks may have reached further than it would here.
-    if position >= shard.length + saved_batch_size:
-        raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")
-    if shard.global_batch_size is not None and position % shard.global_batch_size and position < shard.length:
-        raise StateError(
-            f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
         )
 
 

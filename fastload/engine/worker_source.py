@@ -20,7 +20,7 @@ from ..base.worker_errors import error_of
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..sampling.epochs import EpochWork
 from ..stages import Source
-from ..work import GRACE, AnyTask, Batch, Replica, StartEpoch, Task, choose_chunk_size, tasks_of
+from ..work import GRACE, AnyTask, Batch, Pack, Replica, StartEpoch, Task, choose_chunk_size, tasks_of
 from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool
 from .assembly import Assembly
@@ -309,9 +309,10 @@ class WorkerSource(Source):
         num_rows = 0
         try:
             indices = next(epoch.index_batches)
+            position = epoch.work.position_of(indices, epoch.first_row)
             as_list = self._limits.is_cut and self._by_layout
             indices, num_rows = _fixed(indices, auto_collation=self._limits.auto_collation, as_list=as_list)
-            batch, tasks = self._next_batch(epoch, indices, num_rows, worker_id)
+            batch, tasks = self._next_batch(epoch, indices, num_rows, position, worker_id)
         except StopIteration:
             epoch.has_more = False
             return True
@@ -341,7 +342,7 @@ class WorkerSource(Source):
         return self._limits.collation_reason is None and self._book.fallback_reason is None
 
     def _next_batch(
-        self, epoch: BatchesUnderWay, indices: Any, num_rows: int, worker_id: int | None
+        self, epoch: BatchesUnderWay, indices: Any, num_rows: int, position: int, worker_id: int | None
     ) -> tuple[Pending, list[Task]]:
         """Return the batch of these indices, which has a slot from now on, and its tasks."""
         work, layout, chunk_size = epoch.work, None, None
@@ -356,7 +357,7 @@ class WorkerSource(Source):
             row=0,
             num_rows=num_rows,
             layout=layout,
-            position=work.shard.position(epoch.first_row),
+            position=position,
             indices=indices,
             slot=self.pool.slots.acquire(),  # last: an error before it takes none
         )
@@ -505,7 +506,7 @@ class WorkerSource(Source):
 def _fixed(indices: Any, *, auto_collation: bool, as_list: bool) -> tuple[Any, int]:
     """Return an index batch that its sampler cannot change any more, and how many samples it names."""
     has_length = hasattr(indices, "__len__")
-    if type(indices) is list:
+    if type(indices) in (list, Pack):
         indices = indices[:]
     elif auto_collation and type(indices) is not tuple and (as_list if has_length else hasattr(indices, "__iter__")):
         indices, has_length = list(indices), True

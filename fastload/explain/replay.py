@@ -100,7 +100,7 @@ def replay(
         if known is None or not by_batch:
             sample = _own(fetcher, fetcher.samples.load([index], epoch, position), 0)
         else:  # such a dataset loads a batch at once, and is seeded for all of it
-            positions = _batch_around(known, position)
+            positions = known.around(position, epoch)
             indices = known.order.at(epoch, positions % known.order.length).tolist()
             samples = fetcher.samples.load(indices, epoch, int(positions[0]))
             sample = _own(fetcher, samples, positions.tolist().index(position))
@@ -171,15 +171,3 @@ def _positions_of(order: Order, epoch: int, index: Any) -> list[int]:
         positions = np.arange(first, min(first + _SEARCHED, order.length))
         found += positions[order.at(epoch, positions) == index].tolist()
     return found
-
-
-def _batch_around(known: EpochOrder, position: int) -> Any:
-    """Return the positions of the batch that a position falls in, on whichever rank has it."""
-    shard, size = known.shard, known.batch_size or 1
-    for rank in range(shard.num_ranks):
-        there = replace(shard, rank=rank)
-        first = position // (shard.global_batch_size or size * shard.num_ranks) * size
-        positions = there.positions(first, min(size, there.num_rows - first))
-        if position in positions:
-            return positions
-    raise ConfigError(f"position {position} is not loaded by any rank: tail={shard.tail!r} leaves it out")

@@ -43,5 +43,6 @@ def draws_nothing(dataset: Any) -> bool:
         return True
     if kind is Subset:
         return draws_nothing(dataset.dataset)
-    parts: Any = dataset.datasets if kind in (ConcatDataset, StackDataset) else ()
+    joins = kind in (ConcatDataset, StackDataset) or hasattr(kind, "fastload_order")  # a Mixture is a ConcatDataset
+    parts: Any = getattr(dataset, "datasets", ()) if joins else ()
     return bool(parts) and all(map(draws_nothing, parts.values() if isinstance(parts, dict) else parts))

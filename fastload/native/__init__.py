@@ -21,7 +21,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-ABI = 22
+ABI = 23
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
 
@@ -34,6 +34,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "affine": (_INT, *_AFFINE),
     "affine_filtered": (_INT, *_AFFINE, _INT),
     "arrays": (_LONG, _BYTES, _LONG),
+    "best_fit": (_LONG, _POINTER, _LONG, _LONG, _LONG, _POINTER, _POINTER),
     "cache_begin": (_INT, _POINTER),
     "cache_find": (_LONG, _POINTER, _POINTER),
     "cache_full": (None, _POINTER, _INT),

@@ -186,11 +186,11 @@ def _why_not_stateful(given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _load_state_dict(self: Any, state: dict[str, Any]) -> None:
+def _load_state_dict(self: Any, state: dict[str, Any], **how: Any) -> None:
     from fastload.loader import DataLoader
 
     if state != {}:  # torchdata's means no state
-        DataLoader.load_state_dict(self, state)
+        DataLoader.load_state_dict(self, state, **how)
 
 
 def _with_engine(loader_class: type[Any]) -> type[Any]:

@@ -22,7 +22,7 @@ def next_work(sampling: Sampling, epochs: Epochs) -> EpochWork:
     number, resume = epochs.begin(sampling)
     known = known_batches(sampling)
     if resume is not None and known is not None:
-        known = known.from_position(resume.base or known.position_after(resume.batches))
+        known = known.from_position(resume.base or known.position_after(resume.batches, number))
     return EpochWork(
         number=number,
         known=known,

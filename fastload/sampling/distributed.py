@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ from ..base.checks import as_integer, check_count, check_seed, one_of
 from ..errors import ConfigError
 from ..work import Shard, Tail
 from .distributed_orders import AsTorch, Blocks, Buckets, Weighted
-from .order import Keyed, Order, Sequential
+from .order import Keyed, Order, Sequential, order_of
 from .samplers import EpochBatchSampler, EpochOrder, EpochSampler
 
 OrderName = Literal["keyed", "torch", "block"]
@@ -75,7 +76,7 @@ class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
         self.tail = tail
         self.block_size = block_size
         self.drop_last = tail == "drop"
-        made = _make_order(len(dataset), shuffle, seed, order, block_size, weights, num_draws)  # type: ignore[arg-type]
+        made = _make_order(dataset, shuffle, seed, order, block_size, weights, num_draws)
         self.set_order(made, Shard(length=made.length, rank=self.rank, num_ranks=self.num_replicas, tail=tail))
 
     def set_order(self, order: Order, shard: Shard) -> None:
@@ -85,6 +86,11 @@ class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
         self.num_samples = shard.num_rows
         self.total_size = shard.end
         self.times_set = 0
+
+    def adopt(self, order: Order) -> None:
+        """Replace the order of a mixture by one with another history. Used by fastload itself."""
+        shard = replace(self._epoch_order.shard, length=order.length)
+        self._epoch_order, self.num_samples, self.total_size = EpochOrder(order, shard), shard.num_rows, shard.end
 
     @property
     def epoch_order(self) -> EpochOrder:
@@ -157,24 +163,13 @@ class DistributedBatchSampler(EpochBatchSampler):
         lengths: Sequence[float] | torch.Tensor | None = None,
         bucket_window: int = 100,
     ) -> None:
-        global_batch_size, rank, world_size = map(as_integer, (global_batch_size, rank, world_size))
-        grouped = dist.is_available() and dist.is_initialized()
-        world_size = world_size if world_size is not None else dist.get_world_size() if grouped else 1
-        rank = rank if rank is not None else dist.get_rank() if grouped else 0
-        if not isinstance(world_size, int) or not isinstance(rank, int) or not 0 <= rank < world_size:
-            raise ConfigError(f"rank must be an integer from 0 to world_size - 1, got {rank=}, {world_size=}")
-        check_count("global_batch_size", global_batch_size)
-        if global_batch_size % world_size:
-            raise ConfigError(
-                f"global_batch_size must be a positive multiple of the number of ranks, got {global_batch_size=}, "
-                f"{world_size=}; the nearest are {max(1, global_batch_size // world_size) * world_size} and "
-                f"{(global_batch_size // world_size + 1) * world_size}"
-            )
+        global_batch_size, rank, world_size = checked_share("global_batch_size", global_batch_size, rank, world_size)
         if lengths is not None:
-            if len(lengths) != len(dataset) or weights is not None or order != "keyed":
+            brings = hasattr(type(dataset), "fastload_order")
+            if len(lengths) != len(dataset) or weights is not None or order != "keyed" or brings:
                 raise ConfigError(
-                    "lengths must be one for each sample, and need weights=None and order='keyed', got "
-                    f"{len(lengths)} lengths for {len(dataset)} samples, "
+                    "lengths must be one for each sample, and need weights=None and order='keyed', and no Mixture, got "
+                    f"{len(lengths)} lengths for {len(dataset)} samples of a {type(dataset).__name__}, "
                     f"weights={'None' if weights is None else '...'}, {order=}"
                 )
             check_count("bucket_window", bucket_window)
@@ -191,7 +186,7 @@ class DistributedBatchSampler(EpochBatchSampler):
             weights=weights,
             num_draws=num_draws,
         )
-        made = inner.epoch_order.order
+        made = order_of(dataset, seed, global_batch_size) or inner.epoch_order.order
         if lengths is not None:
             made = Buckets(lengths, seed, batch_size=global_batch_size, window=bucket_window, shuffle=shuffle)
         inner.set_order(
@@ -222,8 +217,29 @@ class DistributedBatchSampler(EpochBatchSampler):
         return rows < self.sampler.num_valid
 
 
+def checked_share(name: str, size: Any, rank: Any, world_size: Any) -> tuple[int, int, int]:
+    """Return how much all ranks load in a step, the argument ``name``, this process's rank and the number of ranks.
+
+    Raises:
+        ConfigError: one of them is out of its range, or the ranks cannot have equal shares.
+    """
+    size, rank, world_size = map(as_integer, (size, rank, world_size))
+    grouped = dist.is_available() and dist.is_initialized()
+    world_size = world_size if world_size is not None else dist.get_world_size() if grouped else 1
+    rank = rank if rank is not None else dist.get_rank() if grouped else 0
+    if not isinstance(world_size, int) or not isinstance(rank, int) or not 0 <= rank < world_size:
+        raise ConfigError(f"rank must be an integer from 0 to world_size - 1, got {rank=}, {world_size=}")
+    check_count(name, size)
+    if size % world_size:
+        raise ConfigError(
+            f"{name} must be a positive multiple of the number of ranks, got {name}={size}, {world_size=}; the nearest "
+            f"are {max(1, size // world_size) * world_size} and {(size // world_size + 1) * world_size}"
+        )
+    return size, rank, world_size
+
+
 def _make_order(
-    length: int,
+    dataset: Any,
     shuffle: bool,
     seed: int,
     order: str,
@@ -238,6 +254,15 @@ def _make_order(
         check_count("num_draws", num_draws)
         if weights is None:
             raise ConfigError(f"num_draws needs weights, got {num_draws=}, weights=None")
+    brought, length = order_of(dataset, seed), len(dataset)
+    if brought is not None:
+        if weights is not None or not shuffle or order != "keyed":
+            raise ConfigError(
+                f"the order of a {type(dataset).__name__} is its own, and excludes weights, shuffle=False and another "
+                f"order, got weights={'None' if weights is None else '...'}, {shuffle=}, {order=}; give weights to the "
+                "Mixture, and for each sample once take torch.utils.data.ConcatDataset(mixture.datasets)"
+            )
+        return brought
     if weights is not None:
         if len(weights) != length or not shuffle or order != "keyed":
             raise ConfigError(

@@ -88,7 +88,7 @@ class Weighted:
                 f"shape {values.shape}, minimum {values.min(initial=np.inf)}, sum {values.sum()}"
             )
         self.length = num_draws
-        self.name = f"weighted {_digest(values)}"
+        self.name = f"weighted {digest(values)}"
         self._ends = np.cumsum(values)
         self._last = int(np.flatnonzero(values)[-1])
         self._seed = seed
@@ -136,7 +136,7 @@ class Buckets(Cached[Indices]):
         if self._lengths.ndim != 1:
             raise ConfigError(f"lengths must be one number for each sample, got shape {self._lengths.shape}")
         self.length = len(self._lengths)
-        self.name = f"buckets {batch_size} {window} {_digest(self._lengths)}"
+        self.name = f"buckets {batch_size} {window} {digest(self._lengths)}"
         self._base: Order = Keyed(self.length, seed) if shuffle else Sequential(self.length)
         self._seed, self._batch_size, self._shuffle = seed, batch_size, shuffle
         self._window_size = batch_size * window
@@ -159,12 +159,12 @@ class Buckets(Cached[Indices]):
         indices = indices[np.argsort(self._lengths[indices], kind="stable")].reshape(-1, self._batch_size)
         if self._shuffle:
             batches = positions[:: self._batch_size] // self._batch_size
-            indices = indices[_argsort_of_words(order_key(self._seed, epoch, BATCHES), batches)]
-        rows = _argsort_of_words(order_key(self._seed, epoch, ROWS), positions, indices.shape)
+            indices = indices[argsort_of_words(order_key(self._seed, epoch, BATCHES), batches)]
+        rows = argsort_of_words(order_key(self._seed, epoch, ROWS), positions, indices.shape)
         return np.take_along_axis(indices, rows, axis=1).ravel()
 
 
-def _argsort_of_words(key: bytes, ids: Indices, shape: tuple[int, ...] | None = None) -> Indices:
+def argsort_of_words(key: bytes, ids: Indices, shape: tuple[int, ...] | None = None) -> Indices:
     """Sort random words of these ids, along the last axis of ``shape``; return the indices, as ``np.argsort``."""
     words = SampleWords(key, ids, 0).words(2).astype(np.uint64)
     values = words[:, 0] << _HALF | words[:, 1]
@@ -180,5 +180,6 @@ def _float64(name: str, values: Any) -> npt.NDArray[np.float64]:
         raise ConfigError(f"{name} must be one number for each sample, got {type(values).__name__}: {error}") from error
 
 
-def _digest(values: npt.NDArray[Any]) -> str:
+def digest(values: npt.NDArray[Any]) -> str:
+    """Return eight letters that tell an array from others."""
     return hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=4).hexdigest()

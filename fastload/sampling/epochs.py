@@ -14,7 +14,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..work import Batch, Shard
+from ..work import Batch, Pack, Shard
 from .order import Sequential
 from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
 
@@ -106,13 +106,15 @@ def known_batches(sampling: Sampling) -> EpochOrder | None:
         return known_rows(sampling.sampler)
     batches, num_skipped = without_skipping(sampling.batch_sampler)
     if iterates_as(batches, EpochBatchSampler) and iterates_as(batches.sampler, EpochSampler):
-        known: EpochOrder = replace(batches.sampler.epoch_order, batch_size=batches.batch_size)
+        known: EpochOrder = batches.epoch_order
     else:
         rows = known_rows(batches.sampler) if type(batches) is BatchSampler else None
         if rows is None:
             return None
         known = replace(rows, batch_size=batches.batch_size, drop_last=batches.drop_last)
-    return known.from_position(known.position_after(num_skipped)) if num_skipped else known
+    if not num_skipped:
+        return known
+    return known.from_position(known.position_after(num_skipped, getattr(batches, "epoch", 0)))
 
 
 def known_rows(sampler: Any) -> EpochOrder | None:
@@ -218,6 +220,10 @@ class EpochWork:
         """Where the replicas of an IterableDataset begin, from a state; None: at their start."""
         return None if self.resume is None else self.resume.workers
 
+    def position_of(self, indices: Any, row: int) -> int:
+        """Return the position of an index batch whose first sample is this row of the rank."""
+        return indices.position if type(indices) is Pack else self.shard.position(row)
+
     def comes_from_keys(self, sampling: Sampling) -> bool:
         """Return whether no generator makes the order."""
         return self.resume is None and self.known is not None and sampling.order_seed is not None
@@ -286,6 +292,11 @@ class Epochs:
             was_set = owner.epoch != self._given  # torch's does not say that it was set
         epoch: int = owner.epoch
         return epoch if was_set else self.next
+
+    def current(self, sampling: Sampling) -> int:
+        """Return the number of the epoch under way, or, if there is none, of the next."""
+        last = self.last if self.resume is None else None
+        return self.upcoming(sampling) if last is None or last.finished else last.work.number
 
     def begin(self, sampling: Sampling) -> tuple[int, Resume | None]:
         """Begin the next epoch, and tell the sampler its number; return that, and where in the epoch it begins."""

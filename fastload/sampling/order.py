@@ -18,7 +18,7 @@ Indices: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _T = TypeVar("_T")
 
 # Purposes within the ORDER domain. The numbers are part of the key: never renumber.
-PERMUTATION, DRAWS, BATCHES, ROWS = range(4)
+PERMUTATION, DRAWS, BATCHES, ROWS, BLOCKS, PACKS = range(6)
 
 
 class Order(Protocol):
@@ -33,6 +33,16 @@ class Order(Protocol):
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions (int64, 0..length-1, in any order)."""
+
+
+def order_of(dataset: Any, seed: int, block: int | None = None) -> Order | None:
+    """Return the order that a dataset brings, as a :class:`fastload.Mixture` does; None: it brings none.
+
+    ``block``: samples of a batch, of all ranks together; None: unknown.
+    """
+    make = getattr(type(dataset), "fastload_order", None)
+    order: Order | None = None if make is None else make(dataset, seed, block)
+    return order
 
 
 class Cached(Generic[_T]):

@@ -23,7 +23,7 @@ from ..keys.torch_streams import draws_nothing
 from ..loader import DataLoader
 from ..options import OPTIONS
 from ..sampling.distributed import DistributedBatchSampler
-from ..sampling.order import Order
+from ..sampling.order import Order, order_of
 from ..sampling.samplers import KeyedSampler
 from ..spec import decisions_of
 from ..work import Shard
@@ -72,6 +72,10 @@ class _Indices:
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def fastload_order(self, seed: int, block: int | None) -> Order | None:
+        """Return the order that the dataset brings, if it does."""
+        return order_of(self._of, seed, block)
 
 
 def _unchanged(samples: Any) -> Any:

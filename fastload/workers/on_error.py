@@ -29,7 +29,6 @@ from ..base.checks import as_integer
 from ..base.retry import Retry
 from ..errors import ConfigError, DatasetError, add_note
 from ..keys.seeding import SUBSTITUTE, Keys
-from ..sampling.distributed_orders import Weighted
 from ..sampling.epochs import Sampling, known_batches, known_rows, without_skipping
 
 if TYPE_CHECKING:
@@ -244,7 +243,8 @@ def candidates_of(sampling: Sampling) -> Sequence[Any] | npt.NDArray[np.int64]:
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
     rows = known_rows(sampler) if known is None else known
     if rows is not None:
-        return rows.order.possible() if isinstance(rows.order, Weighted) else range(rows.order.length)
+        possible = getattr(rows.order, "possible", None)
+        return range(rows.order.length) if possible is None else possible()
     kind = type(sampler)
     if kind in (list, tuple, range, np.ndarray) and sampler is not batches:
         integers = _integers(sampler)

@@ -76,3 +76,15 @@ class PlacedReplicas(Replicas):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.place = state["place"]
+
+
+class Documents(Sized):
+    """Sample i has a few tokens of value i, and as labels draws of three generators."""
+
+    def tokens_of(self, index: int) -> int:
+        return 1 + index * 7 % 13
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        drawn = random.randrange(1 << 30), int(np.random.randint(1 << 30)), int(torch.randint(1 << 30, ()))
+        number = self.tokens_of(index)
+        return {"input_ids": np.full(number, index), "labels": [sum(drawn)] * number}

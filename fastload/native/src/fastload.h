@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 22
+#define FASTLOAD_ABI 23
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
