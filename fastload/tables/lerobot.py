@@ -46,7 +46,7 @@ class _Table:
         if columns is not None or list(options) != ["transform"] or not _is_lerobots(options["transform"]):
             return
         self._indices = None if indices is None else ArrowColumn(indices.column(0))
-        decoded = getattr(info.features, "_column_requires_decoding", None)
+        decoded: Any = getattr(info.features, "_column_requires_decoding", None)
         for name in data.column_names if decoded is not None else ():
             column = data.column(name)
             # torch has no room for integers above 2**63.
