@@ -139,7 +139,7 @@ def test_a_sampler_is_asked_for_an_iterator_as_often_as_by_torch(load, make, nam
 # Without order.
 
 
-@as_in_torch(ways.in_workers)
+@as_in_torch(ways.several_alone)
 @pytest.mark.parametrize(
     "dataset",
     [Sized(23), data.Failing([2, 7, 8], ragged=True), data.UnevenShards(9, 2)],

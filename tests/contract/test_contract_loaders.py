@@ -25,13 +25,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _seen(load: Any, dataset: Any, **arguments: Any) -> Any:
+def _seen(load: Any, dataset: Any, stops: tuple[int | None, ...] = STOPS, **arguments: Any) -> Any:
     if not load.workers.count:
         for name in ("prefetch_factor", "timeout"):
             arguments.pop(name, None)
     loader = load(dataset, **arguments)
-    # Worker processes with threads have more batches under way; so a sampler is read further when a loop is left.
-    stops = (None, None) if load.workers.worker_threads > 1 else STOPS
     return outcome(len, loader), trained(loader, stops, arguments.get("generator")), getattr(dataset, "accesses", None)
 
 
@@ -57,8 +55,11 @@ def _of_each(rows: loaders.Rows, settings: list[Workers]) -> list[Any]:
     ("workers", "name"), [*_of_each(loaders.LOADERS, _KEPT), *_of_each(loaders.STREAMS, _KEPT_ALONE)]
 )
 def test_a_loader_whose_samples_draw_nothing_gives_what_torchs_gives(workers, name):
+    # Worker processes with threads have more batches under way; so a sampler is read further when a loop is left.
+    stops = (None, None) if workers.worker_threads > 1 else STOPS
+
     def case(load: Any) -> Any:
-        return _seen(load, **{**loaders.LOADERS, **loaders.STREAMS}[name]())
+        return _seen(load, **{**loaders.LOADERS, **loaders.STREAMS}[name](), stops=stops)
 
     if name in loaders.AS_WITHOUT_WORKERS:
         assert_same_as_torch(case, workers, reference=ways.INLINE, view=_without_draws)
