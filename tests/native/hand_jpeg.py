@@ -6,7 +6,6 @@ No encoder that can be had writes such files.
 from __future__ import annotations
 
 import io
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -258,7 +257,7 @@ def _units(image: Drawn, scan: Scan) -> Iterator[list[tuple[int, list[int]]]]:
 
 
 def _without(level: int, bits: int) -> int:
-    return int(math.copysign(abs(level) >> bits, level))
+    return abs(level) >> bits if level >= 0 else -(abs(level) >> bits)
 
 
 def _symbols(image: Drawn, scan: Scan, restart: int, most_run: int) -> list[tuple[str, int, str] | None]:
@@ -275,9 +274,11 @@ def _symbols(image: Drawn, scan: Scan, restart: int, most_run: int) -> list[tupl
             elif scan.first == 0:
                 writer.put_value(f"dc{c}", 0, (levels[0] >> scan.low) - previous[c])
                 previous[c] = levels[0] >> scan.low
-            if scan.last:
-                part = [_without(level, scan.low) for level in levels[max(scan.first, 1) : scan.last + 1]]
-                (writer.refine if scan.high else writer.first)(part)
+            part = levels[max(scan.first, 1) : scan.last + 1]
+            if any(part):
+                (writer.refine if scan.high else writer.first)([_without(level, scan.low) for level in part])
+            elif part:
+                writer.end_block()
     writer.end_blocks()
     return writer.out
 

@@ -136,7 +136,7 @@ _matrices = st.tuples(_coefficients, _coefficients, _offsets, _coefficients, _co
 _sizes = st.tuples(st.integers(1, 90), st.integers(1, 40))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     _sizes, _sizes, st.sampled_from(["RGB", "L"]), _matrices, st.sampled_from(AFFINE_FILTERS), levels,
     st.integers(0, 9), st.sampled_from([1, 64, 125, 255]),

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,12 @@ PROGRAMS = ("fuzz_jpeg", "fuzz_pieces")  # they know no libjpeg and no libpng he
 def built(folder: Path, cc: str, *flags: str) -> Path:
     """Return a folder with the programs."""
     command = [cc, *FLAGS, *flags, f"-iquote{SOURCES}"]
-    subprocess.run([*command, "-c", *map(str, SOURCES.glob("*.c"))], cwd=folder, check=True)
+
+    def compile_one(source: Path) -> None:
+        subprocess.run([*command, "-c", str(source)], cwd=folder, check=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, SOURCES.glob("*.c")))
     objects = list(map(str, folder.glob("*.o")))
     for name in PROGRAMS:
         source = str(Path(__file__).with_name(f"{name}.c"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import mmap
 
 import numpy as np
 import pytest
@@ -74,26 +73,6 @@ def test_other_depths_and_very_many_pixels_are_left_to_another_decoder(at, chang
     at += data.index(b"\xff\xc0")
     size = jpeg.read_size(data[:at] + change + data[at + len(change) :])
     assert (size.width, size.height, size.status) == expected
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        bytes,
-        bytearray,
-        memoryview,
-        lambda data: (mapped := mmap.mmap(-1, len(data))).write(data) and mapped,
-    ],
-)
-def test_a_file_and_a_record_may_come_in_any_buffer(wrap):
-    data = saved(picture(np.random.default_rng(9), 40, 50))
-    cut, record = cut_of((1, 2, 30, 20), (10, 10)), jpeg.record_of_jpeg(data)
-    assert jpeg.read_size(wrap(data))[:2] == (50, 40)
-    np.testing.assert_array_equal(rows.pixels_of_image(wrap(data), cut), by_pillow(data, cut))
-    assert jpeg.record_of_jpeg(wrap(data)) == record
-    assert jpeg.jpeg_of_record(wrap(record)) == data
-    assert jpeg.is_record(wrap(record))
-    assert jpeg.header_of_record(wrap(record)) == jpeg.header_of_record(record)
 
 
 @pytest.mark.parametrize("layout", rows.LAYOUTS)
@@ -176,17 +155,6 @@ def test_a_layout_that_a_file_in_colour_does_not_have_is_refused():
     assert rows.pixels_of_image(data, cut_of((0, 0, 60, 70)), "L") is Status.COLORS
     with pytest.raises(ValueError, match="layout must be one of RGB, BGR, RGBX, L, got 'CMYK'"):
         rows.pixels_of_image(data, cut_of((0, 0, 60, 70)), "CMYK")
-
-
-def test_what_lies_beside_the_window_is_not_decoded():
-    """Damage at the end of a scan is not met by a window that ends above it; Pillow decodes on, and only warns."""
-    data = saved(picture(np.random.default_rng(14), 400, 64), subsampling=0, quality=95)
-    at = data.rindex(b"\xff\xd9") - 40
-    broken = data[:at] + b"\xff\x00" * 10 + data[at + 20 :]  # no code is of so many ones
-    whole = cut_of((0, 0, 400, 64), (100, 16))
-    assert rows.pixels_of_image(broken, whole) is Status.DAMAGED
-    window = whole._replace(window=(10, 0, 60, 16))
-    np.testing.assert_array_equal(rows.pixels_of_image(broken, window), by_pillow(broken, window))
 
 
 def test_a_pillow_that_decodes_otherwise_is_noticed(monkeypatch):

@@ -113,12 +113,3 @@ def test_data_that_end_early_in_any_scan_are_left_to_pillow():
         # A bit of DC for each block may be missing even so.
         assert may_wait(data) == (short != 4)
         by_pillow(data, cut_of((0, 0, 50, 61)))
-
-
-def test_damage_below_the_part_is_not_met():
-    image = drawn(np.random.default_rng(6), 64, 160)
-    written = [scan_of(image, scan) for scan in (FIRST_DC, Scan((0,), 1))]
-    data = start_of(image) + written[0] + written[1][:-30] + b"\xff\x00" * 15 + EOI
-    assert pixels_of_image(data, cut_of((0, 0, 160, 64))) is Status.DAMAGED
-    upper = cut_of((3, 5, 70, 40))
-    np.testing.assert_array_equal(pixels_of_image(data, upper), by_pillow(data, upper))

@@ -36,7 +36,7 @@ def test_a_pillow_that_computes_something_else_is_noticed(monkeypatch):
         rows.pixels_of_image(np.zeros((9, 9, 3), dtype=np.uint8), cut_of((0, 0, 9, 9)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_any_window_of_any_resize_equals_pillows(data):
     """Parts at the very edges too, sources thinner than a sample, and rows that lie apart or run backwards."""
@@ -80,7 +80,7 @@ def test_grey_and_coloured_pixels_become_each_layout(level, layout):
 
 @pytest.mark.parametrize(
     ("height", "width", "size"),
-    [(3, 5000, (7, 20)), (5000, 3, (20, 7)), (2500, 2000, (1, 1)), (1, 1, (300, 500)), (40, 1400, (40, 224))],
+    [(3, 5000, (7, 20)), (5000, 3, (20, 7)), (1200, 1000, (1, 1)), (1, 1, (300, 500)), (40, 1400, (40, 224))],
 )
 def test_extreme_shapes_equal_pillows(height, width, size):
     image = picture(np.random.default_rng(0), height, width)
