@@ -173,6 +173,8 @@ def test_a_shuffled_dataset_in_files_is_read_here(mapped, form):
     expected = mapped.__getitems__(rows)
     assert difference(reader.read(rows).samples(), expected) is None
     assert difference(reader.read(rows).batch(), torch.utils.data.default_collate(expected)) is None
+    ragged = datasets.Dataset.from_dict({"ids": [[7], [1, 2, 3], [5, 6]]})
+    assert difference(TableReader(ragged).read([2, 0, 1]).samples(), ragged.__getitems__([2, 0, 1])) is None
 
 
 @pytest.mark.parametrize("other", [["a", "b"] * 24, [None, 1] * 24, [[[1], []]] * 48, [True] * 48, [{"x": 1}] * 48])
