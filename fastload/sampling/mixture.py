@@ -55,7 +55,7 @@ class Mixture(ConcatDataset[Any]):
         >>> import fastload
         >>> mixture = fastload.Mixture({"a": range(100), "b": range(1000, 1050)}, {"a": 0.75, "b": 0.25})
         >>> next(iter(fastload.DataLoader(mixture, batch_size=4, shuffle=True, seed=1))).tolist()
-        [71, 50, 40, 1006]
+        [71, 1006, 40, 50]
     """
 
     names: tuple[str, ...]
@@ -154,7 +154,7 @@ class Mixture(ConcatDataset[Any]):
         return counts
 
     def _num_draws(self, given: Any) -> int:
-        if given in ("first", "all"):
+        if isinstance(given, str) and given in ("first", "all"):
             number = self.plan.draws_until(every=given == "all")
         elif not is_integer(number := as_integer(given), 1, END - 1):
             raise ConfigError(
@@ -203,6 +203,8 @@ def _checked_sources(datasets: Any) -> list[Dataset[Any]]:
                 f"datasets must have a length and take an index, and {name!r} is {type(dataset).__name__}: write a "
                 "stream to files once, or mix streams by datasets.interleave_datasets"
             )
+        if hasattr(type(dataset), "fastload_order"):
+            raise ConfigError(f"datasets must not be mixtures, and {name!r} is one: give its sources and their weights")
         if not len(dataset):
             raise ConfigError(f"datasets must not be empty, and {name!r} has no sample; leave it out")
     return list(datasets.values())

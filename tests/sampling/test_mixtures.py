@@ -239,6 +239,7 @@ SOURCES: Any = {"a": Sized(4), "b": Sized(2)}
     [
         ({"datasets": {}}, "datasets must be a dict of at least one dataset by its name, got dict"),
         ({"datasets": [Sized(3)]}, "datasets must be a dict .* got list"),
+        ({"datasets": {"a": Mixture({"b": Sized(1)})}}, "datasets must not be mixtures, and 'a' is one: give"),
         ({"datasets": {"a": Sized(0)}}, "datasets must not be empty, and 'a' has no sample; leave it out"),
         ({"datasets": {"a": iter(range(3))}}, "take an index, and 'a' is range_iterator: write"),
         ({"weights": {"a": -1}}, "weights must be finite numbers of at least 0, got -1 for 'a'"),
@@ -264,6 +265,7 @@ SOURCES: Any = {"a": Sized(4), "b": Sized(2)}
         ({"max_epochs": 0}, r"max_epochs\['a'\] must be an integer of at least 1"),
         ({"max_epochs": {"c": 1}}, r"max_epochs must be for the sources .* unknown=\['c'\]"),
         ({"num_samples": 0}, "num_samples must be 'first', 'all' or an integer of at least 1, got num_samples=0"),
+        ({"num_samples": np.arange(2)}, "got num_samples=array"),
         ({"num_samples": "both"}, "got num_samples='both'"),
         ({"num_samples": 7, "max_epochs": 1}, "num_samples=7 needs draws .* may give {'a': 4, 'b': 2}"),
         ({"num_samples": "all", "weights": [(0, {"a": 1, "b": 1}), (1, {"a": 1})]}, "num_samples='all' needs draws"),
