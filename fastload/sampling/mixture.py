@@ -55,7 +55,7 @@ class Mixture(ConcatDataset[Any]):
         >>> import fastload
         >>> mixture = fastload.Mixture({"a": range(100), "b": range(1000, 1050)}, {"a": 0.75, "b": 0.25})
         >>> next(iter(fastload.DataLoader(mixture, batch_size=4, shuffle=True, seed=1))).tolist()
-        [71, 1006, 40, 50]
+        [71, 40, 50, 1006]
     """
 
     names: tuple[str, ...]
