@@ -219,7 +219,9 @@ class DataLoader(_Base[T]):
         batches = self.batch_sampler
         if not isinstance(batches, EpochBatchSampler):
             return super().__len__()
-        return batches.num_batches(self._epochs.current(sampling_of(self)))
+        from .sampling.resumed import current_epoch
+
+        return batches.num_batches(current_epoch(self._epochs, sampling_of(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent

@@ -19,8 +19,9 @@ from .. import observe
 from ..base.worker_errors import error_of
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..sampling.epochs import EpochWork
+from ..sampling.samplers import Pack
 from ..stages import Source
-from ..work import GRACE, AnyTask, Batch, Pack, Replica, StartEpoch, Task, choose_chunk_size, tasks_of
+from ..work import GRACE, AnyTask, Batch, Replica, StartEpoch, Task, choose_chunk_size, tasks_of
 from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool
 from .assembly import Assembly

@@ -14,9 +14,9 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..work import Batch, Pack, Shard
+from ..work import Batch, Shard
 from .order import Sequential
-from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
+from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler, Pack
 
 if TYPE_CHECKING:
     from .distributed import DistributedSampler
@@ -292,11 +292,6 @@ class Epochs:
             was_set = owner.epoch != self._given  # torch's does not say that it was set
         epoch: int = owner.epoch
         return epoch if was_set else self.next
-
-    def current(self, sampling: Sampling) -> int:
-        """Return the number of the epoch under way, or, if there is none, of the next."""
-        last = self.last if self.resume is None else None
-        return self.upcoming(sampling) if last is None or last.finished else last.work.number
 
     def begin(self, sampling: Sampling) -> tuple[int, Resume | None]:
         """Begin the next epoch, and tell the sampler its number; return that, and where in the epoch it begins."""

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ..errors import ConfigError, StateError
-from ..work import Pack
 from .distributed_orders import argsort_of_words
 from .order import PACKS, Cached, Indices, Order, order_key
 from .packs import Numbers, best_fit
-from .samplers import EpochOrder
+from .samplers import EpochOrder, Pack
 
 if TYPE_CHECKING:
     from .mixture_order import MixtureOrder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,20 @@ from .order import Indices, Keyed, Order, order_of
 
 # Indices that are computed at once: a step waits for them, 0.5 ms.
 _ROWS_AT_ONCE = 1 << 14
+
+
+class Pack(list[int]):
+    """An index batch that knows its place: see :mod:`fastload.sampling.packed_order`."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, indices: Iterable[int], position: int) -> None:
+        super().__init__(indices)
+        self.position = position
+        """Of its first sample in the epoch's global order; the others follow."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pack, (self[:], self.position)
 
 
 @dataclass(frozen=True)
