@@ -55,7 +55,7 @@ class Mixture(ConcatDataset[Any]):
         >>> import fastload
         >>> mixture = fastload.Mixture({"a": range(100), "b": range(1000, 1050)}, {"a": 0.75, "b": 0.25})
         >>> next(iter(fastload.DataLoader(mixture, batch_size=4, shuffle=True, seed=1))).tolist()
-        [71, 50, 40, 1006]
+        [71, 40, 50, 1006]
     """
 
     names: tuple[str, ...]
@@ -79,8 +79,8 @@ class Mixture(ConcatDataset[Any]):
     ) -> None:
         super().__init__(_checked_sources(datasets))
         self.names = tuple(datasets)
-        self.block = None if block is None else check_number("block", block, least=1)
-        if self.block is not None and self.block > MOST_IN_BLOCK:
+        self.block = None if block is None else check_count("block", block)
+        if (self.block or 0) > MOST_IN_BLOCK:
             raise ConfigError(f"block must be at most {MOST_IN_BLOCK}, since a block is drawn as a whole, got {block=}")
         sizes = dict(zip(self.names, np.diff(self.cumulative_sizes, prepend=0).tolist(), strict=True))
         one_of("sample", "token")("unit", unit)
@@ -100,7 +100,12 @@ class Mixture(ConcatDataset[Any]):
                 raise ConfigError(f"unit='token' needs sources with tokens, and all lengths of {empty} are 0")
         if weights is None:
             weights = {name: sizes[name] * means[name] for name in self.names}
-        limits = _checked_limits(max_epochs, self.names)
+        given = max_epochs if isinstance(max_epochs, Mapping) else dict.fromkeys(self.names, max_epochs)
+        limits = {
+            name: check_count(f"max_epochs[{name!r}]", most)
+            for name, most in _by_name("max_epochs", given, self.names, all_of_them=False).items()
+            if most is not None
+        }
         stages = []
         for start, some in _schedule(weights):
             shares = _shares(some, self.names, alpha, means)
@@ -124,13 +129,7 @@ class Mixture(ConcatDataset[Any]):
     fastload_order = order
 
     def source_of(self, indices: Any) -> Indices:
-        """Return the sources that samples are of, as places in ``names``.
-
-        Args:
-            indices: of samples of this dataset, int64, of any shape.
-
-        Returns:
-            int64, of the same shape.
+        """Return the sources of samples, as places in ``names``, int64, in the shape of ``indices``.
 
         Raises:
             IndexError: there is no such sample.
@@ -155,20 +154,17 @@ class Mixture(ConcatDataset[Any]):
         return counts
 
     def _num_draws(self, given: Any) -> int:
-        if given in ("first", "all"):
+        if isinstance(given, str) and given in ("first", "all"):
             number = self.plan.draws_until(every=given == "all")
-        else:
-            number = as_integer(given)
-            if not is_integer(number, 1, END):
-                raise ConfigError(
-                    f"num_samples must be 'first', 'all' or an integer of at least 1, got num_samples={given!r}"
-                )
-        most = sum(self.plan.counts(END - 1).values())
-        if number is None or number > most:
+        elif not is_integer(number := as_integer(given), 1, END - 1):
             raise ConfigError(
-                f"num_samples={given!r} needs draws that the mixture does not have: it has {most}, with weights and "
-                f"max_epochs {self.counts(most)} of {self.names}; give a smaller number, or weights and max_epochs "
-                "with which each source comes to its end"
+                f"num_samples must be 'first', 'all' or an integer of at least 1, got num_samples={given!r}"
+            )
+        if number is None or self.plan.part_at(number - 1) is None:
+            raise ConfigError(
+                f"num_samples={given!r} needs draws that the mixture does not have: with these weights and max_epochs "
+                f"its sources may give {self.plan.counts(END)}; give a smaller number, or weights and max_epochs with "
+                "which each source comes to its end"
             )
         return number
 
@@ -179,16 +175,13 @@ def check_sampler(sampling: Sampling) -> None:
     Raises:
         ConfigError: it is torch's, or one that was made for another dataset.
     """
-    if not isinstance(sampling.dataset, Mixture):
-        return
     known = known_batches(sampling)
-    if getattr(None if known is None else known.order, "mixture", None) is not None:
+    if not isinstance(sampling.dataset, Mixture) or getattr(known and known.order, "mixture", None) is not None:
         return
-    of_torch = [
-        one for one in sampling.samplers if type(one).__module__.startswith("torch.") and type(one) is not BatchSampler
-    ]
+    samplers = [one for one in sampling.samplers if type(one) is not BatchSampler]
+    of_torch = [one for one in samplers if type(one).__module__.startswith("torch.")]
     if known is not None or of_torch:
-        sampler = of_torch[0] if of_torch else sampling.sampler or sampling.batch_sampler
+        sampler = [*of_torch, *samplers][0]
         raise ConfigError(
             f"a Mixture is drawn by weight, which {type(sampler).__name__} does not know: write "
             "DataLoader(mixture, batch_size=32, shuffle=True, seed=1), or with several ranks "
@@ -204,13 +197,14 @@ def _checked_sources(datasets: Any) -> list[Dataset[Any]]:
             f"{list(datasets) if isinstance(datasets, Mapping) else '...'}"
         )
     for name, dataset in datasets.items():
-        if isinstance(dataset, IterableDataset) or not (
-            hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-        ):
+        is_map_style = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        if isinstance(dataset, IterableDataset) or not is_map_style:
             raise ConfigError(
                 f"datasets must have a length and take an index, and {name!r} is {type(dataset).__name__}: write a "
                 "stream to files once, or mix streams by datasets.interleave_datasets"
             )
+        if hasattr(type(dataset), "fastload_order"):
+            raise ConfigError(f"datasets must not be mixtures, and {name!r} is one: give its sources and their weights")
         if not len(dataset):
             raise ConfigError(f"datasets must not be empty, and {name!r} has no sample; leave it out")
     return list(datasets.values())
@@ -236,16 +230,6 @@ def _checked_lengths(lengths: Any, sizes: Mapping[str, int]) -> dict[str, np.nda
                 f"lengths of shape {known[name].shape}, {known[name].dtype}, minimum {known[name].min(initial=0)}"
             )
     return known
-
-
-def _checked_limits(max_epochs: Any, names: Sequence[str]) -> dict[str, int]:
-    if max_epochs is None:
-        return {}
-    given = max_epochs if isinstance(max_epochs, Mapping) else dict.fromkeys(names, max_epochs)
-    return {
-        name: check_count(f"max_epochs[{name!r}]", most)
-        for name, most in _by_name("max_epochs", given, names, all_of_them=False).items()
-    }
 
 
 def _schedule(weights: Any) -> list[tuple[int, Any]]:

@@ -181,7 +181,8 @@ class MixtureOrder(Cached[tuple[Indices, Indices]]):
         seed: of all orders.
         block: draws of a block.
 
-    Cost: 0.3 to 0.6 µs a draw, in thousands at once.
+    Cost, in thousands at once: 0.16 µs a draw with 5 sources, 0.8 µs with 1,000. Blocks are worked out as a whole, in about
+    50 ns for each of their draws, whatever a rank's share of them.
     """
 
     once = False
@@ -276,18 +277,19 @@ class MixtureOrder(Cached[tuple[Indices, Indices]]):
         quotas = (after - before).ravel()
         # Slots: the sources' draws, one source after the other. A random number for each, and the slot, sort them.
         draws = (begins[:, None] + np.arange(size)).ravel()
-        words = SampleWords(order_key(self.seed, 0, BLOCKS), draws, 0).words(2).astype(np.uint64)
+        numbers = SampleWords(order_key(self.seed, 0, BLOCKS), draws, 0).words(2).astype("<u4").view("<u8")
         bits = np.uint64(size.bit_length())
-        numbers = ((words[:, 0] << np.uint64(32) | words[:, 1]) >> bits << bits).reshape(-1, size)
-        order = np.sort(numbers | np.arange(size, dtype=np.uint64), axis=1) & ((np.uint64(1) << bits) - np.uint64(1))
-        of_slot = np.repeat(np.tile(np.arange(part.quotas.size), len(begins)), quotas).reshape(-1, size)
-        sources = np.take_along_axis(of_slot, order.astype(np.int64), axis=1)
+        numbers = (numbers >> bits << bits).reshape(-1, size) | np.arange(size, dtype=np.uint64)
+        numbers.sort(axis=1)
+        numbers &= (np.uint64(1) << bits) - np.uint64(1)
+        places = np.arange(part.quotas.size, dtype=np.min_scalar_type(part.quotas.size))
+        of_slot = np.repeat(np.tile(places, len(begins)), quotas).reshape(-1, size)
+        sources = np.take_along_axis(of_slot, numbers.view(np.int64), axis=1)
         starts = np.cumsum(quotas) - quotas
         counts_of_slot = np.repeat((before + part.drawn).ravel() - starts, quotas) + np.arange(of_slot.size)
         # Of each source the draws come in their order.
-        places = np.argsort(sources.astype(np.min_scalar_type(part.quotas.size)), axis=1, kind="stable")
-        counts = np.empty_like(sources)
-        np.put_along_axis(counts, places, counts_of_slot.reshape(-1, size), axis=1)
+        counts = np.empty(sources.shape, dtype=np.int64)
+        np.put_along_axis(counts, sources.argsort(axis=1, kind="stable"), counts_of_slot.reshape(-1, size), axis=1)
         return sources, counts
 
     def _indices(self, part: _Part, sources: Indices, epochs: Indices, rows: Indices) -> Indices:
