@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from torch.utils.data import BatchSampler, ConcatDataset, Dataset, IterableDataset
@@ -17,7 +17,6 @@ from .order import Indices
 from .quotas import END
 
 Weights: TypeAlias = Mapping[str, float]
-_Value = TypeVar("_Value")
 
 # Differences of pow() between machines must not make different orders.
 _DIGITS = 12

@@ -38,8 +38,8 @@ def _order_in(record: Any, order: MixtureOrder) -> MixtureOrder:
         since, epoch, draw, length, *values = record
         stages = [_stage_in(some) for some in values]
         starts = [stage.start for stage in stages]
-        right = starts[0] == 0 and starts == sorted(set(starts)) and is_integer(length, 1, END)
-        if right and all(is_integer(one, 0, END) for one in (since, epoch, draw)):
+        right = starts[0] == 0 and since in starts and starts == sorted(set(starts))
+        if right and all(is_integer(one, 0, END) for one in (since, epoch, draw, length - 1)):
             return order.with_plan(Plan(stages, since, (epoch, draw)), length)
     except (TypeError, ValueError, IndexError):
         pass
