@@ -215,8 +215,7 @@ class DataLoader(_Base[T]):
             observer(self)
 
     def __len__(self) -> int:
-        # torch's length, but for epochs that differ in it.
-        batches = self.batch_sampler
+        batches: Any = self.batch_sampler
         if not isinstance(batches, EpochBatchSampler):
             return super().__len__()
         from .sampling.resumed import current_epoch

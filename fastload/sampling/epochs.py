@@ -112,9 +112,8 @@ def known_batches(sampling: Sampling) -> EpochOrder | None:
         if rows is None:
             return None
         known = replace(rows, batch_size=batches.batch_size, drop_last=batches.drop_last)
-    if not num_skipped:
-        return known
-    return known.from_position(known.position_after(num_skipped, getattr(batches, "epoch", 0)))
+    epoch = getattr(batches, "epoch", 0)
+    return known.from_position(known.position_after(num_skipped, epoch)) if num_skipped else known
 
 
 def known_rows(sampler: Any) -> EpochOrder | None:

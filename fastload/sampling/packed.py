@@ -143,10 +143,10 @@ class PackedBatchSampler(EpochBatchSampler):
             self.dataset if overlong == "split" else dataset, world_size, rank, shuffle, seed, tail=tail
         )
         base = inner.epoch_order.order
-        name = (
-            f"packs of {base.name}, {max_tokens=}, lengths={name_of_lengths}, {window=}, {max_samples=}, {align=}, "
-            f"{overlong=}, {balance=}"
-        )
+        usual = {"max_samples": None, "align": 1, "overlong": "error", "balance": False}
+        more = {"max_samples": max_samples, "align": align, "overlong": overlong, "balance": balance}
+        name = f"packs of {base.name}, {max_tokens=}, lengths={name_of_lengths}, {window=}"
+        name += "".join(f", {key}={value}" for key, value in more.items() if value != usual[key])
         order = PackOrder(
             base,
             name,

@@ -27,7 +27,7 @@ class Pack(list[int]):
     def __init__(self, indices: Iterable[int], position: int) -> None:
         super().__init__(indices)
         self.position = position
-        """Of its first sample in the epoch's global order; the others follow."""
+        """Position of its first sample in the epoch's global order; the others follow."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Pack, (self[:], self.position)
