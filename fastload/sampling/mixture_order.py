@@ -181,8 +181,8 @@ class MixtureOrder(Cached[tuple[Indices, Indices]]):
         seed: of all orders.
         block: draws of a block.
 
-    Cost, in thousands at once: 0.16 µs a draw with 5 sources, 0.8 µs with 1,000. Blocks are worked out as a whole: 50 ns
-    for each of their draws, whatever a rank's share of them.
+    Cost, in thousands at once: 0.16 µs a draw with 5 sources, 0.8 µs with 1,000. A block is worked out as a whole:
+    50 ns for each of its draws, whatever a rank's share of them.
     """
 
     once = False
