@@ -11,6 +11,7 @@ of 8 and goes on at step 100,000 in the same number of ranks, one; wrong rows ar
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import statistics
@@ -21,7 +22,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pyarrow
 
 BUDGET, DOCUMENTS, ROWS, BATCH, COMPARED = 8192, 200_000, 500_000, 8, 200
 WEIGHTS = [0.6, 0.3, 0.1]
@@ -29,9 +32,6 @@ WEIGHTS = [0.6, 0.3, 0.1]
 
 def make_data(folder: Path) -> None:
     """Write documents, and three sources of rows that are numbered through."""
-    import datasets
-    import pyarrow
-
     lengths = np.minimum(np.random.default_rng(0).lognormal(np.log(245), 0.8, DOCUMENTS).astype(np.int64) + 1, BUDGET)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     lists = pyarrow.ListArray.from_arrays(offsets, np.arange(offsets[-1], dtype=np.int32) % 50_000)
@@ -43,8 +43,6 @@ def make_data(folder: Path) -> None:
 
 def load(folder: Path, name: str) -> Any:
     """Return one of the datasets."""
-    import datasets
-
     return datasets.load_from_disk(str(folder / name))
 
 
@@ -85,11 +83,8 @@ def grain_packs(folder: Path, step: int) -> dict[str, float]:
     packs = iter(experimental.BestFitPackIterDataset(rows, length_struct={"input_ids": BUDGET}, num_packing_bins=64))
     first = next(packs)
     first_s = time.perf_counter() - since
-    filled = [
-        int((pack["input_ids_segment_ids"] > 0).sum())
-        for pack in itertools.islice(itertools.chain([first], packs), 2000)
-    ]
-    return {"first batch s": first_s, "padding %": 100 * (1 - float(np.mean(filled)) / BUDGET)}
+    filled = np.mean([(pack["input_ids_segment_ids"] > 0).sum() for pack in [first, *itertools.islice(packs, 1999)]])
+    return {"first batch s": first_s, "padding %": 100 * (1 - float(filled) / BUDGET)}
 
 
 def gone_on(make: Any, step: int) -> dict[str, float]:
@@ -113,16 +108,11 @@ def gone_on(make: Any, step: int) -> dict[str, float]:
     return {"first batch s": first_s, "resume s": resume_s, "wrong rows": len(set(expected) ^ set(found))}
 
 
-def sources(folder: Path) -> list[Any]:
-    """Return the three sources."""
-    return [load(folder, f"source{number}") for number in range(3)]
-
-
 def fastload_mix(folder: Path, step: int) -> dict[str, float]:
     """A mixture in packs of about 8 rows: all lengths are 1 or 2."""
     from fastload import DataLoader, Mixture, PackedBatchSampler
 
-    parts = {str(number): one for number, one in enumerate(sources(folder))}
+    parts = {str(number): load(folder, f"source{number}") for number in range(3)}
     lengths = {name: np.arange(ROWS, dtype=np.int32) % 2 + 1 for name in parts}
 
     def make() -> Any:
@@ -134,25 +124,21 @@ def fastload_mix(folder: Path, step: int) -> dict[str, float]:
 
 def interleave(folder: Path, step: int, *, streaming: bool = False) -> dict[str, float]:
     """``interleave_datasets`` in a ``StatefulDataLoader`` without workers."""
-    from datasets import interleave_datasets
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     def make() -> Any:
-        parts = [one.to_iterable_dataset() if streaming else one for one in sources(folder)]
-        mixed = interleave_datasets(parts, WEIGHTS, seed=1, stopping_strategy="all_exhausted")
+        parts = [load(folder, f"source{number}") for number in range(3)]
+        parts = [one.to_iterable_dataset() if streaming else one for one in parts]
+        mixed = datasets.interleave_datasets(parts, WEIGHTS, seed=1, stopping_strategy="all_exhausted")
         return StatefulDataLoader(mixed, batch_size=BATCH)
 
     return gone_on(make, step)
 
 
-def interleave_streams(folder: Path, step: int) -> dict[str, float]:
-    """The same of iterable datasets."""
-    return interleave(folder, step, streaming=True)
-
-
-SIDES = {
-    one.__name__: one for one in (fastload_packs, trl_packs, grain_packs, fastload_mix, interleave, interleave_streams)
+SIDES: dict[str, Any] = {
+    one.__name__: one for one in (fastload_packs, trl_packs, grain_packs, fastload_mix, interleave)
 }
+SIDES["interleave_streams"] = functools.partial(interleave, streaming=True)
 
 
 def main() -> None:
