@@ -101,11 +101,18 @@ CASES = st.fixed_dictionaries(
 )
 
 
+TRIED = {"tail": "short", "overlong": "truncate", "window": 24, "max_samples": None, "shuffle": False} | {
+    "balance": False,
+    "seed": 0,
+}
+
+
 def drawn_lengths(number: int, overlong: str) -> Any:
     return lengths_of(number, seed=number, sigma=1.0) * (1 if overlong == "error" else 3)
 
 
 @given(CASES, st.integers(1, 300), st.integers(0, 3))
+@example(TRIED, 241, 0)
 @settings(max_examples=20, deadline=None)
 def test_each_sample_is_in_one_pack_and_len_is_true_and_steps_are_equal_on_all_ranks(case, number, epoch):
     lengths = drawn_lengths(number, case["overlong"])
@@ -135,9 +142,8 @@ def test_each_sample_is_in_one_pack_and_len_is_true_and_steps_are_equal_on_all_r
         assert in_turns(shares) == whole
         ends = [on_rank(sampler.epoch_order, rank, num_ranks).num_batches(epoch) for rank in range(num_ranks)]
         assert ends == [len(share) for share in shares]
-        assert len(set(ends)) == 1 or (
-            case["tail"] == "short" and max(len(pack) for pack, _ in whole[-num_ranks:]) == 1
-        )
+        # Of the last step not even samples are left for all.
+        assert len(set(ends)) == 1 or {len(pack) for pack, _ in whole[len(whole) // STEP * STEP :]} == {1}
 
 
 @given(CASES, st.integers(1, 200), st.integers(0, 3), st.sampled_from(RANKS), st.sampled_from(RANKS))
