@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ..base.checks import is_integer
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
@@ -87,14 +89,25 @@ class Saved:
         return made
 
     def resume(self, sampling: Sampling, state: Mapping[str, Any]) -> Resume:
-        """Let a loader's samplers have this order, from the state on as it is now, and return where it resumes.
+        """Let a loader's samplers have this order, after the block under way as it is now, and return where it resumes.
 
         An epoch that is at its end, by the number of draws that it had or has, is over.
         """
         epoch, position, plan, now = state["epoch"], state["position"], self.then.plan, self.now
         if self.changes:
-            draw, begin, origin = self.order.draws_before(position, epoch), self.then.draw_at(epoch, 0), plan.origin
-            if draw - begin >= min(now.length, self.then.length):
+            (given, draw), begin, origin = (
+                self.order.draws_before(position, epoch),
+                self.then.draw_at(epoch, 0),
+                plan.origin,
+            )
+            self.then.at(epoch, np.arange(given - begin, draw - begin))  # an error where these are not there any more
+            shortest = min(now.length, self.then.length)
+            if given < draw and draw - begin >= shortest and now.length != self.then.length:
+                raise StateError(
+                    f"num_samples was {self.then.length} and is {now.length}, and the state was saved within the last "
+                    "block or window of an epoch, which is another one then: leave num_samples, or take another state"
+                )
+            if given - begin >= shortest:
                 epoch, position, begin, origin = epoch + 1, 0, draw, (epoch + 1, draw)
             if now.length != self.then.length:
                 origin = epoch, begin
