@@ -102,16 +102,11 @@ class PackedBatchSampler(EpochBatchSampler):
                 "lengths=fastload.token_lengths(dataset)"
             )
         packs_per_step, rank, world_size = checked_share("packs_per_step", packs_per_step, rank, world_size)
-        counts = {
-            "max_tokens": max_tokens,
-            "window": window,
-            "align": align,
-            "max_samples": 1 if max_samples is None else max_samples,
-        }
-        for name, value in counts.items():
-            check_count(name, value)
-        if max_tokens % align or max_tokens >= 1 << 31:
-            raise ConfigError(f"max_tokens must be a multiple of align, and below 2**31, got {max_tokens=}, {align=}")
+        max_tokens, window = check_count("max_tokens", max_tokens), check_count("window", window)
+        align = check_count("align", align)
+        max_samples = None if max_samples is None else check_count("max_samples", max_samples)
+        if max_tokens % align or max_tokens >= 1 << 26:
+            raise ConfigError(f"max_tokens must be a multiple of align, and below 2**26, got {max_tokens=}, {align=}")
         one_of("error", "truncate", "drop", "split")("overlong", overlong)
         one_of("drop", "short", "pad")("tail", tail)
         check_flag("balance", balance)

@@ -203,6 +203,13 @@ def test_long_samples_are_split_or_truncated_in_the_samplers_dataset():
         fastload.DataLoader(rows, batch_sampler=split)  # type: ignore[arg-type]
 
 
+def test_numbers_of_numpy_make_the_same_order():
+    few = fastload.PackedBatchSampler(range(2), 8, [1, 1], packs_per_step=2, window=7)
+    same: Any = {"packs_per_step": np.int32(2), "window": np.int64(7)}
+    other = fastload.PackedBatchSampler(range(2), np.int64(8), np.array([1, 1], np.uint8), **same)  # type: ignore[arg-type]
+    assert other.epoch_order.order.name == few.epoch_order.order.name
+
+
 def test_lengths_may_be_a_function_or_a_mixtures():
     lengths = lengths_of(300)
     assert list(sampler_of(lengths)) == list(
@@ -229,7 +236,7 @@ def test_lengths_may_be_a_function_or_a_mixtures():
         (lambda indices: [1], {}, "one for each index, which are 2"),
         (lambda indices: indices + 1, {"overlong": "split"}, "needs lengths as an array"),
         (None, {}, r"lengths=None is for a Mixture with lengths, got a range; give lengths=fastload\.token_lengths"),
-        ([1, 2], {"align": 3}, r"must be a multiple of align, and below 2\*\*31, got max_tokens=8, align=3"),
+        ([1, 2], {"align": 3}, r"must be a multiple of align, and below 2\*\*26, got max_tokens=8, align=3"),
         (
             [1, 2],
             {"world_size": 3},
