@@ -121,9 +121,10 @@ class Mixture(ConcatDataset[Any]):
             seed: an integer of up to 128 bits.
             block: draws of a block, if the mixture was made without one; None: 256.
         """
-        offsets = dict(zip(self.names, [0, *self.cumulative_sizes[:-1]], strict=True))
+        ends = self.cumulative_sizes
+        places = dict(zip(self.names, map(range, [0, *ends], ends), strict=True))
         check_seed("seed", seed)
-        return MixtureOrder(self.plan, offsets, self.num_samples, seed, self.block or block or 256)
+        return MixtureOrder(self.plan, places, self.num_samples, seed, self.block or block or 256)
 
     fastload_order = order
 

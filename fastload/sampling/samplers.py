@@ -76,10 +76,11 @@ class EpochOrder:
                 return positions
         raise ConfigError(f"position {position} is not loaded by any rank: tail={shard.tail!r} leaves it out")
 
-    def draws_before(self, position: int, epoch: int) -> int:
-        """Return the draw of a mixture, of the whole training, from which on it may change when an epoch goes on."""
+    def draws_before(self, position: int, epoch: int) -> tuple[int, int]:
+        """Return up to which draw of a mixture all was given out, and from which on it may change: a block's end."""
         mixture: Any = self.order
-        return int(mixture.draw_at(epoch, min(position, self.order.length)))
+        position = min(position, self.order.length)
+        return mixture.draw_at(epoch, position), mixture.block_end(epoch, position)
 
     def from_position(self, base: int) -> EpochOrder:
         """Return what is left of an epoch when so many positions have been given out."""
