@@ -215,11 +215,12 @@ class DataLoader(_Base[T]):
             observer(self)
 
     def __len__(self) -> int:
-        # torch's length, but for epochs that differ in it.
-        batches = self.batch_sampler
+        batches: Any = self.batch_sampler
         if not isinstance(batches, EpochBatchSampler):
             return super().__len__()
-        return batches.num_batches(self._epochs.current(sampling_of(self)))
+        from .sampling.resumed import current_epoch
+
+        return batches.num_batches(current_epoch(self._epochs, sampling_of(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent

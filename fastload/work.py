@@ -12,7 +12,7 @@ Pure: no threads, no clocks, no memory.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -122,20 +122,6 @@ class Shard:
         share = 1 if self.global_batch_size is None else self.global_batch_size // self.num_ranks
         unit = self.global_batch_size or self.num_ranks
         return min(self.base + -(-num_rows // share) * unit, self.end)
-
-
-class Pack(list[int]):
-    """An index batch that knows its place: see :mod:`fastload.sampling.packed_order`."""
-
-    __slots__ = ("position",)
-
-    def __init__(self, indices: Iterable[int], position: int) -> None:
-        super().__init__(indices)
-        self.position = position
-        """Of its first sample in the epoch's global order; the others follow."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pack, (self[:], self.position)
 
 
 class Task(NamedTuple):

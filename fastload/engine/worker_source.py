@@ -20,7 +20,7 @@ from ..base.worker_errors import error_of
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..sampling.epochs import EpochWork
 from ..stages import Source
-from ..work import GRACE, AnyTask, Batch, Pack, Replica, StartEpoch, Task, choose_chunk_size, tasks_of
+from ..work import GRACE, AnyTask, Batch, Replica, StartEpoch, Task, choose_chunk_size, tasks_of
 from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool
 from .assembly import Assembly
@@ -506,7 +506,7 @@ class WorkerSource(Source):
 def _fixed(indices: Any, *, auto_collation: bool, as_list: bool) -> tuple[Any, int]:
     """Return an index batch that its sampler cannot change any more, and how many samples it names."""
     has_length = hasattr(indices, "__len__")
-    if type(indices) in (list, Pack):
+    if type(indices) is list:
         indices = indices[:]
     elif auto_collation and type(indices) is not tuple and (as_list if has_length else hasattr(indices, "__iter__")):
         indices, has_length = list(indices), True

@@ -14,9 +14,9 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..work import Batch, Pack, Shard
+from ..work import Batch, Shard
 from .order import Sequential
-from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
+from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler, Pack
 
 if TYPE_CHECKING:
     from .distributed import DistributedSampler
@@ -112,9 +112,8 @@ def known_batches(sampling: Sampling) -> EpochOrder | None:
         if rows is None:
             return None
         known = replace(rows, batch_size=batches.batch_size, drop_last=batches.drop_last)
-    if not num_skipped:
-        return known
-    return known.from_position(known.position_after(num_skipped, getattr(batches, "epoch", 0)))
+    epoch = getattr(batches, "epoch", 0)
+    return known.from_position(known.position_after(num_skipped, epoch)) if num_skipped else known
 
 
 def known_rows(sampler: Any) -> EpochOrder | None:
@@ -292,11 +291,6 @@ class Epochs:
             was_set = owner.epoch != self._given  # torch's does not say that it was set
         epoch: int = owner.epoch
         return epoch if was_set else self.next
-
-    def current(self, sampling: Sampling) -> int:
-        """Return the number of the epoch under way, or, if there is none, of the next."""
-        last = self.last if self.resume is None else None
-        return self.upcoming(sampling) if last is None or last.finished else last.work.number
 
     def begin(self, sampling: Sampling) -> tuple[int, Resume | None]:
         """Begin the next epoch, and tell the sampler its number; return that, and where in the epoch it begins."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from torch.utils.data import BatchSampler, ConcatDataset, Dataset, IterableDataset
@@ -17,7 +17,6 @@ from .order import Indices
 from .quotas import END
 
 Weights: TypeAlias = Mapping[str, float]
-_Value = TypeVar("_Value")
 
 # Differences of pow() between machines must not make different orders.
 _DIGITS = 12
@@ -55,7 +54,7 @@ class Mixture(ConcatDataset[Any]):
         >>> import fastload
         >>> mixture = fastload.Mixture({"a": range(100), "b": range(1000, 1050)}, {"a": 0.75, "b": 0.25})
         >>> next(iter(fastload.DataLoader(mixture, batch_size=4, shuffle=True, seed=1))).tolist()
-        [71, 50, 40, 1006]
+        [71, 40, 50, 1006]
     """
 
     names: tuple[str, ...]
@@ -122,9 +121,10 @@ class Mixture(ConcatDataset[Any]):
             seed: an integer of up to 128 bits.
             block: draws of a block, if the mixture was made without one; None: 256.
         """
-        offsets = dict(zip(self.names, [0, *self.cumulative_sizes[:-1]], strict=True))
+        ends = self.cumulative_sizes
+        places = dict(zip(self.names, map(range, [0, *ends], ends), strict=True))
         check_seed("seed", seed)
-        return MixtureOrder(self.plan, offsets, self.num_samples, seed, self.block or block or 256)
+        return MixtureOrder(self.plan, places, self.num_samples, seed, self.block or block or 256)
 
     fastload_order = order
 
@@ -154,7 +154,7 @@ class Mixture(ConcatDataset[Any]):
         return counts
 
     def _num_draws(self, given: Any) -> int:
-        if given in ("first", "all"):
+        if isinstance(given, str) and given in ("first", "all"):
             number = self.plan.draws_until(every=given == "all")
         elif not is_integer(number := as_integer(given), 1, END - 1):
             raise ConfigError(
@@ -203,6 +203,8 @@ def _checked_sources(datasets: Any) -> list[Dataset[Any]]:
                 f"datasets must have a length and take an index, and {name!r} is {type(dataset).__name__}: write a "
                 "stream to files once, or mix streams by datasets.interleave_datasets"
             )
+        if hasattr(type(dataset), "fastload_order"):
+            raise ConfigError(f"datasets must not be mixtures, and {name!r} is one: give its sources and their weights")
         if not len(dataset):
             raise ConfigError(f"datasets must not be empty, and {name!r} has no sample; leave it out")
     return list(datasets.values())

@@ -176,18 +176,19 @@ class MixtureOrder(Cached[tuple[Indices, Indices]]):
 
     Args:
         plan: which weights hold when.
-        offsets: of each source's samples in the dataset.
+        places: of each source's samples in the dataset.
         length: draws of an epoch.
         seed: of all orders.
         block: draws of a block.
 
-    Cost: 0.3 to 0.6 µs a draw, in thousands at once.
+    Cost, in thousands at once: 0.16 µs a draw with 5 sources, 0.8 µs with 1,000. A block is worked out as a whole:
+    50 ns for each of its draws, whatever a rank's share of them.
     """
 
     once = False
 
-    def __init__(self, plan: Plan, offsets: Mapping[str, int], length: int, seed: int, block: int) -> None:
-        self.plan, self.offsets, self.length = plan, offsets, length
+    def __init__(self, plan: Plan, places: Mapping[str, range], length: int, seed: int, block: int) -> None:
+        self.plan, self.places, self.length = plan, places, length
         self.seed, self.block = seed, block
         self.name = f"mixture {block}"
 
@@ -202,7 +203,7 @@ class MixtureOrder(Cached[tuple[Indices, Indices]]):
 
     def with_plan(self, plan: Plan, length: int) -> MixtureOrder:
         """Return the same order by another plan, with epochs of so many draws."""
-        return MixtureOrder(plan, self.offsets, length, self.seed, self.block)
+        return MixtureOrder(plan, self.places, length, self.seed, self.block)
 
     def draw_at(self, epoch: int, position: int) -> int:
         """Return the number of a draw in the whole training; ``position``: 0 to ``length``.
@@ -219,12 +220,14 @@ class MixtureOrder(Cached[tuple[Indices, Indices]]):
             )
         return first + position
 
+    def block_end(self, epoch: int, position: int) -> int:
+        """Return the draw that the block under way ends before; at the beginning of a block, or the end, that place."""
+        return self.draw_at(epoch, min(-(-position // self.block) * self.block, self.length))
+
     def possible(self) -> Indices:
         """Return the indices that can be drawn: those of sources with a weight, now or later."""
-        lengths = {
-            name: one.length for stage in self.plan.declared for name, one in stage.sources.items() if one.weight
-        }
-        return np.concatenate([self.offsets[name] + np.arange(length) for name, length in lengths.items()])
+        names = {name for stage in self.plan.declared for name, one in stage.sources.items() if one.weight}
+        return np.concatenate([np.array(place) for name, place in self.places.items() if name in names])
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""
@@ -276,18 +279,19 @@ class MixtureOrder(Cached[tuple[Indices, Indices]]):
         quotas = (after - before).ravel()
         # Slots: the sources' draws, one source after the other. A random number for each, and the slot, sort them.
         draws = (begins[:, None] + np.arange(size)).ravel()
-        words = SampleWords(order_key(self.seed, 0, BLOCKS), draws, 0).words(2).astype(np.uint64)
+        numbers = SampleWords(order_key(self.seed, 0, BLOCKS), draws, 0).words(2).astype("<u4").view("<u8")
         bits = np.uint64(size.bit_length())
-        numbers = ((words[:, 0] << np.uint64(32) | words[:, 1]) >> bits << bits).reshape(-1, size)
-        order = np.sort(numbers | np.arange(size, dtype=np.uint64), axis=1) & ((np.uint64(1) << bits) - np.uint64(1))
-        of_slot = np.repeat(np.tile(np.arange(part.quotas.size), len(begins)), quotas).reshape(-1, size)
-        sources = np.take_along_axis(of_slot, order.astype(np.int64), axis=1)
+        numbers = (numbers >> bits << bits).reshape(-1, size) | np.arange(size, dtype=np.uint64)
+        numbers.sort(axis=1)
+        numbers &= (np.uint64(1) << bits) - np.uint64(1)
+        places = np.arange(part.quotas.size, dtype=np.min_scalar_type(part.quotas.size))
+        of_slot = np.repeat(np.tile(places, len(begins)), quotas).reshape(-1, size)
+        sources = np.take_along_axis(of_slot, numbers.view(np.int64), axis=1)
         starts = np.cumsum(quotas) - quotas
         counts_of_slot = np.repeat((before + part.drawn).ravel() - starts, quotas) + np.arange(of_slot.size)
         # Of each source the draws come in their order.
-        places = np.argsort(sources.astype(np.min_scalar_type(part.quotas.size)), axis=1, kind="stable")
-        counts = np.empty_like(sources)
-        np.put_along_axis(counts, places, counts_of_slot.reshape(-1, size), axis=1)
+        counts = np.empty(sources.shape, dtype=np.int64)
+        np.put_along_axis(counts, sources.argsort(axis=1, kind="stable"), counts_of_slot.reshape(-1, size), axis=1)
         return sources, counts
 
     def _indices(self, part: _Part, sources: Indices, epochs: Indices, rows: Indices) -> Indices:
@@ -298,13 +302,13 @@ class MixtureOrder(Cached[tuple[Indices, Indices]]):
         for some in np.split(together, cuts):
             place, epoch = sources[some[0]], int(epochs[some[0]])
             name = part.names[place]
-            if name not in self.offsets:
+            own, length = self.places.get(name, range(0)), int(part.lengths[place])
+            if length > len(own):
                 raise StateError(
-                    f"the mixture goes on within what was planned with source {name!r}, which it no longer has: keep "
-                    "it among the datasets, with weight 0"
+                    f"the mixture goes on within a block or a window that has samples of {name!r}, of which {length} "
+                    f"were there and {len(own)} are: keep them, with weight 0, or save states between blocks"
                 )
-            order = _order_of_source(self.seed, epoch, name, int(part.lengths[place]))
-            indices[some] = order.at(rows[some]) + self.offsets[name]
+            indices[some] = _order_of_source(self.seed, epoch, name, length).at(rows[some]) + own.start
         return indices
 
 

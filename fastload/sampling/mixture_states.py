@@ -2,7 +2,8 @@
 
 A record is a list of plain values: the draw from which on the mixture was declared as it was when the state was saved,
 the epoch and the draw that its epochs are counted from, the draws of an epoch, and the stages: the draw that each holds
-from, and names, shares and lengths of its sources, ``[length, max_epochs]`` of those with a limit.
+from, and names, shares and lengths of its sources, ``[length, max_epochs]`` of those with a limit; shares alone where
+the sources are those of the stage before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from ..base.checks import is_integer
 from ..base.users_line import warn_at_users_line
@@ -24,11 +27,13 @@ from .samplers import EpochOrder
 
 def record_of(order: MixtureOrder) -> list[Any]:
     """Return the record of a mixture's order."""
-    stages = []
+    stages: list[list[Any]] = []
+    before: list[Any] = []
     for start, sources in order.plan.stages:
         weights, lengths, limits = zip(*sources.values(), strict=True)
         sizes = [[length, limit] if limit else length for length, limit in zip(lengths, limits, strict=True)]
-        stages.append([start, *sources, *weights, *sizes])
+        same, before = before == [*sources, *sizes], [*sources, *sizes]
+        stages.append([start, *weights] if same else [start, *sources, *weights, *sizes])
     return [order.plan.since, *order.plan.origin, order.length, *stages]
 
 
@@ -36,18 +41,23 @@ def _order_in(record: Any, order: MixtureOrder) -> MixtureOrder:
     """Return an order as it was when a record of it was made."""
     try:
         since, epoch, draw, length, *values = record
-        stages = [_stage_in(some) for some in values]
+        stages: list[Stage] = []
+        for some in values:
+            stages.append(_stage_in(some, stages[-1].sources if stages else {}))
         starts = [stage.start for stage in stages]
-        right = starts[0] == 0 and starts == sorted(set(starts)) and is_integer(length, 1, END)
-        if right and all(is_integer(one, 0, END) for one in (since, epoch, draw)):
+        right = starts[0] == 0 and since in starts and starts == sorted(set(starts))
+        if right and all(is_integer(one, 0, END) for one in (since, epoch, draw, length - 1)):
             return order.with_plan(Plan(stages, since, (epoch, draw)), length)
     except (TypeError, ValueError, IndexError):
         pass
     raise StateError(f"the state is damaged: its mixture is {record!r:.300}")
 
 
-def _stage_in(values: Any) -> Stage:
+def _stage_in(values: Any, before: Mapping[str, Share]) -> Stage:
     start, *rest = values
+    if isinstance(rest[0], float):  # shares alone
+        sizes_before = ([one.length, one.limit] for one in before.values())
+        rest = [*before, *rest, *sizes_before]
     names, weights, sizes = (rest[place * len(rest) // 3 : (place + 1) * len(rest) // 3] for place in range(3))
     sources = {}
     for name, weight, size in zip(names, weights, sizes, strict=True):
@@ -87,14 +97,25 @@ class Saved:
         return made
 
     def resume(self, sampling: Sampling, state: Mapping[str, Any]) -> Resume:
-        """Let a loader's samplers have this order, from the state on as it is now, and return where it resumes.
+        """Let a loader's samplers have this order, after the block under way as it is now, and return where it resumes.
 
         An epoch that is at its end, by the number of draws that it had or has, is over.
         """
         epoch, position, plan, now = state["epoch"], state["position"], self.then.plan, self.now
         if self.changes:
-            draw, begin, origin = self.order.draws_before(position, epoch), self.then.draw_at(epoch, 0), plan.origin
-            if draw - begin >= min(now.length, self.then.length):
+            (given, draw), begin, origin = (
+                self.order.draws_before(position, epoch),
+                self.then.draw_at(epoch, 0),
+                plan.origin,
+            )
+            self.then.at(epoch, np.arange(given - begin, draw - begin))  # an error where these are not there any more
+            shortest = min(now.length, self.then.length)
+            if given < draw and draw - begin >= shortest and now.length != self.then.length:
+                raise StateError(
+                    f"num_samples was {self.then.length} and is {now.length}, and the state was saved within the last "
+                    "block or window of an epoch, which is another one then: leave num_samples, or take another state"
+                )
+            if given - begin >= shortest:
                 epoch, position, begin, origin = epoch + 1, 0, draw, (epoch + 1, draw)
             if now.length != self.then.length:
                 origin = epoch, begin

@@ -102,16 +102,11 @@ class PackedBatchSampler(EpochBatchSampler):
                 "lengths=fastload.token_lengths(dataset)"
             )
         packs_per_step, rank, world_size = checked_share("packs_per_step", packs_per_step, rank, world_size)
-        counts = {
-            "max_tokens": max_tokens,
-            "window": window,
-            "align": align,
-            "max_samples": 1 if max_samples is None else max_samples,
-        }
-        for name, value in counts.items():
-            check_count(name, value)
-        if max_tokens % align or max_tokens >= 1 << 31:
-            raise ConfigError(f"max_tokens must be a multiple of align, and below 2**31, got {max_tokens=}, {align=}")
+        max_tokens, window = check_count("max_tokens", max_tokens), check_count("window", window)
+        align = check_count("align", align)
+        max_samples = None if max_samples is None else check_count("max_samples", max_samples)
+        if max_tokens % align or max_tokens >= 1 << 26:
+            raise ConfigError(f"max_tokens must be a multiple of align, and below 2**26, got {max_tokens=}, {align=}")
         one_of("error", "truncate", "drop", "split")("overlong", overlong)
         one_of("drop", "short", "pad")("tail", tail)
         check_flag("balance", balance)
@@ -143,10 +138,10 @@ class PackedBatchSampler(EpochBatchSampler):
             self.dataset if overlong == "split" else dataset, world_size, rank, shuffle, seed, tail=tail
         )
         base = inner.epoch_order.order
-        name = (
-            f"packs of {base.name}, {max_tokens=}, lengths={name_of_lengths}, {window=}, {max_samples=}, {align=}, "
-            f"{overlong=}, {balance=}"
-        )
+        usual = {"max_samples": None, "align": 1, "overlong": "error", "balance": False}
+        more = {"max_samples": max_samples, "align": align, "overlong": overlong, "balance": balance}
+        name = f"packs of {base.name}, {max_tokens=}, lengths={name_of_lengths}, {window=}"
+        name += "".join(f", {key}={value}" for key, value in more.items() if value != usual[key])
         order = PackOrder(
             base,
             name,

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ..errors import ConfigError, StateError
-from ..work import Pack
 from .distributed_orders import argsort_of_words
 from .order import PACKS, Cached, Indices, Order, order_key
 from .packs import Numbers, best_fit
-from .samplers import EpochOrder
+from .samplers import EpochOrder, Pack
 
 if TYPE_CHECKING:
     from .mixture_order import MixtureOrder
@@ -218,12 +217,13 @@ class PackedEpochs(EpochOrder):
                 return np.arange(pack.position, pack.position + len(pack))
         raise ConfigError(f"position {position} is in no pack: overlong='drop' leaves its sample out")
 
-    def draws_before(self, position: int, epoch: int) -> int:
-        """Return the draw of a mixture from which on it may change: the end of the window under way."""
+    def draws_before(self, position: int, epoch: int) -> tuple[int, int]:
+        """Return up to which draw of a mixture all was given out, and from which on it may change: the window's end."""
         order, (first, given) = self.order, divmod(position, self._step)
-        end = -(-order.start_of(epoch, first, given) // order.window_size) * order.window_size
+        start = min(order.start_of(epoch, first, given), order.length)
+        end = min(-(-start // order.window_size) * order.window_size, order.length)
         assert order.mixture is not None
-        return order.mixture.draw_at(epoch, min(end, order.length))
+        return order.mixture.draw_at(epoch, start), order.mixture.block_end(epoch, end)
 
     @property
     def _step(self) -> int:

@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, RandomSampler
 from ..base import compat_features
 from ..errors import StateError
 from ..keys.torch_streams import fresh_base_seed
-from .epochs import EpochWork, Resume, Sampling
+from .epochs import Epochs, EpochWork, Resume, Sampling
 from .sampler_generators import generator_states, generators_at, set_own_generators
 from .samplers import EpochSampler
 
@@ -113,6 +113,12 @@ def with_index_batches(sampling: Sampling, work: EpochWork, from_sampler: Iterat
         if num_done == 0 and work.generators:  # the order has to be made while its generators are there
             batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
     return replace(work, index_batches=batches, first_row=num_rows)
+
+
+def current_epoch(epochs: Epochs, sampling: Sampling) -> int:
+    """Return the number of the epoch under way, or, if there is none, of the next."""
+    last = epochs.last if epochs.resume is None else None
+    return epochs.upcoming(sampling) if last is None or last.finished else last.work.number
 
 
 def _draws_during_pass(batches: Any) -> bool:

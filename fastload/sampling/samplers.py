@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,20 @@ from .order import Indices, Keyed, Order, order_of
 
 # Indices that are computed at once: a step waits for them, 0.5 ms.
 _ROWS_AT_ONCE = 1 << 14
+
+
+class Pack(list[int]):
+    """An index batch that knows its place: see :mod:`fastload.sampling.packed_order`."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, indices: Iterable[int], position: int) -> None:
+        super().__init__(indices)
+        self.position = position
+        """Position of its first sample in the epoch's global order; the others follow."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pack, (self[:], self.position)
 
 
 @dataclass(frozen=True)
@@ -62,10 +76,11 @@ class EpochOrder:
                 return positions
         raise ConfigError(f"position {position} is not loaded by any rank: tail={shard.tail!r} leaves it out")
 
-    def draws_before(self, position: int, epoch: int) -> int:
-        """Return the draw of a mixture, of the whole training, from which on it may change when an epoch goes on."""
+    def draws_before(self, position: int, epoch: int) -> tuple[int, int]:
+        """Return up to which draw of a mixture all was given out, and from which on it may change: a block's end."""
         mixture: Any = self.order
-        return int(mixture.draw_at(epoch, min(position, self.order.length)))
+        position = min(position, self.order.length)
+        return mixture.draw_at(epoch, position), mixture.block_end(epoch, position)
 
     def from_position(self, base: int) -> EpochOrder:
         """Return what is left of an epoch when so many positions have been given out."""

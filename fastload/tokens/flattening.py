@@ -56,8 +56,8 @@ def collate_packed(
 
     Raises:
         ConfigError: an argument is out of its range.
-        DatasetError: the samples have more tokens than ``max_tokens`` or ``pad_to``, or none; more documents than
-            ``max_documents``; or labels of another length than ``input_ids``.
+        DatasetError: a sample has no ``input_ids``, or others than integers, or labels of another length; the samples
+            have more tokens than ``max_tokens`` or ``pad_to``, or none, or more documents than ``max_documents``.
 
     Examples:
         >>> import fastload
@@ -68,7 +68,9 @@ def collate_packed(
     check_count("align", align)
     if max_documents is not None and (pad_to is None or check_count("max_documents", max_documents) < 1):
         raise ConfigError(f"max_documents needs pad_to, the most that a document has, got {max_documents=}, {pad_to=}")
-    rows = [(_numbers(one["input_ids"]), _numbers(one.get("labels", one["input_ids"]))) for one in samples]
+    rows = [
+        (_numbers(one, "input_ids"), _numbers(one, "labels" if "labels" in one else "input_ids")) for one in samples
+    ]
     rows = [row for row in rows if len(row[0]) or len(row[1])]
     lengths = np.array([len(ids) for ids, _ in rows], dtype=np.int64)
     widths = -(-lengths // align) * align
@@ -114,6 +116,12 @@ def _row(values: Any) -> Tensor:
     return torch.from_numpy(values)[None]
 
 
-def _numbers(values: Any) -> Any:
-    """Return the numbers of one sample as an array, or as what an array can be filled with."""
-    return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
+def _numbers(sample: Mapping[str, Any], name: str) -> Any:
+    values = sample.get(name)
+    found = values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise DatasetError(
+            f"{name} must be [length], integers, got {type(values).__name__} of shape {found.shape} and "
+            f"{found.dtype} in a sample with {', '.join(map(str, sample))}"
+        )
+    return found

@@ -26,6 +26,7 @@ from fastload import (
     DistributedBatchSampler,
     DistributedSampler,
     Mixture,
+    PackedBatchSampler,
     RankMismatch,
     StateError,
 )
@@ -211,6 +212,43 @@ def test_sources_go_on_where_they_were_whatever_changes_and_a_second_resume_is_e
     )
 
 
+@pytest.mark.parametrize("block", [3, 16, 100])
+@pytest.mark.parametrize("make", ["batches", "rows"])
+def test_a_change_within_a_block_holds_from_its_end(block, make):
+    def loader_with(weights: Any) -> DataLoader[Any]:
+        mixture = mixture_of(weights, block=block, num_samples=120)
+        if make == "rows":
+            return DataLoader(mixture, 4, sampler=DistributedSampler(mixture, 1, 0, seed=7))
+        return DataLoader(mixture, batch_sampler=DistributedBatchSampler(mixture, 4, seed=7))
+
+    samples: list[int] = []
+    state = loader_with({"a": 1, "b": 1, "c": 0}).state_dict()
+    for turn, weights in enumerate([{"a": 1, "b": 1, "c": 0}, {"c": 1}, {"a": 9, "b": 1, "c": 5}]):
+        loader = loader_with(weights)
+        loader.load_state_dict(state, mixture="continue")
+        batches = iter(loader)
+        samples += itertools.chain(*(next(batches).tolist() for _ in range(5 + turn)))
+        state = loader.state_dict()
+        again = loader_with(weights)
+        again.load_state_dict(state)
+        rest = [batch.tolist() for batch in batches]
+        assert steps(again) == rest
+    samples += itertools.chain(*rest)
+    assert len(samples) == 120
+    for name, size in SIZES.items():
+        own = [sample % 1000 for sample in samples if sample // 1000 == ord(name) - 97]
+        orders = (_order_of_source(7, epoch, name, size).at(np.arange(size)).tolist() for epoch in range(20))
+        assert own == list(itertools.chain(*orders))[: len(own)]
+
+
+def test_a_block_under_way_that_the_new_mixture_cannot_finish_is_an_error():
+    state = stopped_at(loader_of(block=32), 0, 1)
+    with pytest.raises(StateError, match="a block or a window that has samples of 'a', of which 40 were there and 39"):
+        loader_of(WEIGHTS, {**SIZES, "a": 39}, block=32).load_state_dict(state, mixture="continue")
+    with pytest.raises(StateError, match="num_samples was 48 and is 24, and the state was saved within the last block"):
+        loader_of(block=32, num_samples=24).load_state_dict(state, mixture="continue")
+
+
 def test_a_source_of_another_length_begins_its_next_epoch_with_a_warning():
     state = stopped_at(loader_of(), 0, 1)
     loader = loader_of(WEIGHTS, {**SIZES, "b": 21})
@@ -259,8 +297,12 @@ def test_a_limit_that_is_lower_than_what_was_drawn_ends_a_source_at_once():
         [0, 0, 0, 0, [0, "a", 1.0, 40]],
         [0, 0, -1, 48, [0, "a", 1.0, 40]],
         [0, 0, 0, 48, [1, "a", 1.0, 40]],
+        [9, 0, 0, 48, [0, "a", 1.0, 40]],
+        [0, 0, 0, "48", [0, "a", 1.0, 40]],
         [0, 0, 0, 48, [0, "a", 1.0, 40], [0, "a", 1.0, 40]],
         [0, 0, 0, 48, [0, "a", 1.0]],
+        [0, 0, 0, 48, [0, 1.0]],
+        [0, 0, 0, 48, [0, "a", 1.0, 40], [9, 0.5, 0.5]],
         [0, 0, 0, 48, [0, "a", 1, 40]],
         [0, 0, 0, 48, [0, "a", float("nan"), 40]],
         [0, 0, 0, 48, [0, "a", 0.0, 40]],
@@ -297,3 +339,33 @@ def test_a_state_goes_through_torch_save():
     torch.save(state, buffer := io.BytesIO())
     buffer.seek(0)
     assert torch.load(buffer, weights_only=True) == state
+
+
+def test_packs_of_the_window_under_way_stay_and_the_next_window_has_the_new_weights():
+    def make(weights: Any, names: str = "ab") -> DataLoader[Any]:
+        sizes = {name: SIZES[name] for name in names}
+        lengths = {name: np.arange(size) % 5 + 1 for name, size in sizes.items()}
+        mixture = mixture_of(weights, sizes, lengths=lengths, num_samples=64, block=8)
+        sampler = PackedBatchSampler(mixture, 10, packs_per_step=2, window=16, seed=1, tail="short")
+        return DataLoader(mixture, batch_sampler=sampler)
+
+    whole, state = steps(make({"a": 1, "b": 1})), stopped_at(make({"a": 1, "b": 1}), 0, 2)
+    end = next(number for number in range(len(whole)) if sum(map(len, whole[:number])) == 16)
+    assert end > 3
+    loader = make({"a": 1})
+    loader.load_state_dict(state, mixture="continue")
+    batches = iter(loader)
+    taken = [next(batches).tolist() for _ in range(end)]
+    middle = loader.state_dict()
+    rest = [batch.tolist() for batch in batches]
+    assert taken[: end - 2] == whole[2:end]
+    later = list(itertools.chain(*taken[end - 2 :], *rest))
+    assert len(later) == 48
+    assert all(sample < 1000 for sample in later)
+    again = make({"a": 1})
+    again.load_state_dict(middle)
+    assert steps(again) == rest
+    with pytest.raises(
+        StateError, match="has samples of 'b', of which 20 were there and 0 are: keep them, with weight 0"
+    ):
+        make({"a": 1}, "a").load_state_dict(state, mixture="continue")

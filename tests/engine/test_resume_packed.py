@@ -45,16 +45,15 @@ def mixture() -> fastload.Mixture:
 
 
 @pytest.mark.parametrize(
-    "loading",
+    ("loading", "of_mixture"),
     [
-        {},
-        {"num_workers": 2, "padded": True},
-        {"num_workers": 2, "loading": {"worker_method": "thread"}},
-        pytest.param({"num_workers": 1, "loading": {"persistent_workers": True}}, marks=pytest.mark.slow),
+        ({}, False),
+        ({"num_workers": 2, "padded": True}, True),
+        ({"num_workers": 2, "loading": {"worker_method": "thread"}}, False),
+        pytest.param({"num_workers": 1, "loading": {"persistent_workers": True}}, True, marks=pytest.mark.slow),
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("of_mixture", [False, True])
 def test_any_workers_load_the_same_packs_and_resume_at_any_batch(loading, of_mixture):
     make = functools.partial(make_loader, dataset=mixture() if of_mixture else None, tail="short")
     expected = rows(make(padded=loading.get("padded", False)))

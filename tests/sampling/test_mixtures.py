@@ -79,7 +79,7 @@ PINNED_QUOTAS = [
     [154, 64, 25, 10, 3],
     [600000000001, 250000000000, 100000000000, 40000000000, 10000000000],
 ]
-PINNED = [[1, 3, 4, 7, 2, 0, 1, 5, 0, 3], [1, 3, 4, 6, 1, 2, 5, 0, 3, 7], [6, 0, 2, 3, 1, 4, 1, 4, 5, 3]]
+PINNED = [[1, 3, 7, 4, 2, 0, 1, 5, 0, 3], [1, 3, 6, 4, 1, 5, 2, 0, 3, 7], [0, 6, 2, 3, 1, 4, 1, 4, 5, 3]]
 
 
 def test_quotas_and_draws_are_the_pinned_ones():
@@ -239,6 +239,7 @@ SOURCES: Any = {"a": Sized(4), "b": Sized(2)}
     [
         ({"datasets": {}}, "datasets must be a dict of at least one dataset by its name, got dict"),
         ({"datasets": [Sized(3)]}, "datasets must be a dict .* got list"),
+        ({"datasets": {"a": Mixture({"b": Sized(1)})}}, "datasets must not be mixtures, and 'a' is one: give"),
         ({"datasets": {"a": Sized(0)}}, "datasets must not be empty, and 'a' has no sample; leave it out"),
         ({"datasets": {"a": iter(range(3))}}, "take an index, and 'a' is range_iterator: write"),
         ({"weights": {"a": -1}}, "weights must be finite numbers of at least 0, got -1 for 'a'"),
@@ -346,9 +347,14 @@ def test_a_sample_of_a_mixture_is_replayed_by_its_position():
 @pytest.mark.slow
 def test_a_mixture_is_verified():
     mixture = Mixture({"a": Noisy(12), "b": Noisy(30)}, {"a": 1, "b": 1}, num_samples=24)
-    report = fastload.verify(DataLoader(mixture, 4, shuffle=True, seed=1, num_workers=1))
-    assert report.passed, report
-    assert any(str(run.setting.world_size) == "2" for run in report.runs)
+    loaders = [
+        DataLoader(mixture, 4, shuffle=True, seed=1, num_workers=1),
+        DataLoader(mixture, batch_sampler=DistributedBatchSampler(mixture, 4, seed=1)),
+    ]
+    for loader in loaders:
+        report = fastload.verify(loader, methods=["fork", "thread"])
+        assert report.ok, report
+        assert {"workers", "next epoch", "world size", "resume"} <= {check.name for check in report.checks}
 
 
 def test_substitutes_come_from_sources_that_are_drawn():

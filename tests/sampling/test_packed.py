@@ -101,11 +101,18 @@ CASES = st.fixed_dictionaries(
 )
 
 
+TRIED = {"tail": "short", "overlong": "truncate", "window": 24, "max_samples": None, "shuffle": False} | {
+    "balance": False,
+    "seed": 0,
+}
+
+
 def drawn_lengths(number: int, overlong: str) -> Any:
     return lengths_of(number, seed=number, sigma=1.0) * (1 if overlong == "error" else 3)
 
 
 @given(CASES, st.integers(1, 300), st.integers(0, 3))
+@example(TRIED, 241, 0)
 @settings(max_examples=20, deadline=None)
 def test_each_sample_is_in_one_pack_and_len_is_true_and_steps_are_equal_on_all_ranks(case, number, epoch):
     lengths = drawn_lengths(number, case["overlong"])
@@ -135,9 +142,8 @@ def test_each_sample_is_in_one_pack_and_len_is_true_and_steps_are_equal_on_all_r
         assert in_turns(shares) == whole
         ends = [on_rank(sampler.epoch_order, rank, num_ranks).num_batches(epoch) for rank in range(num_ranks)]
         assert ends == [len(share) for share in shares]
-        assert len(set(ends)) == 1 or (
-            case["tail"] == "short" and max(len(pack) for pack, _ in whole[-num_ranks:]) == 1
-        )
+        # Of the last step not even samples are left for all.
+        assert len(set(ends)) == 1 or {len(pack) for pack, _ in whole[len(whole) // STEP * STEP :]} == {1}
 
 
 @given(CASES, st.integers(1, 200), st.integers(0, 3), st.sampled_from(RANKS), st.sampled_from(RANKS))
@@ -203,6 +209,13 @@ def test_long_samples_are_split_or_truncated_in_the_samplers_dataset():
         fastload.DataLoader(rows, batch_sampler=split)  # type: ignore[arg-type]
 
 
+def test_numbers_of_numpy_make_the_same_order():
+    few = fastload.PackedBatchSampler(range(2), 8, [1, 1], packs_per_step=2, window=7)
+    same: Any = {"packs_per_step": np.int32(2), "window": np.int64(7)}
+    other = fastload.PackedBatchSampler(range(2), np.int64(8), np.array([1, 1], np.uint8), **same)  # type: ignore[arg-type]
+    assert other.epoch_order.order.name == few.epoch_order.order.name
+
+
 def test_lengths_may_be_a_function_or_a_mixtures():
     lengths = lengths_of(300)
     assert list(sampler_of(lengths)) == list(
@@ -229,7 +242,7 @@ def test_lengths_may_be_a_function_or_a_mixtures():
         (lambda indices: [1], {}, "one for each index, which are 2"),
         (lambda indices: indices + 1, {"overlong": "split"}, "needs lengths as an array"),
         (None, {}, r"lengths=None is for a Mixture with lengths, got a range; give lengths=fastload\.token_lengths"),
-        ([1, 2], {"align": 3}, r"must be a multiple of align, and below 2\*\*31, got max_tokens=8, align=3"),
+        ([1, 2], {"align": 3}, r"must be a multiple of align, and below 2\*\*26, got max_tokens=8, align=3"),
         (
             [1, 2],
             {"world_size": 3},

@@ -84,6 +84,8 @@ def test_labels_are_shifted_and_documents_are_aligned_on_request():
         (SHORT, {"max_documents": 2}, ConfigError, "max_documents needs pad_to"),
         (SHORT, {"max_documents": 2, "pad_to": 6}, DatasetError, "3 documents, padding included, .* max_samples=1"),
         (SHORT, {"align": 0}, ConfigError, "align must be"),
+        ([{"ids": [1]}], {}, DatasetError, "input_ids must be .* got NoneType .* in a sample with ids"),
+        ([{"input_ids": [1.5]}], {}, DatasetError, "got list of shape .* and float64"),
         ([{"input_ids": []}], {}, DatasetError, "these 1 samples have 0"),
         ([{"input_ids": [1, 2], "labels": [1]}], {}, DatasetError, "2 input_ids and 1 labels"),
     ],
