@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from .epochs import Sampling, known_batches
 from .mixture_order import MOST_IN_BLOCK, MixtureOrder, Plan, Share, Stage
 from .order import Indices
+from .packs import Numbers, as_lengths
 from .quotas import END
 
 Weights: TypeAlias = Mapping[str, float]
@@ -59,7 +60,7 @@ class Mixture(ConcatDataset[Any]):
 
     names: tuple[str, ...]
     """Names of the sources, as they were given."""
-    lengths: np.ndarray[Any, Any] | None
+    lengths: Numbers | None
     """[number of samples]: tokens of each sample, in the order of the dataset's indices."""
     num_samples: int
     """Draws of an epoch."""
@@ -115,7 +116,7 @@ class Mixture(ConcatDataset[Any]):
         self.num_samples = self._num_draws(num_samples)
 
     def order(self, seed: int, block: int | None = None) -> MixtureOrder:
-        """Return the order of the draws.
+        """Return the order of the draws, from the beginning of a training on.
 
         Args:
             seed: an integer of up to 128 bits.
@@ -124,7 +125,9 @@ class Mixture(ConcatDataset[Any]):
         ends = self.cumulative_sizes
         places = dict(zip(self.names, map(range, [0, *ends], ends), strict=True))
         check_seed("seed", seed)
-        return MixtureOrder(self.plan, places, self.num_samples, seed, self.block or block or 256)
+        # That of a loader that was continued goes on in the middle of its training.
+        plan = Plan(self.plan.declared) if self.plan.since else self.plan
+        return MixtureOrder(plan, places, self.num_samples, seed, self.block or block or 256)
 
     fastload_order = order
 
@@ -220,16 +223,9 @@ def _by_name(argument: str, values: Any, names: Sequence[str], *, all_of_them: b
     return dict(values)
 
 
-def _checked_lengths(lengths: Any, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-    known = {}
-    for name, values in _by_name("lengths", lengths, tuple(sizes), all_of_them=True).items():
-        known[name] = np.asarray(values)
-        if known[name].shape != (sizes[name],) or known[name].dtype.kind not in "iu" or known[name].min() < 0:
-            raise ConfigError(
-                f"lengths must be an integer of at least 0 for each sample, and {name!r} has {sizes[name]} samples and "
-                f"lengths of shape {known[name].shape}, {known[name].dtype}, minimum {known[name].min(initial=0)}"
-            )
-    return known
+def _checked_lengths(lengths: Any, sizes: Mapping[str, int]) -> dict[str, Numbers]:
+    given = _by_name("lengths", lengths, tuple(sizes), all_of_them=True)
+    return {name: as_lengths(some, sizes[name], f"one for each of {name!r}", 0) for name, some in given.items()}
 
 
 def _schedule(weights: Any) -> list[tuple[int, Any]]:

@@ -113,7 +113,8 @@ class Saved:
             if given < draw and draw - begin >= shortest and now.length != self.then.length:
                 raise StateError(
                     f"num_samples was {self.then.length} and is {now.length}, and the state was saved within the last "
-                    "block or window of an epoch, which is another one then: leave num_samples, or take another state"
+                    f"block or window of an epoch, which is another one then: give num_samples={self.then.length}, or "
+                    "take another state"
                 )
             if given - begin >= shortest:
                 epoch, position, begin, origin = epoch + 1, 0, draw, (epoch + 1, draw)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+import functools
+from collections.abc import Callable, Mapping, Sequence, Set, Sized
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,8 +17,8 @@ from ..work import Shard, Tail
 from .distributed import DistributedSampler, checked_share
 from .distributed_orders import digest
 from .order import Indices
-from .packed_order import PackedEpochs, PackOrder, too_long
-from .packs import Numbers
+from .packed_order import LengthsOf, PackedEpochs, PackOrder, too_long
+from .packs import Numbers, as_lengths
 from .samplers import EpochBatchSampler
 
 Overlong: TypeAlias = Literal["error", "truncate", "drop", "split"]
@@ -95,10 +96,12 @@ class PackedBatchSampler(EpochBatchSampler):
         tail: Tail = "drop",
         balance: bool = False,
     ) -> None:
-        lengths = getattr(dataset, "lengths", None) if lengths is None else lengths
+        is_mixture = hasattr(type(dataset), "fastload_order")
+        if lengths is None and is_mixture:
+            lengths = getattr(dataset, "lengths", None)
         if lengths is None:
             raise ConfigError(
-                f"lengths=None is for a Mixture with lengths, got a {type(dataset).__name__}; give "
+                f"lengths=None is for a Mixture that was given lengths, got a {type(dataset).__name__}; give "
                 "lengths=fastload.token_lengths(dataset)"
             )
         packs_per_step, rank, world_size = checked_share("packs_per_step", packs_per_step, rank, world_size)
@@ -115,12 +118,12 @@ class PackedBatchSampler(EpochBatchSampler):
                 raise ConfigError("overlong='split' needs lengths as an array, got a function of indices")
             number = len(dataset)
             asked = np.unique(np.linspace(0, max(number - 1, 0), min(number, _ASKED)).astype(np.int64))
-            lengths_of = _checked(lengths)
+            lengths_of: LengthsOf = functools.partial(_lengths_at, lengths)
             known = lengths_of(asked)
         else:
-            known = _as_numbers(lengths, len(dataset), "one for each sample")
+            known = as_lengths(lengths, len(dataset), "one for each sample")
         name_of_lengths = digest(known)
-        if overlong == "split" and hasattr(type(dataset), "fastload_order"):
+        if overlong == "split" and is_mixture:
             raise ConfigError(
                 "overlong='split' makes samples that a Mixture does not draw, got a Mixture; give 'truncate' or 'drop'"
             )
@@ -145,7 +148,7 @@ class PackedBatchSampler(EpochBatchSampler):
         order = PackOrder(
             base,
             name,
-            (lambda indices: np.minimum(lengths_of(indices), max_tokens)) if overlong == "truncate" else lengths_of,
+            functools.partial(_at_most, max_tokens, lengths_of) if overlong == "truncate" else lengths_of,
             inner.seed if shuffle else None,
             max_tokens=max_tokens,
             max_samples=1 << 31 if max_samples is None else max_samples,
@@ -221,8 +224,8 @@ class Cut(Dataset[Any]):
         number, part = len(sample["input_ids"]), slice(start, start + self.max_tokens)
 
         def cut(value: Any) -> Any:
-            is_row = hasattr(value, "__len__") and not isinstance(value, str | bytes) and len(value) == number
-            return value[part] if is_row else value
+            is_row = hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping | Set)
+            return value[part] if is_row and getattr(value, "ndim", 1) and len(value) == number else value
 
         return {name: cut(value) for name, value in sample.items()}
 
@@ -238,25 +241,9 @@ def _split(lengths: Numbers, max_tokens: int) -> tuple[Numbers, Indices, Indices
     return np.concatenate([np.minimum(lengths, max_tokens), parts]).astype(np.int32), owners, starts
 
 
-def _checked(lengths: Callable[[Indices], npt.ArrayLike]) -> Callable[[Indices], Numbers]:
-    return lambda indices: _as_numbers(lengths(indices), len(indices), "one for each index")
+def _lengths_at(lengths: Callable[[Indices], npt.ArrayLike], indices: Indices) -> Numbers:
+    return as_lengths(lengths(indices), len(indices), "one for each index")
 
 
-def _as_numbers(values: Any, number: int, what: str) -> Numbers:
-    """Return lengths as int32, without a copy of an array of these."""
-    try:
-        found = np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values)
-    except ValueError:
-        found = np.empty(0)
-    if found.shape != (number,) or (number and not np.issubdtype(found.dtype, np.integer)):
-        raise ConfigError(
-            f"lengths must be integers, {what}, which are {number}, got {type(values).__name__} of shape "
-            f"{found.shape} and {found.dtype}"
-        )
-    if number and not 1 <= found.min() <= found.max() < 1 << 31:
-        wrong = int(np.flatnonzero((found < 1) | (found >= 1 << 31))[0])
-        raise ConfigError(
-            f"lengths must be from 1 to 2**31 - 1, got {found[wrong]} in place {wrong}; leave samples without tokens "
-            "out: torch.utils.data.Subset(dataset, numpy.flatnonzero(lengths))"
-        )
-    return found.astype(np.int32, copy=False)
+def _at_most(max_tokens: int, lengths_of: LengthsOf, indices: Indices) -> Numbers:
+    return np.minimum(lengths_of(indices), max_tokens)

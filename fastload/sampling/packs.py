@@ -6,8 +6,10 @@ import bisect
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 
 from .. import native
+from ..errors import ConfigError
 
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -36,6 +38,30 @@ def best_fit(lengths: Numbers, room: int, most: int) -> tuple[Numbers, int]:
     links = np.empty(room + 1 + 2 * len(packs), dtype=np.int32)
     buffers = bits.ctypes.data, links.ctypes.data
     return packs, native.library.best_fit(packs.ctypes.data, len(packs), room, most, *buffers)
+
+
+def as_lengths(values: Any, number: int, what: str, least: int = 1) -> Numbers:
+    """Return so many lengths as int32, without a copy of an array of these; ``what``: of what, for errors.
+
+    Raises:
+        ConfigError: they are others than integers of at least ``least``.
+    """
+    try:
+        found = values.numpy(force=True) if isinstance(values, torch.Tensor) else np.asarray(values)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.shape != (number,) or (number and not np.issubdtype(found.dtype, np.integer)):
+        raise ConfigError(
+            f"lengths must be {number} integers, {what}, got {type(values).__name__} of shape {found.shape} and "
+            f"{found.dtype}"
+        )
+    if number and not least <= found.min() <= found.max() < 1 << 31:
+        wrong = int(np.flatnonzero((found < least) | (found >= 1 << 31))[0])
+        raise ConfigError(
+            f"lengths must be from {least} to 2**31 - 1, {what}, got {found[wrong]} in place {wrong}; leave samples "
+            "without tokens out: torch.utils.data.Subset(dataset, numpy.flatnonzero(lengths))"
+        )
+    return found.astype(np.int32, copy=False)
 
 
 def by_python(lengths: Numbers, room: int, most: int) -> tuple[Numbers, int]:

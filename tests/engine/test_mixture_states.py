@@ -245,7 +245,9 @@ def test_a_block_under_way_that_the_new_mixture_cannot_finish_is_an_error():
     state = stopped_at(loader_of(block=32), 0, 1)
     with pytest.raises(StateError, match="a block or a window that has samples of 'a', of which 40 were there and 39"):
         loader_of(WEIGHTS, {**SIZES, "a": 39}, block=32).load_state_dict(state, mixture="continue")
-    with pytest.raises(StateError, match="num_samples was 48 and is 24, and the state was saved within the last block"):
+    with pytest.raises(
+        StateError, match="num_samples was 48 and is 24, .* within the last block .* give num_samples=48"
+    ):
         loader_of(block=32, num_samples=24).load_state_dict(state, mixture="continue")
 
 
@@ -279,6 +281,16 @@ def test_an_epoch_before_the_mixture_was_continued_is_an_error():
     loader.set_epoch(1)
     with pytest.raises(ConfigError, match="epoch must be at least 2, which begins with draw 96 of the mixture"):
         steps(loader)
+
+
+def test_a_new_loader_of_a_continued_mixture_begins_at_its_beginning():
+    mixture = mixture_of({"a": 1, "b": 3}, num_samples=72)
+
+    def loader_with(mixture: Mixture) -> DataLoader[Any]:
+        return DataLoader(mixture, batch_sampler=DistributedBatchSampler(mixture, 24, seed=7))
+
+    loader_with(mixture).load_state_dict({**stopped_at(loader_of(), 2, 1), "tail": "drop"}, mixture="continue")
+    assert steps(loader_with(mixture)) == steps(loader_with(mixture_of({"a": 1, "b": 3}, num_samples=72)))
 
 
 def test_a_limit_that_is_lower_than_what_was_drawn_ends_a_source_at_once():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import pickle
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -203,6 +205,11 @@ def test_long_samples_are_split_or_truncated_in_the_samplers_dataset():
     split = fastload.PackedBatchSampler(rows, 4, [10, 1], packs_per_step=1, overlong="split")
     assert [split.dataset[index]["input_ids"] for index in range(4)] == [[0, 1, 2, 3], [7], [4, 5, 6, 7], [8, 9]]
     assert split.dataset[3] == {"input_ids": [8, 9], "labels": [108, 109], "text": "ten letter"}
+    whole = {"label": torch.tensor(3), "of": {"a": 1, "b": 2}, "text": "ab"}
+    for kind in (list, np.array, torch.tensor):
+        few = [{"input_ids": kind([1, 2]), **whole}]
+        sample = fastload.PackedBatchSampler(few, 1, [2], packs_per_step=1, overlong="split").dataset[1]
+        assert (list(sample.pop("input_ids")), sample) == ([2], whole)
     cut = fastload.PackedBatchSampler(rows, 4, [10, 1], packs_per_step=1, overlong="truncate")
     assert (len(cut.dataset), cut.dataset[0]["labels"]) == (2, [100, 101, 102, 103])
     with pytest.raises(ConfigError, match=r"of sampler\.dataset, whose samples are cut; give that"):
@@ -227,21 +234,46 @@ def test_lengths_may_be_a_function_or_a_mixtures():
     loaded = np.concatenate(list(sampler))
     assert len(loaded) == mixture.num_samples
     assert np.bincount(mixture.source_of(loaded)).tolist() == [100, 100]
+    of_kinds: Any = {"a": lengths[:100].astype(np.uint64), "b": torch.from_numpy(lengths[100:]).long()}
+    mixture = fastload.Mixture(parts, {"a": 0.5, "b": 0.5}, lengths=of_kinds)  # type: ignore[arg-type]
+    assert list(fastload.PackedBatchSampler(mixture, 64, packs_per_step=1, window=50)) == list(sampler)
+
+
+def test_what_another_dataset_calls_lengths_is_not_its_tokens():
+    class Audio(torch.utils.data.Dataset[int]):
+        lengths = [3] * 8  # seconds
+
+        def __len__(self) -> int:
+            return 8
+
+    with pytest.raises(ConfigError, match="got a Audio; give lengths="):
+        fastload.PackedBatchSampler(Audio(), 8, packs_per_step=1)
+
+
+@pytest.mark.parametrize("overlong", ["truncate", "drop"])
+@pytest.mark.parametrize("lengths", [np.full(30, 9).__getitem__, np.arange(1, 31)])
+def test_a_sampler_can_be_pickled(lengths, overlong):
+    sampler = fastload.PackedBatchSampler(range(30), 20, lengths, packs_per_step=1, overlong=overlong)
+    assert list(pickle.loads(pickle.dumps(sampler))) == list(sampler)
 
 
 @pytest.mark.parametrize(
     ("lengths", "more", "message"),
     [
         ([1, 2], {"max_tokens": 0}, "max_tokens must be an integer of at least 1, got max_tokens=0"),
-        ([1, 2, 3], {}, r"lengths must be integers, one for each sample, which are 2, got list of shape \(3,\)"),
-        ([1.5, 2], {}, "lengths must be integers.* and float64"),
-        ([[1], [2, 3]], {}, "lengths must be integers"),
+        ([1, 2, 3], {}, r"lengths must be 2 integers, one for each sample, got list of shape \(3,\)"),
+        ([1.5, 2], {}, "lengths must be 2 integers.* and float64"),
+        ([[1], [2, 3]], {}, "lengths must be 2 integers"),
         ([3, 0], {}, "must be from 1 to .* got 0 in place 1; leave samples without tokens out"),
         ([3, 9], {}, "sample 1 has 9 tokens, as lengths says, and a pack at most max_tokens=8"),
         (lambda indices: indices * 9 + 1, {}, "sample 1 has 10 tokens"),
-        (lambda indices: [1], {}, "one for each index, which are 2"),
+        (lambda indices: [1], {}, "lengths must be 2 integers, one for each index"),
         (lambda indices: indices + 1, {"overlong": "split"}, "needs lengths as an array"),
-        (None, {}, r"lengths=None is for a Mixture with lengths, got a range; give lengths=fastload\.token_lengths"),
+        (
+            None,
+            {},
+            r"lengths=None is for a Mixture that was given lengths, got a range; give lengths=fastload\.token_lengths",
+        ),
         ([1, 2], {"align": 3}, r"must be a multiple of align, and below 2\*\*26, got max_tokens=8, align=3"),
         (
             [1, 2],
