@@ -45,8 +45,8 @@ class Mixture(ConcatDataset[Any]):
             ``DistributedSampler`` 256 draws). 1: the sources in fixed turns.
         max_epochs: how often each sample may come in the whole training, of each name or of all; then the other sources
             share that weight.
-        num_samples: draws of an epoch of the loader, of all ranks together. ``"first"``: until a source has been drawn
-            once, ``"all"``: until all have. The next epoch goes on with the draw after it.
+        num_samples: draws of an epoch of the loader, of all ranks together. ``"first"``: until a source would begin
+            anew, ``"all"``: until all have been drawn once. The next epoch goes on with the draw after it.
 
     Raises:
         ConfigError: an argument is out of its range, or names another source; a source is empty or iterable.

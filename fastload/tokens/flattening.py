@@ -66,7 +66,14 @@ def collate_packed(
         ([[-100, 6, 7, -100, 9]], [0, 3, 5], 3)
     """
     check_count("align", align)
-    if max_documents is not None and (pad_to is None or check_count("max_documents", max_documents) < 1):
+    limits = {"max_tokens": max_tokens, "pad_to": pad_to, "max_documents": max_documents}
+    for name, limit in limits.items():
+        if limit is not None:
+            check_count(name, limit)
+    for one in samples:
+        if not hasattr(one, "get"):
+            raise DatasetError(f"a sample must be a mapping that has input_ids, got a {type(one).__name__}")
+    if max_documents is not None and pad_to is None:
         raise ConfigError(f"max_documents needs pad_to, the most that a document has, got {max_documents=}, {pad_to=}")
     rows = [
         (_numbers(one, "input_ids"), _numbers(one, "labels" if "labels" in one else "input_ids")) for one in samples

@@ -246,7 +246,7 @@ def test_a_block_under_way_that_the_new_mixture_cannot_finish_is_an_error():
     with pytest.raises(StateError, match="a block or a window that has samples of 'a', of which 40 were there and 39"):
         loader_of(WEIGHTS, {**SIZES, "a": 39}, block=32).load_state_dict(state, mixture="continue")
     with pytest.raises(
-        StateError, match="num_samples was 48 and is 24, .* within the last block .* give num_samples=48"
+        StateError, match=r"num_samples was 48 and is 24, .* within the last block .* give num_samples=48"
     ):
         loader_of(block=32, num_samples=24).load_state_dict(state, mixture="continue")
 
