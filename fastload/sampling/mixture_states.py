@@ -103,11 +103,8 @@ class Saved:
         """
         epoch, position, plan, now = state["epoch"], state["position"], self.then.plan, self.now
         if self.changes:
-            (given, draw), begin, origin = (
-                self.order.draws_before(position, epoch),
-                self.then.draw_at(epoch, 0),
-                plan.origin,
-            )
+            given, draw = self.order.draws_before(position, epoch)
+            begin, origin = self.then.draw_at(epoch, 0), plan.origin
             self.then.at(epoch, np.arange(given - begin, draw - begin))  # an error where these are not there any more
             shortest = min(now.length, self.then.length)
             if given < draw and draw - begin >= shortest and now.length != self.then.length:

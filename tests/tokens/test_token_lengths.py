@@ -73,3 +73,8 @@ def test_any_dataset_is_called_once_and_a_file_keeps_the_lengths(tmp_path, num_w
 def test_a_wrong_column_is_an_error(dataset, message):
     with pytest.raises(DatasetError, match=message):
         fastload.token_lengths(dataset, "ids", num_workers=0)
+
+
+def test_a_stream_has_no_lengths():
+    with pytest.raises(TypeError, match=r"'IterableDataset' has no len\(\)"):
+        fastload.token_lengths(table().to_iterable_dataset(), num_workers=0)
