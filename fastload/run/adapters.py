@@ -155,7 +155,7 @@ def _is_shared_out(loader: object, arguments: dict[str, Any]) -> bool:
             num_processes = sys.modules[_ACCELERATE].PartialState().num_processes
         if num_processes > 1:
             raise ConfigError(
-                "Accelerate would divide the batches of a DistributedBatchSampler among the processes again. Do not "
+                f"Accelerate would divide the batches of a {type(outer).__name__} among the processes again. Do not "
                 "pass this loader to accelerator.prepare(), and move its batches to accelerator.device; or give the "
                 "loader batch_size=... and a fastload.DistributedSampler, which prepare() does not change"
             )
