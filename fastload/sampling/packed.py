@@ -225,7 +225,7 @@ class Cut(Dataset[Any]):
 
         def cut(value: Any) -> Any:
             is_row = hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping | Set)
-            return value[part] if is_row and getattr(value, "ndim", 1) and len(value) == number else value
+            return value[part] if is_row and getattr(value, "ndim", 1) != 0 and len(value) == number else value
 
         return {name: cut(value) for name, value in sample.items()}
 
