@@ -104,8 +104,6 @@ class FakePool:
             the whole batch.
         skip_stale: the share of items of older iterations that are skipped; the others are done in full.
         replicas: for an IterableDataset: how many batches each worker's replica gives.
-        stuck: do nothing in :meth:`wait` while this is true, but let the clock reach the time limit.
-        clock: see ``stuck``.
     """
 
     task_cost = 1.0
@@ -122,7 +120,6 @@ class FakePool:
         own_share: float = 0.5,
         skip_stale: float = 0.5,
         replicas: Sequence[int] = (),
-        clock: FakeClock | None = None,
     ) -> None:
         self.slots = SlotPool(PrivateMemory(), keep=4)
         self.num_workers = num_workers
@@ -133,8 +130,6 @@ class FakePool:
         self.skip_stale = skip_stale
         self.replicas = list(replicas)
         self.given = [0] * num_workers
-        self.clock = clock
-        self.stuck = False
         self.iteration = 0
         self.layouts: dict[int, Layout] = {}
         self.pending: list[tuple[AnyTask, int | None]] = []
@@ -171,17 +166,11 @@ class FakePool:
         self.pending.append((item, worker_id))
 
     def poll(self) -> Result | None:
-        if not self.stuck:
-            while self.pending and self.rng.random() < 0.3:
-                self.do_one()
+        while self.pending and self.rng.random() < 0.3:
+            self.do_one()
         return self.results.popleft() if self.results else None
 
     def wait(self, timeout: float | None) -> None:
-        if self.stuck:
-            assert timeout is not None, "delivery would wait for ever"
-            assert self.clock is not None
-            self.clock.advance(timeout)
-            return
         if not self.results:
             assert self.pending, "delivery waits although nothing is under way"
             self.do_one()
