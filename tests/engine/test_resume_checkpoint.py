@@ -70,12 +70,7 @@ def loaded(loader: Any, folder: Path) -> Any:
     return loader
 
 
-KINDS = {
-    keyed: "position",
-    global_batches: "position",
-    users_sampler: "fast-forward",
-    stream: "iterable",
-}
+KINDS = {keyed: "position", global_batches: "position", users_sampler: "fast-forward", stream: "iterable"}
 
 
 @pytest.mark.parametrize(("make", "num_workers"), [*((make, place % 2) for place, make in enumerate(KINDS))])
