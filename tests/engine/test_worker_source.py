@@ -21,7 +21,7 @@ from torch.utils.data import default_collate
 
 import fastload
 import fastload.engine.worker_source
-from fastload.buffers.layout import Layout, LayoutBook, TensorLeaf
+from fastload.buffers.layout import LayoutBook
 from fastload.buffers.slots import chunk_offset, slot_offset
 from fastload.engine.runtime import LoaderRuntime
 from fastload.engine.worker_source import PrefetchLimits
@@ -88,15 +88,9 @@ def outcomes(source: RaisingSource, at_most: int | None = None) -> list[Any]:
 
 
 def assert_outcomes(found: list[Any], batches: Batches, load: Callable[[int], Any] = sample) -> None:
-    """Assert that the outcomes are those of these batches, in this order."""
-    assert len(found) == len(batches)
+    """Assert that the outcomes are these batches, in this order."""
     for one, indices in zip(found, batches, strict=True):
-        expected = collated(indices, load)
-        assert type(one) is type(expected), one
-        if isinstance(expected, Exception):
-            assert type(expected).__name__ in str(one) or str(expected) in str(one)
-        else:
-            assert difference(one, expected) is None
+        assert difference(one, collated(indices, load)) is None
 
 
 def collated(indices: list[int], load: Callable[[int], Any]) -> Any:
@@ -311,40 +305,6 @@ def test_samples_that_cannot_be_unpickled_here_are_an_error_at_their_place(sizes
     assert_all_slots_are_free(source, pool)
 
 
-# Iterable datasets: every worker has a replica of its own.
-
-
-def replicas_in_turn(lengths: list[int]) -> list[tuple[int, int]]:
-    """Return (worker, number) of each batch, in torch's order: round-robin over those that have not ended."""
-    rounds = itertools.zip_longest(*([(worker, i) for i in range(length)] for worker, length in enumerate(lengths)))
-    return [batch for one in rounds for batch in one if batch is not None]
-
-
-@given(
-    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4),
-    prefetch=st.integers(1, 3),
-    taken=st.none() | st.integers(0, 10),
-    in_order=st.booleans(),
-    rng=rngs,
-)
-def test_replicas_take_turns_until_each_has_ended_and_begin_anew_after_a_break(lengths, prefetch, taken, in_order, rng):
-    pool = FakePool(len(lengths), sample, rng, replicas=lengths)
-    options = {"prefetch": prefetch, "assigned": True, "iterable": True, "collation_reason": "iterable"}
-    counts = Counts()
-    source = deliver(pool, counts=counts, in_order=in_order, **options)
-    for epoch in range(3):
-        iterate(source, itertools.repeat([None] * 3), epoch)
-        at_most = taken if epoch < 2 else None
-        found = outcomes(source, at_most)
-        if in_order:
-            assert found == replicas_in_turn(lengths)[:at_most]
-        elif at_most is None:
-            # Each gives all that it has, in its own order.
-            assert sorted(found, key=lambda batch: batch[0]) == sorted(replicas_in_turn(lengths))
-    assert counts.max_in_flight <= prefetch * len(lengths)
-    assert_all_slots_are_free(source, pool)
-
-
 # Time.
 
 
@@ -455,12 +415,7 @@ LAYOUTS: dict[str, tuple[Callable[[int], Any], str | None, Callable[[int], range
         None,
         lambda window: range(window + 2),
     ),
-    "one odd sample": (lambda index: float(index) if index == 80 else index, None, lambda window: range(1, 2)),
-    "one odd sample in a batch": (
-        lambda index: float(index) if index == 82 else index,
-        None,
-        lambda window: range(1, 2),
-    ),
+    "one odd sample": (lambda index: float(index) if index == 82 else index, None, lambda window: range(1, 2)),
     "changed all the time": (
         lambda index: torch.full((1 + index // 4 % 3,), index),
         "samples change their shape, type or keys too often",
@@ -488,15 +443,6 @@ def test_a_layout_is_learnt_again_after_a_change_and_given_up_where_there_is_non
         assert book.layout.leaves[0].shape == (5,)
     elif name == "none":
         assert counts.reasons == {reason: 100}
-
-
-def test_the_book_forgets_old_layouts():
-    book = LayoutBook()
-    for generation in range(1, 200):
-        book.adopt(Layout(TensorLeaf(torch.Tensor, torch.float32, (generation,))))
-    assert book.generation == 199
-    assert len(book.layouts) == LayoutBook.KEPT
-    assert book.layouts[199] is book.layout
 
 
 def test_a_rare_misfit_never_ends_layouts():
