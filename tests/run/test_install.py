@@ -90,15 +90,6 @@ def test_after_install_torchs_class_gives_our_loader_through_every_name_it_is_kn
         assert loader.statistics().batches == len(loader)
 
 
-def test_loaders_made_before_stay_torchs_and_instances_of_torchs_class() -> None:
-    before = TorchDataLoader(torch.arange(4), batch_size=2)
-    install()
-    assert type(before) is TorchDataLoader
-    assert isinstance(before, torch.utils.data.DataLoader)
-    assert not isinstance(before, fastload.DataLoader)
-    assert batches_of(before) == [[0, 1], [2, 3]]
-
-
 def defined_later() -> Any:
     class Later(TorchDataLoader[Any]):
         def __init__(self, dataset: Any) -> None:
@@ -161,6 +152,8 @@ def test_loaders_are_copied_with_the_engine_they_have_also_where_nothing_is_inst
     made = [EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)]
     install()
     made += [EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)]
+    assert [isinstance(loader, fastload.DataLoader) for loader in made] == [False, False, True, True]
+    assert all(isinstance(loader, torch.utils.data.DataLoader) for loader in made)
     for is_installed in (True, False):
         if not is_installed:
             uninstall()
