@@ -335,7 +335,7 @@ write()
 
 loaded = {name.removeprefix("fastload.") for name in sys.modules}
 print(sorted(UNUSED & loaded))
-import fastload.transforms
+import fastload.transforms, fastload.callbacks.measure
 print(sorted(LIBRARIES & set(sys.modules)))
 """
 _UNUSED = {"base.at_exit", "base.copied_lists", "base.share", "buffers.packing", "callbacks", "device", "engine.state"}
@@ -345,7 +345,7 @@ _UNUSED |= {"sampling.packed_order", "sampling.sampler_generators"}
 _UNUSED |= {"tables", "transforms", "workers.on_error", "workers.routing"}
 _UNUSED |= {"workers.substitutes", "workers.tables", "workers.threads"}
 _LIBRARIES = {"torch._dynamo", "sympy", "triton", "torchvision", "PIL", "accelerate", "lightning", "pytorch_lightning"}
-_LIBRARIES |= {"transformers", "timm", "rich", "IPython", "tensorboard", "datasets", "pyarrow"}
+_LIBRARIES |= {"transformers", "timm", "rich", "IPython", "tensorboard", "wandb", "datasets", "pyarrow"}
 
 
 @pytest.mark.interpreter
