@@ -58,17 +58,6 @@ def test_room_is_claimed_before_it_is_written_and_a_full_disk_ends_the_recording
     assert [error.errno for error in told] == [errno.ENOSPC]
 
 
-def test_a_ring_that_is_full_of_records_goes_round_in_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_module, "_FIRST", 10)
-    path = str(tmp_path / "a.ring")
-    ring = Ring(path, 25, is_main=False)
-    for number in range(60):
-        ring.write(RecordKind.SAMPLE, 0, 0, number, number)
-    file = RingFile(path)
-    assert [one.begun for one in file.records] == list(range(35, 60))
-    assert (file.num_lost, file.is_main) == (35, False)
-
-
 @pytest.mark.parametrize("error", ["[Errno 28]", "[Errno 2]"], ids=["the disk is full", "the folder goes"])
 def test_where_no_ring_can_be_made_nothing_is_recorded_and_that_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: str
