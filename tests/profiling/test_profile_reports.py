@@ -15,13 +15,12 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.color import ANSI_COLOR_NAMES
 from test_verdicts import stalled, trace_of
 
 from fastload.base.console import as_text, show
 from fastload.profiling.analyze import analyze
 from fastload.profiling.compare import compare, difference
-from fastload.profiling.formatting import STATES, printable, state_of
+from fastload.profiling.formatting import printable
 from fastload.profiling.page import page
 from fastload.profiling.schema import VERSION, Analysis, Cause, Interval, RankAnalysis, SlowSample
 from fastload.profiling.summary import summary
@@ -99,14 +98,6 @@ def test_the_card_is_plain_where_no_terminal_is():
     show(*compare(analysis(), analysis()), file=ascii_file)
     ascii_file.seek(0)
     assert "182 ms" in ascii_file.read()
-
-
-def test_every_state_has_words_a_colour_and_a_cause():
-    for state in (*STATES.keys() - {"other"}, "stage:Crop"):
-        found = state_of(state)
-        assert found.meaning != state_of("other").meaning
-        assert found.colour in ANSI_COLOR_NAMES
-        assert (found.cause is None) == (state == "queued")
 
 
 def said(before: Analysis, after: Analysis, columns: int = 80) -> list[str]:
