@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ from kit.datasets import Sized
 from torch.utils.data import ConcatDataset, Subset
 
 import fastload
-from fastload.keys import library_transforms, seeding
+from fastload.keys import seeding
 from fastload.keys.library_generators import LibraryGenerators
 
 
@@ -193,18 +192,3 @@ def test_words_of_other_generators_are_not_used_again(monkeypatch):
     assert keys == [bytes(range(16))]
     assert seeds[0] not in seeding.words(bytes(range(16)))
     assert 0 <= seeds[0] < 2**31
-
-
-def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
-    dataset = Augmented(pipeline())
-    for name in (
-        "cv2",
-        "albumentations",
-        "monai",
-        "transformers",
-    ):  # the last two: of other tests
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    keys = []
-    LibraryGenerators(dataset, then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
-    assert keys == [bytes(16)]
-    assert len(library_transforms.TransformGenerators(dataset, owned=True)) == 0
