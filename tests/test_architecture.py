@@ -198,16 +198,6 @@ def is_there(target: str, name: str) -> bool:
     return not left or (left[0] in names and bound_anywhere().issuperset(left[1:]))
 
 
-def test_few_functions_get_all_that_a_loader_was_asked_for():
-    whole, found = {"Spec", "Options", "Decisions", "Given"}, []
-    for name in MODULES.keys() - {"workers.ray.relay"}:  # whose options are Ray's
-        for node in ast.walk(tree_of(name)):
-            if isinstance(node, ast.FunctionDef):
-                kinds = {ast.unparse(one.annotation) for one in node.args.args if one.annotation is not None}
-                found += [f"{name}.{node.name}"] if kinds & whole else []
-    assert len(found) <= 10, sorted(found)
-
-
 def test_what_docstrings_refer_to_is_there():
     role = re.compile(r":(?:class|func|mod|meth|attr|data|exc):`~?([^`\s]+)`")
     found = {(name, one) for name, path in MODULES.items() for one in role.findall(path.read_text(encoding="utf-8"))}
