@@ -103,14 +103,6 @@ def test_functions_that_write_one_variable_go_on_to_share_it():
     assert [counted(), other(), counted()] == [1, 2, 3]
 
 
-def test_an_object_without_another_is_copied_one_level():
-    holder = [Holder(Wanted())]
-    [made] = copy_with_replacements(find(holder, lambda thing: type(thing) is Holder, inside=False), {})
-    assert made is not holder[0]
-    assert made.held is holder[0].held
-    assert made.other is holder[0].other
-
-
 def test_a_rule_says_what_is_copied_and_what_is_shared():
     lock, pattern, shared = threading.Lock(), re.compile("a"), [1]
     root = {"slots": Slotted([lock]), "pattern": pattern, "shared": shared, "again": (shared,)}
