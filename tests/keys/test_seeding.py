@@ -49,21 +49,6 @@ def test_an_integer_that_does_not_fit_128_bits_is_refused(seed):
         Keys(0, 0, SAMPLE).key(seed)
 
 
-def draws() -> tuple[Any, ...]:
-    """Draw from all three generators, in several ways."""
-    return (
-        random.random(),
-        random.getrandbits(70),
-        random.gauss(),
-        np.random.rand(),
-        np.random.randint(2**31),
-        np.random.randn(),
-        torch.rand(3).tolist(),
-        torch.randn(3).tolist(),
-        torch.randperm(5).tolist(),
-    )
-
-
 def test_seeded_draws_are_the_pinned_ones():
     with preserved_global_generators():
         seed_global_generators(bytes(range(16)))
@@ -169,15 +154,15 @@ def test_a_run_of_samples_is_seeded_as_one_after_the_other(ids):
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError])
 def test_the_states_are_given_back_after_an_error_too_and_more_than_once(error):
-    draws()
+    drawing(0)
     random.gauss()
     before, saved = states(), SavedStates()
     with pytest.raises(error) if error else contextlib.nullcontext(), preserved_global_generators():
         GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2, 3])()
-        draws()
+        drawing(0)
         saved.restore()
         assert states() == before
-        draws()
+        drawing(0)
         if error:
             raise error
     assert states() == before
