@@ -146,19 +146,6 @@ def test_buckets_hold_every_sample_once_in_batches_of_similar_length(data, batch
     assert order.at(1, some).tolist() == [found[position] for position in some]
 
 
-def test_batches_of_a_window_do_not_come_by_length_and_rows_not_either():
-    lengths = np.arange(1000)
-    found = np.array(whole(Buckets(lengths, 0, batch_size=10, window=100, shuffle=True))).reshape(100, 10)
-    assert abs(np.corrcoef(found.mean(axis=1), np.arange(100))[0, 1]) < 0.4
-    assert (np.diff(found, axis=1) > 0).all(axis=1).sum() < 5
-
-
-def test_what_does_not_fill_a_batch_is_not_always_the_longest():
-    lengths = np.arange(104)
-    ends = [whole(Buckets(lengths, 0, batch_size=10, window=3, shuffle=True), epoch)[100:] for epoch in range(50)]
-    assert 40 < np.mean(ends) < 64
-
-
 @pytest.mark.parametrize(
     "order",
     [
