@@ -75,18 +75,6 @@ def unchanged(image: np.ndarray) -> dict[str, Any]:
     return {"image": image[:12, :12]}
 
 
-class Holder:
-    """Holds the pipeline in a dict in a tuple in a slot."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self) -> None:
-        self.parts = ({"train": pipeline()},)
-
-    def apply(self, image: Any) -> Any:
-        return self.parts[0]["train"](image=image)
-
-
 def in_two_closures() -> Any:
     transform = pipeline()
 
@@ -97,13 +85,6 @@ def in_two_closures() -> Any:
         return flipped(image) if image[0, 0, 0] % 2 else transform(image=image)
 
     return either
-
-
-def in_a_default() -> Any:
-    def transformed(image: np.ndarray, transform: Any = pipeline()) -> Any:  # noqa: B008  # that it is held there
-        return transform(image=image)
-
-    return functools.wraps(in_two_closures)(transformed)
 
 
 def collate_by(transform: Any, indices: list[int]) -> torch.Tensor:
@@ -119,9 +100,7 @@ LOADED: dict[str, Callable[..., Any]] = {
     "an attribute": lambda **workers: batches(Augmented(pipeline()), **workers),
     "OpenCV alone": lambda **workers: batches(Augmented(unchanged), **workers),
     "in a subset": lambda **workers: batches(ConcatDataset([Subset(Augmented(pipeline()), range(12))]), **workers),
-    "of a method": lambda **workers: batches(Augmented(Holder().apply), **workers),
     "in closures": lambda **workers: batches(Augmented(in_two_closures()), **workers),
-    "in a default": lambda **workers: batches(Augmented(in_a_default()), **workers),
     "in collate_fn": by_collate_fn,
 }
 
