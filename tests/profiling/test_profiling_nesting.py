@@ -51,9 +51,7 @@ def check(trace: Trace, num_steps: int) -> Rank:
         (fastload.DataLoader, fastload.DataLoader, 1),
     ],
 )
-def test_a_loader_within_a_dataset_is_a_part_of_its_samples(
-    tmp_path: Path, outer: Any, inner: Any, num_workers: int
-) -> None:
+def test_a_loader_within_a_dataset_is_a_part_of_its_samples(tmp_path, outer, inner, num_workers):
     with fastload.profile(folder=tmp_path, level=2) as recorded:
         found = torch.cat(list(outer(Nesting(inner), 4, num_workers=num_workers)))
     assert found.flatten().tolist() == [6 + index for index in range(12)]
@@ -125,9 +123,7 @@ def test_of_threads_that_load_at_the_same_time_one_is_told_and_the_others_are_mi
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_of_a_long_run_the_last_part_is_told_with_its_loader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
-) -> None:
+def test_of_a_long_run_the_last_part_is_told_with_its_loader(tmp_path, monkeypatch, num_workers):
     monkeypatch.setattr(recorder_module, "CAPACITY", 64)
     loader = DataLoader(TensorDataset(torch.arange(400)), 2, num_workers=num_workers)
     with fastload.profile(folder=tmp_path) as recorded:
