@@ -71,6 +71,7 @@ HOLDERS: dict[str, tuple[Callable[[Wanted], Any], Callable[[Any], Any]]] = {
     "method": (lambda wanted: Holder(wanted).method, lambda one: one()),
     "partial": (lambda wanted: functools.partial(max, wanted, key=id), lambda one: one.args[0]),
     "closure": (in_a_closure, lambda one: one()),
+    "default": (lambda wanted: lambda held=wanted: held, lambda one: one()),
     "function that calls itself": (calls_itself, lambda one: one(3)),
     "all in one": (lambda wanted: [{"a": (Holder(in_a_closure(wanted)),)}], lambda one: one[0]["a"][0].held()),
 }
