@@ -86,23 +86,9 @@ def test_a_script_that_does_not_end_once_there_is_a_result_is_ended(monkeypatch,
         assert targets._wait_for_end(script, result) == ended
 
 
-def test_names_of_the_users_are_no_markup_and_on_a_narrow_terminal_nothing_is_cut_off(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "50")
-    name = "Own[red]DatasetWithANameOfMoreThanThirtyLetters"
-    said = shown(fastload.DataLoader(type(name, (list,), {})([1, 2]), num_workers=1), capsys)
-    assert "…" not in said
-    assert all(word in said for word in f"nothing: is not one of the datasets that {name[:12]} {name[-4:]}".split())
-    assert "workers     1 process\n" in said
-    assert max(map(len, said.splitlines())) <= 50
-
-
-def shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
-    tables.print_tables(loader)
-    return capsys.readouterr().out
-
-
 def words_shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
-    return " ".join(shown(loader, capsys).split())  # lines are cut where the terminal ends
+    tables.print_tables(loader)
+    return " ".join(capsys.readouterr().out.split())  # lines are cut where the terminal ends
 
 
 STREAM = Stream(lambda: range(3))
