@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fakes import Squares
-from kit.datasets import Made, Sized
+from kit.datasets import Made
 from torch.utils.data import ChainDataset, ConcatDataset, StackDataset, Subset, TensorDataset
 
 import fastload
@@ -195,23 +196,18 @@ def test_a_sample_may_give_numpy_another_bit_generator(ids):
             np.random.set_bit_generator(own)
 
 
-class Nested(Sized):
-    """Each sample iterates a loader of its own before it draws."""
-
-    def __init__(self, length: int, inner: bool) -> None:
-        super().__init__(length)
-        self.inner = inner
-
-    def __getitem__(self, index: int) -> Any:
+def test_a_sample_may_iterate_a_loader_itself_before_it_draws():
+    def sample(inner: bool, index: int) -> Any:
         first = random.random()
-        if self.inner:
+        if inner:
             list(fastload.DataLoader(Made(2, drawing), batch_size=2, seed=5))
         return first, random.gauss(), float(np.random.rand())  # torch's own iterators draw from torch's generator
 
-
-def test_a_sample_may_iterate_a_loader_itself():
     expected, found = (
-        [[column.tolist() for column in batch] for batch in fastload.DataLoader(Nested(40, inner), 20, seed=1)]
+        [
+            [column.tolist() for column in batch]
+            for batch in fastload.DataLoader(Made(40, partial(sample, inner)), 20, seed=1)
+        ]
         for inner in (False, True)
     )
     assert found == expected
