@@ -207,15 +207,10 @@ def test_another_librarys_wrapper_around_the_constructor_survives_install_and_un
     install()
     ours = TorchDataLoader.__init__
     TorchDataLoader.__init__ = wrap(ours)
-    install()
-    TorchDataLoader([1])
-    assert seen[-1] is fastload.DataLoader
-    uninstall()
-    TorchDataLoader([1])
-    assert seen[-1] is TorchDataLoader
-    install()
-    TorchDataLoader([1])
-    assert seen[-1] is fastload.DataLoader
+    for act, kind in ((install, fastload.DataLoader), (uninstall, TorchDataLoader), (install, fastload.DataLoader)):
+        act()
+        TorchDataLoader([1])
+        assert seen[-1] is kind
     TorchDataLoader.__init__ = ours
 
 
