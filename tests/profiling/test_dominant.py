@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload.late import opener
-from fastload.profiling.dominant import dominant, remedy_for
+from fastload.profiling.dominant import dominant
 from fastload.profiling.workers import stages_of
 
 # Half is not enough, and the dataset's own code, collation and opening are no transforms.
@@ -38,12 +38,6 @@ DOMINANT: list[tuple[dict[str, float], tuple[str, float] | None]] = [
 @pytest.mark.parametrize(("stages", "expected"), DOMINANT)
 def test_a_transform_that_takes_more_than_half_of_a_sample_is_named_with_its_share(stages, expected):
     assert dominant(stages) == expected
-
-
-def test_a_remedy_is_known_if_it_was_measured_and_for_decoders_a_pack():
-    assert remedy_for("Mine") is None
-    assert (remedy_for("late.decode") or "").startswith("fastload pack stores")
-    assert (remedy_for("GaussianBlur") or "").startswith("torchvision's GaussianBlur(23) of 224 x 224 pixels: cv2.Gau")
 
 
 # -- what is measured --------------------------------------------------------------------------------------------------
