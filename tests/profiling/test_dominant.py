@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload.late import opener
-from fastload.profiling.dominant import dominant
+from fastload.profiling.dominant import dominant, remedy_for
 from fastload.profiling.workers import stages_of
 
 # Half is not enough, and the dataset's own code, collation and opening are no transforms.
@@ -120,3 +120,16 @@ def test_decoding_within_a_transform_is_a_stage_of_its_own(tmp_path: Path, engin
     stages = measured(lambda path: crop(Image.open(path)), tmp_path / "a.jpg", engine, num_workers=1)
     assert stages[decoder] > 0
     assert stages["GaussianBlur"] > 0
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("late.decode", "fastload pack stores"),
+        ("video.decode", "a frame is decoded from the key frame before it on"),
+        ("GaussianBlur", "torchvision's GaussianBlur(23)"),
+    ],
+)
+def test_what_helps_is_said_of_the_stage_that_takes_most(stage: str, words: str):
+    assert (remedy_for(stage) or "").startswith(words)
+    assert remedy_for("Mine") is None
