@@ -16,12 +16,11 @@ import pytest
 import torch
 from damaged_files import mutants
 from image_files import files
-from kit.cuts import by_pillow, some_cut
 
 from fastload.images import decode, decoder
 from fastload.images.decoder import decoder_in_words, size_of, write_row
 from fastload.native import jpeg
-from fastload.native.rows import Cut, whole
+from fastload.native.rows import whole
 
 FILES = files()
 
@@ -38,13 +37,6 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def row_of(data: Any, cut: Cut, table: torch.Tensor | None = None) -> np.ndarray[Any, Any]:
-    """Return the row of a cut as pixels: [height, width, C]."""
-    row = torch.full((3, *cut.window[2:]), 7, dtype=torch.uint8 if table is None else table.dtype)
-    write_row(data, cut, table, row)
-    return row.permute(1, 2, 0).numpy()
-
-
 def all_by_pillow(data: bytes) -> np.ndarray[Any, Any]:
     return np.asarray(PIL.Image.open(io.BytesIO(data)).convert("RGB"))
 
@@ -58,28 +50,6 @@ def outcome(function: Any, *args: Any) -> tuple[Any, ...]:
         except Exception as error:
             return type(error), str(error).split("<")[0]  # the address of a BytesIO
     return pixels.shape, pixels.tobytes()
-
-
-@pytest.mark.parametrize("kind", ["size6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "alpha.png", "sixteen.png"])
-def test_rows_are_pillows(name, kind):
-    data = FILES[kind]
-    rng = np.random.default_rng(0)
-    height, width = size_of(data)
-    pixels = all_by_pillow(data)
-    for turn in range(40):
-        cut = some_cut(rng, height, width)._replace(source=None)
-        expected = by_pillow(data, cut)
-        np.testing.assert_array_equal(row_of(data, cut), expected, str(cut))
-        np.testing.assert_array_equal(row_of(pixels, cut), expected, str(cut))
-        table = (torch.arange(256) * 2).repeat(3, 1).to([torch.float32, torch.int32][turn % 2])
-        np.testing.assert_array_equal(row_of(data, cut, table), expected * 2.0)
-
-
-def test_grey_pixels_in_memory_are_one_channel(name):
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 11), dtype=np.uint8)
-    row = torch.empty(1, 9, 11, dtype=torch.uint8)
-    write_row(pixels, whole(9, 11), None, row)
-    np.testing.assert_array_equal(row[0].numpy(), pixels)
 
 
 @pytest.mark.parametrize("bears", [False, True])
