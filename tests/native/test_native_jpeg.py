@@ -21,12 +21,14 @@ from fastload.native.rows import Status
 def test_files_of_all_kinds_samplings_sizes_qualities_and_restart_intervals_equal_pillows(maker, kind, sampling):
     if "g" in kind and sampling == (4, 1):
         return
+    name = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (1, 2): "4:4:0", (4, 1): "4:1:1"}[sampling]
     rng = np.random.default_rng(sampling)
     for case, restart in enumerate((0, 0, 0, 0, 1, 1, 3, 5, 7, 50)):
         width, height = (int(side) for side in rng.integers(1, (40, 300, 4, 18, 3)[case % 5], 2))
         quality = int(rng.integers(1, 101)) if case else 100
         data = maker.make(width, height, quality=quality, kind=kind, sampling=sampling, restart=restart)
         assert_equals_pillow(data, rng, times=6)
+        assert jpeg.read_size(data).sampling == ("grey" if "g" in kind else name)
         if not set(kind) & set("pmn"):
             assert jpeg.jpeg_of_record(jpeg.record_of_jpeg(data)) == data
 
@@ -76,9 +78,12 @@ def test_other_depths_and_very_many_pixels_are_left_to_another_decoder(at, chang
 
 
 @pytest.mark.parametrize("layout", rows.LAYOUTS)
-def test_each_layout_has_the_same_pixels(level, layout):
+def test_each_layout_has_the_same_pixels_and_a_file_in_colour_is_not_grey(level, layout):
     """With and without a resize; all of an image is decoded without a detour."""
     rng = np.random.default_rng(11)
+    assert (rows.pixels_of_image(saved(picture(rng, 60, 70)), rows.whole(60, 70), layout) is Status.COLORS) == (
+        layout == "L"
+    )
     for turn in range(60):
         image = picture(rng, int(rng.integers(1, 150)), int(rng.integers(1, 150)))
         grey = layout == "L" or turn % 4 == 0
@@ -91,17 +96,6 @@ def test_each_layout_has_the_same_pixels(level, layout):
             cut = cut_of((0, 0, height, width), flips=cut.flips, window=None if turn % 5 else window)
         for file in with_record(data):
             assert_in_layout(rows.pixels_of_image(file, cut, layout), layout, data, cut)
-
-
-@pytest.mark.parametrize("sampling", jpeg.SAMPLINGS)
-def test_files_and_their_records_tell_how_many_samples_of_color_they_have(sampling):
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (80, 144, 3), dtype=np.uint8))
-    for number, data in enumerate(jpeg.trial_files(noise, sampling)):
-        header = jpeg.read_size(data)
-        assert (header.sampling, header.status) == (sampling, Status.DONE)
-        assert rows.pixels_of_image(data, cut_of((0, 0, header.height, header.width))).shape[:2] == header[1::-1]
-        record = jpeg.record_of_jpeg(data)
-        assert record is Status.CODING if number else jpeg.read_size(record).sampling == sampling
 
 
 @pytest.mark.parametrize("progressive", [False, True])
@@ -148,13 +142,6 @@ def test_nothing_is_written_beside_pixels_that_are_decoded_without_a_detour(chan
         np.testing.assert_array_equal(inner[..., :3], expected)
         inner[:] = 77
         assert bool((room == 77).all())
-
-
-def test_a_layout_that_a_file_in_colour_does_not_have_is_refused():
-    data = saved(picture(np.random.default_rng(12), 60, 70))
-    assert rows.pixels_of_image(data, cut_of((0, 0, 60, 70)), "L") is Status.COLORS
-    with pytest.raises(ValueError, match="layout must be one of RGB, BGR, RGBX, L, got 'CMYK'"):
-        rows.pixels_of_image(data, cut_of((0, 0, 60, 70)), "CMYK")
 
 
 def test_a_pillow_that_decodes_otherwise_is_noticed(monkeypatch):
