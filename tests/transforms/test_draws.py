@@ -69,12 +69,3 @@ def test_continuous_draws_have_the_distribution_they_are_named_for_and_neighbour
         assert_same_distribution(stream.beta(alpha), rng.beta(alpha, alpha, MANY))
     draws = stream.uniform()
     assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 3.3 / np.sqrt(MANY)
-
-
-@pytest.mark.parametrize("num_images", [3, 5, 10, 12])
-def test_images_that_are_not_as_many_as_samples_have_draws_too(num_images):
-    draws = Draws(KEY, np.arange(5, dtype=np.int64))
-    found = draws.for_images(num_images).stream("a").uniform()
-    assert len(set(found)) == num_images
-    first = min(num_images, 5)
-    assert found[:first].tolist() == draws.stream("a").uniform()[:first].tolist()

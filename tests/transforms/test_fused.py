@@ -126,7 +126,15 @@ def test_errors_of_the_members_are_the_same(members, error, message):
         Compose(members)(made_images(0, (4, 3, 12, 10)))
 
 
-def test_the_switch_and_the_device_decide(monkeypatch):
+def test_the_switch_the_device_and_the_version_of_triton_decide(monkeypatch):
+    can_run = fused._can_run_triton.__wrapped__
+    with monkeypatch.context() as patch:
+        patch.setattr(fused.torch.version, "cuda", "13.0")
+        for version, runs in (("3.5.1", False), ("3.6.0", True), ("3.10.0", True)):
+            patch.setattr("triton.__version__", version)
+            assert can_run() == runs
+        patch.setattr(fused.torch.version, "cuda", None)
+        assert not can_run()
     monkeypatch.setattr(fused, "_can_run_triton", lambda: True)
     monkeypatch.setattr(fused, "_capability", lambda device: (7, 5) if device.index else (9, 0))
     monkeypatch.delenv("FASTLOAD_TRITON", raising=False)
@@ -137,16 +145,6 @@ def test_the_switch_and_the_device_decide(monkeypatch):
     monkeypatch.setenv("FASTLOAD_TRITON", "yes")
     with pytest.raises(ValueError, match="FASTLOAD_TRITON must be 0 or 1, got 'yes'"):
         fused.available(devices[0])
-
-
-def test_triton_must_not_be_too_old(monkeypatch):
-    can_run = fused._can_run_triton.__wrapped__
-    monkeypatch.setattr(fused.torch.version, "cuda", "13.0")
-    for version, runs in (("3.5.1", False), ("3.6.0", True), ("3.10.0", True)):
-        monkeypatch.setattr("triton.__version__", version)
-        assert can_run() == runs
-    monkeypatch.setattr(fused.torch.version, "cuda", None)
-    assert not can_run()
 
 
 @pytest.mark.parametrize("shape", [(4, 1, 1, 20), (1, 4, 1, 20), (1, 1, 4, 20), (1, 1, 20, 4)])

@@ -65,9 +65,17 @@ def check(transform, images, found, params, pairs, interpolation):
         assert_near(batched, found, tolerance=tolerance(images, interpolation))
 
 
-@given(images=batches(), size=SIZES, interpolation=ANY, antialias=st.booleans(), generator=generators())
-def test_random_resized_crop_equals_torchvisions(images, size, interpolation, antialias, generator):
-    transform = RandomResizedCrop(size, (0.05, 1.0), (0.3, 3.0), interpolation, antialias)
+@given(
+    images=batches(),
+    size=SIZES,
+    scale=st.tuples(st.floats(0, 2), st.floats(0, 2)).map(sorted) | st.just((0.05, 1.0)),
+    ratio=st.tuples(st.floats(0.01, 20), st.floats(0.01, 20)).map(sorted) | st.just((0.3, 3.0)),
+    interpolation=ANY,
+    antialias=st.booleans(),
+    generator=generators(),
+)
+def test_random_resized_crop_equals_torchvisions(images, size, scale, ratio, interpolation, antialias, generator):
+    transform = RandomResizedCrop(size, scale, ratio, interpolation, antialias)
     found, params = transform(images, generator=generator, return_params=True)
     boxes = torch.stack([params[name] for name in ("top", "left", "height", "width")], dim=1).tolist()
     parts = [functional.crop(image, *box) for image, box in zip(images, boxes, strict=True)]
