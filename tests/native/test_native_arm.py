@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import FLAGS, PIECES, made_files
-from jpeg_files import SOURCES, compiler, real_files
+from jpeg_files import SOURCES, compiler
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
@@ -70,7 +70,3 @@ def test_damaged_files_and_records_of_every_kind(here, there, tmp_path):
 def test_colors_rows_numbers_and_orders(here, there, piece):
     rounds = 50 if piece in ("cache", "states") else 300
     assert_same(here, there, "fuzz_pieces", (piece, rounds), rounds)
-
-
-def test_real_files(here, there):
-    assert_same(here, there, "fuzz_jpeg", real_files(250), 2000)
