@@ -151,11 +151,8 @@ def progressive_cases() -> Iterator[tuple[str, bytes, set[Status]]]:
         ("behind the last place", AC.value(1, run=15) * 4 + AC.of[END]),
         ("of nothing behind the last place", AC.of[0xF0] * 4 + AC.of[END]),
     ]:
-        yield (
-            f"a refinement {name}",
-            grey_file(flat_dc(), hand_scan(AC.of[END], low=1), hand_scan(bits, high=1)),
-            DAMAGED,
-        )
+        data = grey_file(flat_dc(), hand_scan(AC.of[END], low=1), hand_scan(bits, high=1))
+        yield f"a refinement {name}", data, DAMAGED
     ac = Codes({END: 1, 0x10: 2})
     tables = segment(0xC4, DC.body(0) + ac.body(16))
     scans = [segment(0xDA, bytes((1, c, 0, 0, 63, 0))) + coded(DC.of[0] + ac.of[0x10] + "0") for c in (1, 2, 3)]
