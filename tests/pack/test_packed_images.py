@@ -113,12 +113,8 @@ def test_a_copy_by_pickle_opens_the_files_itself_from_any_folder(pair, tmp_path,
 @pytest.mark.parametrize(
     ("loader", "options"),
     [
-        (fastload.DataLoader, {"num_workers": 2}),
         (torch.utils.data.DataLoader, {"num_workers": 2}),
         (fastload.DataLoader, {"num_workers": 8, "worker_method": "thread"}),
-        pytest.param(
-            fastload.DataLoader, {"num_workers": 1, "multiprocessing_context": "forkserver"}, marks=pytest.mark.slow
-        ),
     ],
 )
 def test_workers_load_what_this_one_does(pair, loader, options):
