@@ -150,15 +150,7 @@ def drawn(
     most: int = 40,
     share: float = 0.2,
 ) -> Drawn:
-    """Return an image.
-
-    Args:
-        rng: draws it.
-        width, height: in pixels.
-        sampling: of the first of three components; None: a grey image.
-        most: the largest level but of DC.
-        share: of the levels that are not zero; those in front are more often not.
-    """
+    """Return an image: grey without a sampling. ``most``: the largest level but of DC; ``share`` of them are not 0."""
     samplings = ((1, 1),) if sampling is None else (sampling, (1, 1), (1, 1))
     mcus = -(-height // (8 * samplings[0][1])), -(-width // (8 * samplings[0][0]))
     blocks = []

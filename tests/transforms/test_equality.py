@@ -359,14 +359,6 @@ def test_jittered_samples_are_what_torchvision_makes_of_them(images, used, seed)
         assert_near(found, expected.to(images.dtype), tolerance=1e-4 if images.dtype in EXACT else None)
 
 
-def test_the_mean_of_many_pixels_is_at_most_one_level_apart():
-    images = random_images((2, 3, 300, 400), torch.uint8, 3)
-    factors = torch.tensor([[0.3], [1.7]])
-    expected = one_by_one(images, F.adjust_contrast, {"contrast_factor": factors[:, 0]})
-    found = color.blend(images, torch.ones((2, 1), dtype=torch.int64), factors)
-    assert (found.int() - expected.int()).abs().max() <= 1
-
-
 def test_every_grey_level_keeps_or_loses_the_level_that_it_does_in_torchvision():
     # Factor * level + (1 - factor) * level is the level, or a little less, which is cut off to the next.
     levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(200, 3, -1, -1)
