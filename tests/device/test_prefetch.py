@@ -174,17 +174,6 @@ def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
     ahead.close()
 
 
-def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams) -> None:
-    mover = moved_with(streams, num_buffers=3)
-    for epoch in range(2):
-        ahead = DeviceAhead(Recycled(9), mover, 1)
-        for _ in range(3):
-            if epoch == 0:
-                streams.compute.run()  # so that more is copied ahead, and dropped
-            streams.kernel(ahead.next()["x"])
-        ahead.close()
-
-
 def into_fixed_places_while_the_last_batch_is_in_use(streams: SimulatedStreams) -> None:
     """It may be, until the new iteration is asked for its first batch."""
     ahead = DeviceAhead(Recycled(99), moved_with(streams, num_buffers=3), 1)
@@ -244,7 +233,6 @@ def there_already_and_read_by_another_stream_of_the_users(streams: SimulatedStre
 
 SCENES = [
     there_already_and_read_by_another_stream_of_the_users,
-    into_fixed_places_of_an_epoch_that_was_left,
     into_fixed_places_while_the_last_batch_is_in_use,
     into_fixed_places_with_another_stream_of_the_users,
     from_the_device,

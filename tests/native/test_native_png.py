@@ -9,9 +9,9 @@ import zlib
 import numpy as np
 import pytest
 from jpeg_files import picture
-from kit.cuts import assert_in_layout, by_pillow, cut_of, some_cut
+from kit.cuts import by_pillow, cut_of, some_cut
 from PIL import Image
-from png_files import KINDS, SIGNATURE, chunk, chunks_of, damaged, drawn, file_of, filtered, header, in_pieces
+from png_files import KINDS, chunk, chunks_of, damaged, drawn, file_of, filtered, header, in_pieces
 
 from fastload.native import inflate, png, rows
 from fastload.native.rows import Status
@@ -62,18 +62,6 @@ def test_all_kinds_of_any_size_and_filters_equal_pillows(bits, color, level):
         assert assert_as_pillow_or_left(data) is Status.DONE
         for cut in [some_cut(rng, height, width) for _ in range(4)]:
             np.testing.assert_array_equal(pixels_of(data, cut), by_pillow(data, cut), f"{cut=}")
-
-
-@pytest.mark.parametrize("layout", rows.LAYOUTS)
-def test_each_layout_has_the_same_pixels_but_a_file_in_colour_does_not_become_grey(level, layout):
-    rng = np.random.default_rng(11)
-    for bits, color in KINDS:
-        data = drawn(rng, 33, 21, bits, color)
-        if layout == "L" and color not in (0, 4):
-            assert all_of(data, "L") is Status.COLORS
-            continue
-        for cut in (*(some_cut(rng, 21, 33) for _ in range(3)), cut_of((2, 3, 17, 20), flips=(True, True))):
-            assert_in_layout(pixels_of(data, cut, layout), layout, data, cut)
 
 
 # -- image data -------------------------------------------------------------------------------------------------------
@@ -233,19 +221,6 @@ def test_a_colour_that_the_palette_lacks_is_left_to_pillow_where_the_cut_meets_i
     assert all_of(data) is Status.COLORS
     for box in ((0, 0, 4, 16), (0, 0, 6, 9), (0, 10, 6, 6)):
         np.testing.assert_array_equal(pixels_of(data, cut_of(box)), by_pillow(data, cut_of(box)))
-
-
-def test_checksums_of_chunks_are_left_to_pillow():
-    """It compares them when it opens a file, but for those from the image data on, which it compares never."""
-    good = some_file(before=HARMLESS["text"] + HARMLESS["tIME"])
-    assert assert_as_pillow_or_left(good + b"behind") is Status.DONE
-    at, is_data = len(SIGNATURE), False
-    for name, body in chunks_of(good):
-        at += 12 + len(body)
-        is_data = is_data or name == b"IDAT"
-        data = good[: at - 1] + bytes([good[at - 1] ^ 1]) + good[at:]
-        np.testing.assert_array_equal(all_of(data), all_of(good))
-        assert assert_as_pillow_or_left(data) is (Status.DONE if is_data else Status.NOT_PNG)
 
 
 def test_the_sum_of_a_chunk_of_any_length_is_compared(level):

@@ -22,7 +22,7 @@ from fastload.pack.unpack import unpack
 
 pytestmark = needs_library
 OPTIONS = PackOptions(coefficients=True)
-# Of the 13 files of pack_tools.tree.
+# Of the 13 files of pack_tools.made.
 BASELINE = ["Dog/gray.jpg", "cat/10.jpg", "cat/9.JPEG", "cat/a/2.jpg", "eel/poor.jpg", "eel/turned.jpg"]
 
 
