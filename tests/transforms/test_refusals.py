@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -116,15 +117,8 @@ GIVEN: list[tuple[Any, tuple[Any, ...], type[Exception], str]] = [
     (MIX, (IMAGES[0], CLASSES), ValueError, "add the missing dimension"),
     (MIX, (IMAGES, torch.tensor([0, 5])), RuntimeError, "out of bounds"),
     (T.MixUp(), (IMAGES, CLASSES), ValueError, "needs num_classes for labels that are classes"),
+    (partial(MIX, draws=Draws(bytes(16), np.arange(3))), (IMAGES, CLASSES), ValueError, "draws for 3 samples, and 2"),
 ]
-
-
-@pytest.mark.parametrize(("transform", "given", "error", "message"), GIVEN, ids=lambda value: type(value).__name__)
-def test_images_and_labels_that_do_not_fit_are_refused(transform, given, error, message):
-    with pytest.raises(error, match=message):
-        transform(*given)
-
-
 BLUR, BOTH = T.GaussianBlur(3), T.Compose([T.RandomCrop(4), T.RandomGrayscale()])
 ONES = torch.ones(2, dtype=torch.int64)
 CROP = {"top": ONES, "left": ONES}
@@ -137,10 +131,13 @@ PARAMS: list[tuple[Any, Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("transform", "params", "error", "message"), PARAMS, ids=lambda value: type(value).__name__)
-def test_parameters_that_do_not_fit_are_refused(transform, params, error, message):
+GIVEN += [(partial(transform, params=params), (IMAGES,), *refused) for transform, params, *refused in PARAMS]
+
+
+@pytest.mark.parametrize(("transform", "given", "error", "message"), GIVEN, ids=lambda value: type(value).__name__)
+def test_images_labels_draws_and_parameters_that_do_not_fit_are_refused(transform, given, error, message):
     with pytest.raises(error, match=message):
-        transform(IMAGES, params=params)
+        transform(*given)
 
 
 def test_floats_of_another_precision_fit_and_those_on_a_device_are_not_read():
@@ -153,11 +150,6 @@ def test_parameters_that_a_graph_would_read_from_the_host_are_an_error(monkeypat
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(RuntimeError, match=r"a CUDA graph is captured.*params="):
         params_to({"flip": torch.tensor([True])}, torch.device("cuda", 0))
-
-
-def test_draws_of_other_samples_are_refused():
-    with pytest.raises(ValueError, match="got draws for 3 samples, and 2 images"):
-        MIX(IMAGES, CLASSES, draws=Draws(bytes(16), np.arange(3)))
 
 
 def test_interpolations_are_taken_as_torchvision_takes_them():
