@@ -1,10 +1,9 @@
-"""Every decoder gives Pillow's pixels and Pillow's errors; what it leaves to Pillow is counted."""
+"""Every decoder gives Pillow's pixels and Pillow's errors."""
 
 from __future__ import annotations
 
 import io
 import itertools
-import os
 import warnings
 from typing import Any
 
@@ -13,28 +12,14 @@ import PIL
 import PIL.Image
 import PIL.ImageFile
 import pytest
-import torch
 from damaged_files import mutants
 from image_files import files
 
 from fastload.images import decode, decoder
-from fastload.images.decoder import decoder_in_words, size_of, write_row
+from fastload.images.decoder import decoder_in_words
 from fastload.native import jpeg
-from fastload.native.rows import whole
 
 FILES = files()
-
-
-@pytest.fixture(params=["native", "pillow"])
-def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each decoder's name."""
-    if request.param == "pillow":
-        monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
-    reason = decoder.why_not_native() if request.param == "native" else None
-    if reason is not None:
-        insisted = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
-        (pytest.fail if insisted else pytest.skip)(reason)
-    return str(request.param)
 
 
 def all_by_pillow(data: bytes) -> np.ndarray[Any, Any]:
@@ -53,7 +38,11 @@ def outcome(function: Any, *args: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("bears", [False, True])
-def test_any_bytes_are_pillows_image_or_error(name, bears, monkeypatch):
+@pytest.mark.parametrize("reason", [None, "it was not built"])
+def test_any_bytes_are_pillows_image_or_error(reason, bears, monkeypatch):
+    if reason is None and decoder.why_not_native() is not None:
+        pytest.skip("the native library is not built")
+    monkeypatch.setattr(decoder, "why_not_native", lambda: reason)
     monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", bears)
     # What a header says can be large, and is a matter of time alone.
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 20_000)
@@ -63,17 +52,6 @@ def test_any_bytes_are_pillows_image_or_error(name, bears, monkeypatch):
         assert outcome(decode, data) == outcome(all_by_pillow, data), data
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
     assert outcome(decode, FILES["size7.jpg"])[0] is PIL.Image.DecompressionBombError
-
-
-@pytest.mark.parametrize(
-    ("kind", "left"),
-    [("size7.jpg", None), ("gray.jpg", None), ("cmyk.jpg", "colors"), ("alpha.png", "no JPEG file")],
-)
-def test_what_decoded_an_image_is_told_with_pillows_reason(name, kind, left):
-    row = torch.empty((3, *size_of(FILES[kind])), dtype=torch.float32)
-    table = torch.arange(256, dtype=torch.float32).repeat(3, 1)
-    by = write_row(FILES[kind], whole(*row.shape[1:]), table, row)
-    assert by == (f"pillow ({left})" if left and name != "pillow" else name)
 
 
 def test_it_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
