@@ -16,7 +16,6 @@ from damaged_files import mutants
 from image_files import files
 
 from fastload.images import decode, decoder
-from fastload.images.decoder import decoder_in_words
 from fastload.native import jpeg
 
 FILES = files()
@@ -52,15 +51,6 @@ def test_any_bytes_are_pillows_image_or_error(reason, bears, monkeypatch):
         assert outcome(decode, data) == outcome(all_by_pillow, data), data
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
     assert outcome(decode, FILES["size7.jpg"])[0] is PIL.Image.DecompressionBombError
-
-
-def test_it_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
-    monkeypatch.setattr(decoder, "why_not_native", lambda: None)
-    assert decoder_in_words().startswith("native: ")
-    monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
-    assert decoder_in_words() == f"pillow: Pillow {PIL.__version__}; native is not available: it was not built"
-    monkeypatch.setattr(PIL, "__version__", "9.5.0.post2")
-    assert "Pillow-SIMD 9.5.0.post2" in decoder_in_words()
 
 
 def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monkeypatch):

@@ -52,10 +52,6 @@ def in_colour(components: tuple[tuple[int, int, int], ...], before: bytes = b"")
     return b"\xff\xd8" + before + tables + frame(8, 8, components) + scan(components) + coded(blocks) + EOI
 
 
-ICC = b"ICC_PROFILE\x00"
-BIM = b"Photoshop 3.0\x008BIM"
-
-
 def quantised(level: int, marker: int) -> bytes:
     """Return a file that is quantised by 16 bits."""
     tables = segment(0xDB, b"\x10" + level.to_bytes(2, "big") * 64) + segment(0xC4, DC.body(0) + AC.body(16))
@@ -70,15 +66,6 @@ WHICH_COLOURS = [
     *(segment(0xE0, body) for body in (JFIF[4:-1], JFIF[4:11])),  # too short to count
     segment(0xE0, b"JFIX\x00" + JFIF[9:]),
     segment(0xEE, adobe(0)[4:-1]),
-]
-# Profiles and resources that Pillow reads past.
-PASSED = [
-    *(segment(0xE2, ICC + more) for more in (b"\x01\x01", b"\x07\x09abc")),
-    segment(0xE2, ICC[:-1]),
-    segment(0xE3, ICC),
-    *(segment(0xED, BIM + b"\x03\xed" + bytes(num)) for num in (1, 2, 5, 6, 7, 20)),
-    *(segment(0xED, BIM[:num]) for num in (13, 14, 17, 18)),
-    *(segment(0xED, BIM + b) for b in (b"\x03", b"\x04\x04\xffabc", b"\x04\x04\x00\x00\xff\xff\xff\xff")),
 ]
 CHANGES_NOTHING = [
     segment(0xC4, Codes({1: 1}).body(0)) + segment(0xC4, DC.body(0)),  # the last of one place counts
@@ -230,26 +217,6 @@ def test_headers_that_let_no_file_wait(place):
 def test_versions_and_colours_of_which_libjpeg_warns_are_left_to_it(before):
     assert before != JFIF
     assert outcomes(in_colour(YCC, before)) != DONE
-
-
-@pytest.mark.parametrize(
-    "before",
-    [
-        *(segment(0xE0, body) for body in (b"JFIF\x00\x01", b"JFIF")),
-        segment(0xEE, b"Adobe\x00"),
-        *(segment(0xE2, ICC + more) for more in (b"", b"\x01")),
-        segment(0xE2, ICC + b"\x02\x02abc") + segment(0xE2, ICC + b"\x01"),
-        segment(0xED, BIM + b"\x03\xed"),
-        segment(0xED, BIM + b"\x04\x04\x03abc\x00\x00\x00\x02zz8BIM\x04\x05"),
-        segment(0xED, BIM + b"\x04\x04\x00\x00\x00\x00\x00\x03zzz\x008BIM\x04\x05"),
-    ],
-)
-def test_a_segment_that_ends_too_early_keeps_pillow_from_opening_the_file(before):
-    data = in_colour(YCC, before)
-    with pytest.raises(OSError, match="cannot identify image file"):
-        Image.open(io.BytesIO(data))
-    assert outcomes(data) == {Status.NOT_JPEG}
-    assert not may_wait(data)
 
 
 def test_quantisation_tables_may_come_between_scans_but_not_change():

@@ -209,20 +209,6 @@ def test_what_the_first_chunk_says_may_leave_a_file_to_pillow(sides, kind, tail,
     assert all_of(data) is status
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
-def test_a_colour_that_the_palette_lacks_is_left_to_pillow_where_the_cut_meets_it(bits):
-    samples = np.zeros((6, 16), dtype=np.uint8)
-    samples[4, 9] = (1 << bits) - 1
-    packed = np.packbits(
-        (samples[..., None] >> np.arange(bits - 1, -1, -1) & 1).reshape(6, -1).astype(np.uint8), axis=1
-    )
-    stream = zlib.compress(filtered(packed, 1, [0] * 6))
-    data = file_of(header(16, 6, bits, 3), in_pieces(stream), before=chunk(b"PLTE", bytes([9, 8, 7])))
-    assert all_of(data) is Status.COLORS
-    for box in ((0, 0, 4, 16), (0, 0, 6, 9), (0, 10, 6, 6)):
-        np.testing.assert_array_equal(pixels_of(data, cut_of(box)), by_pillow(data, cut_of(box)))
-
-
 def test_the_sum_of_a_chunk_of_any_length_is_compared(level):
     def whole(data: bytes) -> np.ndarray | Status:
         return png.whole_image(data, png.read_size(data), "L", (0.3, 0.6), lambda shape: np.empty(shape, np.uint8))
