@@ -25,6 +25,7 @@ from kit.recycled import Recycled
 from fastload import ConfigError
 from fastload.device import prefetch as device_module
 from fastload.device.moving import Mover
+from fastload.device.pinning import PinnedAhead
 from fastload.device.prefetch import prefetch
 from fastload.errors import LoadTimeout
 from fastload.work import Batch
@@ -304,6 +305,15 @@ def test_dropping_begins_anew():
     assert [ahead.next().item() for _ in range(2)] == [0, 1]
     ahead.drop()
     assert ahead.next().item() == 4  # what was ahead is gone
+
+
+def test_an_exit_while_a_batch_is_pinned_is_an_error_in_its_place():
+    def leave(data: Any) -> Any:
+        raise SystemExit(f"cannot pin {data}")
+
+    with contextlib.closing(PinnedAhead(Recycled(9), leave, "in a test")) as stage:
+        for _ in range(3):
+            assert isinstance(stage.next().error, SystemExit)
 
 
 class Pair(NamedTuple):

@@ -154,7 +154,6 @@ GOOD = [
         for ids in (YCC, RGB, ((0, 0x11, 0), (7, 0x11, 0), (255, 0x11, 0)))
         for before in WHICH_COLOURS
     ),
-    *(in_colour(YCC, before) for before in PASSED),
     *(grey(24, DATA, before=before) for before in CHANGES_NOTHING),
     *(quantised(level, marker) for level in (0, 1, 255, 256, 32767, 32768, 65535) for marker in (0xC0, 0xC1)),
     *map(file_with, PASSED_BETWEEN),

@@ -115,8 +115,15 @@ def test_a_damaged_copy_equals_pillows_or_is_left_to_it_without_a_word(capfd):
     kinds = [{"subsampling": subsampling, "progressive": p} for subsampling in (0, 1, 2) for p in (False, True)]
     kinds += [{"restart_marker_blocks": 2}, {"restart_marker_blocks": 3, "progressive": True}]
     files = [*(saved(picture(rng, 40, 50), **options) for options in kinds), saved(picture(rng, 40, 50)[..., 0])]
+    # Profiles and resources, which Pillow reads when it opens a file.
+    resource = b"Photoshop 3.0\x008BIM\x04\x04\x03abc\x00\x00\x00\x028BIM\x04\x05"
+    segments = b"".join(
+        bytes((0xFF, marker, 0, len(body) + 2)) + body
+        for marker, body in ((0xE2, b"ICC_PROFILE\x00\x01\x01profile"), (0xED, resource))
+    )
+    files += [files[0][:2] + segments + files[0][2:]] * 2
     counts = dict.fromkeys(Status, 0)
-    for data in itertools.islice(mutants(rng, files), 2500):
+    for data in itertools.islice(mutants(rng, files), 3000):
         header = jpeg.read_size(data)
         if jpeg.can_wait(data).status is Status.DONE:
             Image.open(io.BytesIO(data)).load()  # so that it must not fail

@@ -151,8 +151,6 @@ CONVERT, NORMALIZE = T.ToDtype(torch.float32, scale=True), T.Normalize(*MOMENTS)
 
 
 STAGES: list[tuple[list[Any], list[int]]] = [
-    ([], []),
-    ([CROP], [1]),
     ([CROP, FLIP], [2]),
     ([FLIP, T.RandomVerticalFlip(), AFFINE, ROTATION, FLIP], [2, 2, 1]),
     ([T.RandomResizedCrop(4), FLIP, T.RandomVerticalFlip(), CROP], [1, 3]),
