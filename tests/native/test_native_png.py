@@ -153,18 +153,6 @@ HARMLESS = {
     "international text": chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0<x/>" * 3),
     "packed international text": chunk(b"iTXt", b"Comment\0\1\0en\0\0" + PROFILE),
 }
-LEFT = {
-    "a chunk that may not be left unread": (chunk(b"ABCD"), Status.NOT_PNG),
-    "a name of digits": (chunk(b"a1CD"), Status.NOT_PNG),
-    "a name of no letters": (chunk(b"\xe4bCD"), Status.NOT_PNG),
-    "a second first chunk": (header(*SIDES, 8, 2), Status.NOT_PNG),
-    "a palette twice": (chunk(b"PLTE", bytes(30)) * 2, Status.NOT_PNG),
-    **{f"a palette of {size} bytes": (chunk(b"PLTE", bytes(size)), Status.NOT_PNG) for size in (31, 0, 771)},
-    "transparency": (chunk(b"tRNS", bytes(6)), Status.COLORS),
-    "animation": (chunk(b"acTL", (2).to_bytes(4, "big") + bytes(4)), Status.CODING),
-    "a frame": (chunk(b"fcTL", bytes(26)), Status.CODING),
-    "a frame's data": (chunk(b"fdAT", bytes(9)), Status.CODING),
-}
 
 
 @pytest.mark.parametrize("what", HARMLESS)
@@ -176,15 +164,6 @@ def test_a_harmless_chunk_does_no_harm_before_or_behind_the_image(what):
         np.testing.assert_array_equal(all_of(data), all_of(some_file()))
         assert png.read_size(data).behind
     assert not png.read_size(some_file(before=more)).behind
-
-
-@pytest.mark.parametrize("what", LEFT)
-def test_a_strange_chunk_transparency_and_animation_are_left_to_pillow(what):
-    more, status = LEFT[what]
-    for data in (some_file(before=more), some_file(behind=more)):
-        size = png.read_size(data)
-        assert (*size[:3], size.status) == (*SIDES, "RGB", status)
-        assert all_of(data) is status
 
 
 @pytest.mark.parametrize(

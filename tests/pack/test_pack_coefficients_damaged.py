@@ -81,7 +81,7 @@ def test_errors_name_the_image_also_those_of_a_loader(images, where, fuse, worke
     forged = spoilt(images, where, is_forged=where != "magic")
     to_files = lambda _: unpack(images.root, Path(images.root).parent / "files")  # noqa: E731
     for read in (forged.image, forged.__getitem__, to_files):
-        with pytest.raises(PackError, match=r"cat/2\.jpg in .*: .* damaged; run the same fastload pack"):
+        with pytest.raises(PackError, match=r"cat/2\.jpg in .* is damaged; run|is damaged; run .*\n.*: cat/2\.jpg in "):
             read(INDEX)
     assert forged[1][0].shape == (3, 24, 24)
     loader = fastload.DataLoader(forged, 4, num_workers=workers, fuse=fuse)

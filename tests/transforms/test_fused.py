@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 from references import batches, keyed, made_images
 from triton_kernels import MEAN, STD, VALUES, allow, check_close
@@ -56,12 +56,8 @@ def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
     composed = Compose([*(MOVING[name](channels) for name in moving), *VALUES[values](channels, dtype)])
     try:
         expected, params = composed(images, draws=keyed(len(images)), return_params=True)
-    except ValueError as error:  # a crop of more than there is
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            allow(monkeypatch)
-            with pytest.raises(ValueError, match=str(error)[:20]):
-                composed(images, draws=keyed(len(images)))
-        return
+    except ValueError:  # a crop of more than there is
+        reject()
     before = images.clone()
     with pytest.MonkeyPatch.context() as monkeypatch:
         launches = allow(monkeypatch)
@@ -113,6 +109,7 @@ def test_errors_of_the_members_are_the_same():
         (Normalize(MEAN[:3], STD[:3]), TypeError, r"got torch\.uint8; put ToDtype"),
         (ToNormalized(MEAN, STD), ValueError, "has mean and std for 4 channels, got images of 3"),
         (RandomCrop(8, 2, fill=(1, 2)), ValueError, "fill must be one number, or one for each"),
+        (RandomCrop(9), ValueError, "RandomCrop crops to"),
         (RandomCrop(8, 2, fill=300), ValueError, r"fill must be in \[0, 255\]"),
     ):
         with pytest.raises(error, match=message):
