@@ -203,17 +203,13 @@ def test_large_batches_are_read_and_written_to_their_end(device, shape, memory):
     assert torch.equal(composed(images, params=params), images.flip(2, 3))
 
 
-def noise(index: int) -> tuple[Tensor, int]:
-    generator = torch.Generator().manual_seed(index)
-    return torch.randint(0, 256, (3, 32, 32), dtype=torch.uint8, generator=generator), index
-
-
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_a_loader_gives_the_same_augmented_batches_from_either_device(device, kernels, channels_last):
     composed = T.Compose(CHAINS["cifar"])
     options = {"batch_size": 32, "shuffle": True, "seed": 3, "batch_transform": composed}
-    there = list(DataLoader(Made(100, noise), device="cuda", channels_last=channels_last, **options))
-    here = list(DataLoader(Made(100, noise), device="cpu", channels_last=channels_last, **options))
+    dataset = Made(100, lambda index: (made(torch.uint8, seed=index)[0], index))
+    there = list(DataLoader(dataset, device="cuda", channels_last=channels_last, **options))
+    here = list(DataLoader(dataset, device="cpu", channels_last=channels_last, **options))
     assert len(there) == len(here) == 4
     for (found, labels), (expected, expected_labels) in zip(there, here, strict=True):
         check_close(found.cpu(), expected)

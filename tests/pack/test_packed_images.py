@@ -126,32 +126,24 @@ def test_workers_load_what_this_one_does(pair, loader, options):
 
 
 @pytest.mark.parametrize("name", ["records", "index"])
-def test_a_file_that_is_missing_or_cut_off_is_told_at_once(source, tmp_path, name):
+def test_a_file_of_another_pack_or_format_cut_off_or_missing_is_told(source, tmp_path, name):
     packed(source, tmp_path / "pack")
-    path = tmp_path / "pack" / name
-    size = path.stat().st_size
+    (source / "cat" / "10.jpg").write_bytes((source / "cat" / "10.jpg").read_bytes()[::-1])
+    packed(source, tmp_path / "other", on_error="skip")
+    path, index = (tmp_path / "pack" / one for one in (name, "index"))
+    size, other = path.stat().st_size, (tmp_path / "other" / name).read_bytes()
+    path.write_bytes(other.ljust(size, b"\0")[:size])
+    with pytest.raises(PackError, match="damaged; run the same fastload pack again"):
+        PackedImages(tmp_path / "pack")[9]
+    index.write_bytes(index.read_bytes().replace(b"format 1", b"format 7"))
+    with pytest.raises(PackError, match=r"the files of the pack .* cannot be read"):
+        PackedImages(tmp_path / "pack")[0]
     os.truncate(path, size - 1)
     with pytest.raises(PackError, match=rf"{name} has {size - 1:,} bytes instead of {size:,}.*run the same fastload"):
         PackedImages(tmp_path / "pack")
     path.unlink()
     with pytest.raises(PackError, match=rf"a file of the pack is missing: .*{name}; run the same"):
         PackedImages(tmp_path / "pack")
-
-
-@pytest.mark.parametrize("name", ["records", "index"])
-def test_a_file_of_another_pack_or_another_format_is_told_for_each_of_its_images(source, tmp_path, name):
-    packed(source, tmp_path / "pack")
-    (source / "cat" / "10.jpg").write_bytes((source / "cat" / "10.jpg").read_bytes()[::-1])
-    packed(source, tmp_path / "other", on_error="skip")
-    path = tmp_path / "pack" / name
-    size, other = path.stat().st_size, (tmp_path / "other" / name).read_bytes()
-    path.write_bytes(other.ljust(size, b"\0")[:size])
-    with pytest.raises(PackError, match="damaged; run the same fastload pack again"):
-        PackedImages(tmp_path / "pack")[9]
-    index = tmp_path / "pack" / "index"
-    index.write_bytes(index.read_bytes().replace(b"format 1", b"format 7"))
-    with pytest.raises(PackError, match=r"the files of the pack .* cannot be read"):
-        PackedImages(tmp_path / "pack")[0]
 
 
 def test_a_description_that_somebody_changed_is_refused(source, tmp_path):
