@@ -449,7 +449,6 @@ SHAPES = [torch.ones(3)] * 4 + [torch.ones(2)]
         ([], {"transform": 3}, "transform must be callable"),
         ([], {"keep_on_host": "lengths"}, "keep_on_host must be a collection of keys or places"),
         ([], {"channels_last": "yes"}, "channels_last"),
-        ([], {"fixed_buffers": "no"}, "fixed_buffers"),
         ([{"x": CPU, "y": 1}], {"keep_on_host": ("z",)}, "names 'z', which the batch does not have; it has 'x', 'y'"),
         (SHAPES, {"fixed_buffers": True}, r"same shapes and dtypes, got .*\(2,\) of .*\(3,\) of .*; drop_last=True"),
     ],

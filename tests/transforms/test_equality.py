@@ -37,6 +37,7 @@ from fastload.transforms.erasing import normal_noise
 SIZES = st.tuples(st.integers(1, 16), st.integers(1, 16))
 odd = st.sampled_from([1, 3, 5, 9])
 numbers = st.floats(0.01, 2) | st.floats(-2, -0.01)
+three = st.tuples(*[numbers] * 3)
 
 
 class Case(NamedTuple):
@@ -53,6 +54,13 @@ class Case(NamedTuple):
     """Whether floats are equal bit for bit."""
     warps: bool = False
     """Whether pixels are where coordinates say: to ``WARPED``, and but for those halfway between two."""
+
+
+def free(**own: Any) -> Callable[[Tensor], st.SearchStrategy[dict[str, Any]]]:
+    """Return any of these arguments; a function's depend on the images."""
+    return lambda images: st.fixed_dictionaries(
+        {name: values(images) if callable(values) else values for name, values in own.items()}
+    )
 
 
 def padding_of(size: Any, padding: Any, pad_if_needed: bool, height: int, width: int) -> list[int]:
@@ -140,29 +148,13 @@ def warped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 CASES = {
     "RandomCrop": Case(crops, cropped, exact=True),
-    "CenterCrop": Case(
-        lambda images: st.fixed_dictionaries({"size": SIZES}),
-        lambda image, given: F.center_crop(image, list(given["size"])),
-        exact=True,
-    ),
+    "CenterCrop": Case(free(size=SIZES), lambda image, given: F.center_crop(image, list(given["size"])), exact=True),
     "RandomHorizontalFlip": flipped(F.horizontal_flip),
     "RandomVerticalFlip": flipped(F.vertical_flip),
-    "RandomErasing": Case(
-        lambda images: st.fixed_dictionaries(
-            {"value": values_for(images), "p": st.just(0.7), "scale": st.just((0.05, 0.9))}
-        ),
-        erased,
-        exact=True,
-    ),
-    "Cutout": Case(
-        lambda images: st.fixed_dictionaries(
-            {"size": st.integers(1, 9), "p": st.just(0.7), "value": values_for(images)}
-        ),
-        erased,
-        exact=True,
-    ),
+    "RandomErasing": Case(free(value=values_for, p=st.just(0.7), scale=st.just((0.05, 0.9))), erased, exact=True),
+    "Cutout": Case(free(value=values_for, p=st.just(0.7), size=st.integers(1, 9)), erased, exact=True),
     "GaussianBlur": Case(
-        lambda images: st.fixed_dictionaries({"kernel_size": st.tuples(odd, odd), "sigma": st.just((0.1, 3.0))}),
+        free(kernel_size=st.tuples(odd, odd), sigma=st.just((0.1, 3.0))),
         lambda image, given, sigma: F.gaussian_blur(image, list(given["kernel_size"]), [sigma] * 2),
         coloured(sides=(5, 40), channels=(1, 2, 3)),
         levels=1,  # of a mean halfway between two levels
@@ -193,26 +185,19 @@ CASES = {
     "RandomPosterize": sometimes(F.posterize, bits=3),
     "RandomAdjustSharpness": sometimes(F.adjust_sharpness, sharpness_factor=1.7),
     "ToDtype": Case(
-        lambda images: st.fixed_dictionaries({"dtype": st.sampled_from(EXACT), "scale": st.booleans()}),
+        free(dtype=st.sampled_from(EXACT), scale=st.booleans()),
         lambda image, given: F.to_dtype(image, **given),
         coloured(dtypes=EXACT, channels=(1, 2, 3)),
         exact=True,
     ),
     "Normalize": Case(
-        lambda images: st.fixed_dictionaries(
-            {
-                name: st.sampled_from([1, 3]).flatmap(lambda many: st.tuples(*[numbers] * many))
-                for name in ("mean", "std")
-            }
-        ),
+        free(mean=three | st.tuples(numbers), std=three | st.tuples(numbers)),
         lambda image, given: F.normalize(wide(image), **given).to(image.dtype),
         coloured(dtypes=DTYPES[1:], channels=(3,)),
         exact=True,
     ),
     "ToNormalized": Case(
-        lambda images: st.fixed_dictionaries(
-            {"mean": st.tuples(*[numbers] * 3), "std": st.tuples(*[numbers] * 3), "dtype": st.sampled_from(DTYPES[1:])}
-        ),
+        free(mean=three, std=three, dtype=st.sampled_from(DTYPES[1:])),
         lambda image, given: F.normalize(
             F.to_dtype(image, torch.float64, scale=True), list(given["mean"]), list(given["std"])
         ),
