@@ -91,13 +91,13 @@ def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped
     ahead.close()
 
 
-def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) -> list[float]:
+def lagging(source: Recycled, depth: int, streams: SimulatedStreams, part: Any = None, **options: Any) -> list[float]:
     """Let the copies and transforms be done at once, and the kernels of a loop when the host waits for them."""
-    ahead = DeviceAhead(Recycled(number), moved_with(streams, **options), depth)
+    ahead = DeviceAhead(source, moved_with(streams, **options), depth)
     seen: list[float] = []
-    for _ in range(number):
+    for _ in range(source.number):
         batch = ahead.next()
-        streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
+        streams.kernel(part(batch) if part else batch["x"], lambda block: seen.append(block.mean().item()))
         del batch
         streams.copies.run()
         streams.transforms.run()
@@ -110,10 +110,10 @@ def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) 
 def test_however_far_the_device_is_behind_so_much_memory_is_used_and_no_more(depth):
     number = 100
     streams = SimulatedStreams()
-    assert lagging(number, depth, streams) == list(range(number))
+    assert lagging(Recycled(number), depth, streams) == list(range(number))
     assert streams.num_blocks <= depth + 3
     streams = SimulatedStreams()
-    lagging(number, depth, streams, **negated(streams))
+    lagging(Recycled(number), depth, streams, **negated(streams))
     assert streams.num_blocks <= 2 * (depth + 3)  # what is copied, and what is made of it
 
 
@@ -351,26 +351,15 @@ class Held:
     x: torch.Tensor
 
 
-@pytest.mark.parametrize("kind", ["object", "kept place"])
-def test_tensors_inside_of_whatever_a_transform_returns_are_protected(kind):
-    streams = SimulatedStreams()
-    options: dict[str, Any] = {"transform": lambda batch, _: Held(batch["x"])}
-    if kind == "kept place":
-        options = {"transform": lambda batch, _: {"y": batch["x"]}, "keep_on_host": ("y",)}
-    source = Recycled(8)
+def test_tensors_inside_of_whatever_a_transform_returns_are_protected():
+    streams, source = SimulatedStreams(), Recycled(8)
+    seen = lagging(source, 1, streams, lambda held: held.x, transform=lambda batch, _: Held(batch["x"]))
+    assert seen == list(range(8))
+    streams, source = SimulatedStreams(), Recycled(8)
     taken = source.next
     source.next = lambda wait: Batch(data={**taken(wait).data, "y": 1})  # type: ignore[method-assign]
-    ahead = DeviceAhead(source, moved_with(streams, **options), 1)
-    seen: list[float] = []
-    for _ in range(8):
-        batch = ahead.next()
-        x = batch.x if kind == "object" else batch["y"]
-        streams.kernel(x, lambda block: seen.append(block.mean().item()))
-        del batch, x
-        streams.copies.run()
-    streams.compute.run()
-    assert seen == list(range(8))
-    ahead.close()
+    kept = {"transform": lambda batch, _: {"y": batch["x"]}, "keep_on_host": ("y",)}
+    assert lagging(source, 1, streams, lambda batch: batch["y"], **kept) == list(range(8))
 
 
 def test_fixed_places_belong_to_no_graph_and_no_inference():

@@ -83,7 +83,7 @@ def by_stages_and_alone(images, transforms):
     return found, images, params
 
 
-MOVING = st.one_of(
+ANY = st.one_of(
     st.builds(T.RandomCrop, st.integers(3, 8), st.integers(0, 3), st.just(True), st.just(0)),
     st.builds(T.RandomCrop, st.integers(3, 8), pad_if_needed=st.just(True), padding_mode=st.just("edge")),
     st.builds(T.CenterCrop, st.integers(3, 8)),
@@ -91,11 +91,6 @@ MOVING = st.one_of(
     st.builds(T.RandomVerticalFlip),
     st.builds(T.Resize, st.integers(3, 8), st.just("nearest")),
     st.builds(T.RandomResizedCrop, st.integers(3, 8), interpolation=st.just("nearest")),
-)
-
-
-ANY = st.one_of(
-    MOVING,
     st.builds(T.ColorJitter, st.just(0.4), st.just(0.4), st.just(0.4)),
     st.builds(T.RandomGrayscale, st.just(0.3)),
     st.builds(T.RandomErasing, st.just(0.5), st.just((0.05, 0.2))),
