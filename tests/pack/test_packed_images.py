@@ -110,19 +110,16 @@ def test_a_copy_by_pickle_opens_the_files_itself_from_any_folder(pair, tmp_path,
     assert len(PackedImages("~/pack")) == 13
 
 
-@pytest.mark.parametrize(
-    ("loader", "options"),
-    [
-        (torch.utils.data.DataLoader, {"num_workers": 2}),
-        (fastload.DataLoader, {"num_workers": 8, "worker_method": "thread"}),
-    ],
-)
-def test_workers_load_what_this_one_does(pair, loader, options):
+def test_workers_load_what_this_one_does(pair):
     folder, images = pair
     images[0]  # the parent has maps that a fork inherits
-    found = [one for batch in loader(images, 4, collate_fn=list, **options) for one in batch]
-    assert [label for _, label in found] == folder.targets
-    assert all(same(image, expected) for (image, _), (expected, _) in zip(found, folder, strict=True))
+    for loader in (
+        torch.utils.data.DataLoader(images, 4, collate_fn=list, num_workers=2),
+        fastload.DataLoader(images, 4, collate_fn=list, num_workers=8, worker_method="thread"),
+    ):
+        found = [one for batch in loader for one in batch]
+        assert [label for _, label in found] == folder.targets
+        assert all(same(image, expected) for (image, _), (expected, _) in zip(found, folder, strict=True))
 
 
 @pytest.mark.parametrize("name", ["records", "index"])
