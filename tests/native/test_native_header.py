@@ -85,7 +85,8 @@ AC_OF_EACH = [Scan((c,), 1) for c in range(3)]
 
 SCANS = [scan_of(IMAGE, scan) for scan in (DC_OF_ALL, *AC_OF_EACH)]
 QUANT = segment(0xDB, b"\x00" + ONES)
-SMALL = start_of(drawn(np.random.default_rng(0), 16, 8))
+SMALL = start_of(drawn(np.random.default_rng(0), 16, 8)) + segment(0xC4, DC.body(0) + Codes({END: 1}).body(16))
+TABLE = segment(0xC4, AC.body(16))
 FIRST = scan_header(Scan((0,), 0, 0)) + coded(DC.value(90) + DC.value(-30))
 SECOND = scan_header(Scan((0,), 1)) + coded(AC.value(5) + AC.of[END] + AC.value(-5) + AC.of[END])
 
@@ -165,7 +166,7 @@ GOOD = [
     *map(file_with, PASSED_BETWEEN),
     # A quantisation table between the frame and its scans; a Huffman table between two of them.
     start_of(IMAGE).replace(QUANT, b"") + QUANT + b"".join(SCANS) + EOI,
-    SMALL + segment(0xC4, DC.body(0) + Codes({END: 1}).body(16)) + FIRST + segment(0xC4, AC.body(16)) + SECOND + EOI,
+    SMALL + FIRST + TABLE + SECOND + EOI,
 ]
 
 
@@ -227,7 +228,8 @@ def test_versions_and_colours_of_which_libjpeg_warns_are_left_to_it(before):
     assert outcomes(in_colour(YCC, before)) != DONE
 
 
-def test_quantisation_tables_may_not_change_between_scans():
+def test_quantisation_tables_may_not_change_between_scans_and_huffman_tables_hold_for_those_behind_them():
+    assert outcomes(SMALL + FIRST + SECOND + TABLE + EOI) == DAMAGED  # by the codes of the table before, bytes are left
     for place in range(1, 5):
         other = segment(0xDB, b"\x00" + bytes([7] * 64))
         changed = start_of(IMAGE) + b"".join([*SCANS[:place], other, *SCANS[place:]]) + EOI

@@ -41,13 +41,11 @@ def test_levels_of_every_width(pixels):
 @pytest.mark.parametrize(
     ("kind", "sampling", "status", "of_record"),
     [
-        ("c", (1, 1), Status.COLORS, Status.COLORS),
         ("c", (2, 2), Status.COLORS, Status.COLORS),
         ("a", (2, 2), Status.CODING, Status.CODING),
         ("ap", (2, 2), Status.CODING, Status.CODING),
         ("-", (3, 1), Status.SAMPLING, Status.SAMPLING),
         ("-", (1, 4), Status.SAMPLING, Status.SAMPLING),
-        ("-", (4, 2), Status.SAMPLING, Status.SAMPLING),
         ("p", (1, 1), Status.DONE, Status.CODING),
         ("n", (1, 1), Status.DONE, Status.CODING),
         ("i", (2, 2), Status.DAMAGED, Status.CODING),  # a progression that stops early
@@ -66,7 +64,6 @@ def test_uncommon_files_are_left_to_another_decoder_or_have_no_record(maker, kin
     ("at", "change", "expected"),
     [
         (4, b"\x0c", (20, 20, Status.CODING)),  # bits of a sample
-        (4, b"\x10", (20, 20, Status.CODING)),
         (5, b"\xff\xff\xff\xff", (65535, 65535, Status.TOO_LARGE)),
     ],
 )
