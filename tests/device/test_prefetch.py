@@ -300,13 +300,6 @@ def test_a_timeout_is_raised_only_when_nothing_is_there_and_can_be_retried():
     assert ahead.next().item() == 2
 
 
-def test_dropping_begins_anew():
-    ahead = DeviceAhead(Failing([torch.tensor(i) for i in range(9)]), moved_with(None), 2)
-    assert [ahead.next().item() for _ in range(2)] == [0, 1]
-    ahead.drop()
-    assert ahead.next().item() == 4  # what was ahead is gone
-
-
 def test_an_exit_while_a_batch_is_pinned_is_an_error_in_its_place():
     def leave(data: Any) -> Any:
         raise SystemExit(f"cannot pin {data}")

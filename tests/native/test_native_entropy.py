@@ -93,10 +93,6 @@ CASES = {
     "restarts": (grey(64, restarted(0, 1, 2), before=RESTARTS), DONE),
     "restarts from another one on": (grey(64, restarted(1, 2, 3), before=RESTARTS), DAMAGED),
     "a restart that is not announced": (grey(16, coded(EMPTY) + b"\xff\xd0" + coded(EMPTY) + EOI), DAMAGED),
-    "an interval of 0": (
-        grey(16, coded(EMPTY) + b"\xff\xd0" + coded(EMPTY) + EOI, before=segment(0xDD, b"\x00\x00")),
-        DAMAGED,
-    ),
 }
 
 
