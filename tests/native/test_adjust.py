@@ -157,11 +157,3 @@ def test_pillow_is_left_alone_where_it_mixes_pixels_to_another_last_bit(
 
     monkeypatch.setattr(Image.Image, "transform", off_by_one)
     assert not pillow_mixes_alike.__wrapped__(interpolation)
-
-
-def test_numbers_that_are_none_are_left_to_pillow() -> None:
-    for number in (float("nan"), float("inf"), -1e300):
-        for place in range(6):
-            matrix = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
-            matrix[place] = number
-            assert all(affine(noise(9, 9, 0), (5, 5), matrix, (0, 0, 0), name) is None for name in AFFINE_FILTERS)
