@@ -132,18 +132,11 @@ def test_parameters_are_independent_of_each_other(name):
 
 SHARES = [
     *((kind(p), "flip", p) for kind in (T.RandomHorizontalFlip, T.RandomVerticalFlip) for p in (0, 0.1, 1)),
-    *(
-        (kind(*arguments, p=0.3), "chosen", 0.3)
-        for kind, arguments in (
-            (T.RandomGrayscale, ()),
-            (T.RandomInvert, ()),
-            (T.RandomEqualize, ()),
-            (T.RandomAutocontrast, ()),
-            (T.RandomSolarize, (0.4,)),
-            (T.RandomPosterize, (3,)),
-            (T.RandomAdjustSharpness, (1.7,)),
-        )
-    ),
+    *((kind(p=0.3), "chosen", 0.3) for kind in (T.RandomGrayscale, T.RandomInvert, T.RandomEqualize)),
+    (T.RandomAutocontrast(p=0.3), "chosen", 0.3),
+    (T.RandomSolarize(0.4, p=0.3), "chosen", 0.3),
+    (T.RandomPosterize(3, p=0.3), "chosen", 0.3),
+    (T.RandomAdjustSharpness(1.7, p=0.3), "chosen", 0.3),
     (T.RandomErasing(0.3), "height", 0.3),
     (T.RandomErasing(0), "height", 0),
     (T.Cutout(3, 0.3), "height", 0.3),

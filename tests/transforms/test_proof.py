@@ -65,8 +65,7 @@ def run(monkeypatch: Any, name: str, kernel: Kernel, num: int = 4, memory: str =
         assert torch.equal(composed(images, params=params), kernel.right)
 
 
-def same(found: Tensor) -> Tensor:
-    return found
+same = torch.clone
 
 
 def wrong(found: Tensor) -> Tensor:
