@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 from damaged_files import mutants
-from jpeg_files import SAMPLINGS, assert_equals_pillow, noise, picture, saved, stripes, with_record
+from jpeg_files import SAMPLINGS, assert_equals_pillow, picture, saved, with_record
 from kit.cuts import assert_in_layout, by_pillow, cut_of, some_box, some_cut
 from PIL import Image
 
@@ -31,11 +31,6 @@ def test_files_of_all_kinds_samplings_sizes_qualities_and_restart_intervals_equa
         assert jpeg.read_size(data).sampling == ("grey" if "g" in kind else name)
         if not set(kind) & set("pmn"):
             assert jpeg.jpeg_of_record(jpeg.record_of_jpeg(data)) == data
-
-
-@pytest.mark.parametrize("pixels", [noise(90, 110), stripes(90, 110)], ids=["beyond 4 bits", "beyond 8"])
-def test_levels_of_every_width(pixels):
-    assert_equals_pillow(saved(pixels, quality=100, subsampling=0), np.random.default_rng(3), times=6)
 
 
 @pytest.mark.parametrize(

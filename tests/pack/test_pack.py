@@ -202,9 +202,6 @@ def test_the_command_ends_with_1_where_something_cannot_be_packed_and_2_where_it
         cli.main(arguments[:2])
 
 
-# -- options -----------------------------------------------------------------------------------------------------------
-
-
 SIDES = st.integers(1, 5000)
 
 

@@ -17,8 +17,6 @@ from fastload.transforms.base import BatchShape, Transform, shape_of
 from fastload.transforms.compose import stages_of
 
 MOMENTS = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-
-
 IMAGES = made_images(1, (6, 3, 12, 10))
 
 
