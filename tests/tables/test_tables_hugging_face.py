@@ -19,7 +19,9 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 
 import fastload
+from fastload import native
 from fastload.tables import OVERRIDES, is_table
+from fastload.tables.arrow import ArrowColumn, Unreadable
 from fastload.tables.hugging_face import TableReader
 
 pa = pytest.importorskip("pyarrow")
@@ -182,24 +184,10 @@ def test_a_shuffled_dataset_in_files_is_read_here(mapped, form):
 
 
 @pytest.mark.parametrize("other", [["a", "b"] * 24, [None, 1] * 24, [[[1], []]] * 48, [True] * 48, [{"x": 1}] * 48])
-def test_other_columns_are_left_to_datasets_and_tokens_are_not(other, monkeypatch):
-    dataset = tokens(other=other)
-    asked = []
-    monkeypatch.setattr(datasets.Dataset, "__getitem__", recorded(datasets.Dataset.__getitem__, asked))
-    loaded = TableReader(dataset).read([3, 1])
-    if loaded is not None:  # nulls: the whole batch is left to `datasets`
-        assert asked == [["other"], ["ids", "label", "other"]], "and the first batch, to compare"
-        assert difference(loaded.samples(), dataset.__getitems__([3, 1])) is None
-    else:
-        assert None in other
-
-
-def recorded(get: Any, columns: list[list[str]]) -> Any:
-    def getitem(self: Any, key: Any) -> Any:
-        columns.append(self.column_names)
-        return get(self, key)
-
-    return getitem
+def test_other_columns_are_left_to_datasets_and_tokens_are_not(other):
+    loaded = TableReader(tokens(other=other)).read([3, 1])
+    assert (loaded is None) == (None in other)  # where there are nulls, all columns are
+    assert loaded is None or list(loaded.numbers()) == ["ids", "label"]
 
 
 CHANGES: dict[str, Callable[[datasets.Dataset, pytest.MonkeyPatch], object]] = {
@@ -295,3 +283,36 @@ def test_tables_in_memory_need_no_workers_and_cold_ones_have_them(mapped, monkey
     assert difference(list(batches), here) is not None, "the next epoch"
     again = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
     assert difference(list(again), here) is None
+
+
+needs_library = pytest.mark.skipif(native.unavailable_reason() is not None, reason="the native library reads them")
+
+
+@needs_library
+@pytest.mark.parametrize("row", [-1, 5, 2**62, -(2**63)])
+def test_rows_that_are_not_there_are_refused(row):
+    column = ArrowColumn(pa.chunked_array([[1, 2], [3, 4, 5]]))
+    with pytest.raises(Unreadable):
+        column.take(torch.tensor([0, row]))
+
+
+@needs_library
+@pytest.mark.parametrize("chunk", [[1, None], [[1], None], [[1], [None]]])
+def test_only_chunks_with_nulls_are_refused(chunk):
+    whole = pa.array(chunk[:1])
+    column = ArrowColumn(pa.chunked_array([whole, pa.array(chunk, type=whole.type)]))
+    assert column.take(torch.tensor([0, 0]))[0].tolist() == [1, 1]
+    with pytest.raises(Unreadable):
+        column.take(torch.tensor([0, 1]))
+
+
+@needs_library
+@pytest.mark.parametrize("offsets", [[0, 9, 2], [0, -1, 2], [2, 1, 2], [0, -(2**31), 2]])
+def test_damaged_offsets_are_refused(offsets):
+    values = pa.array([1, 2, 3], type=pa.int16())
+    buffers = [None, pa.py_buffer(np.array(offsets, dtype=np.int32))]
+    column = ArrowColumn(
+        pa.chunked_array([pa.ListArray.from_buffers(pa.list_(pa.int16()), 2, buffers, children=[values])])
+    )
+    with pytest.raises(Unreadable, match="damaged"):
+        column.take(torch.tensor([0, 1]))
