@@ -11,7 +11,7 @@ import pytest
 from entries import opened
 from kit.stores import store_in_memory
 
-from fastload.cache import shared
+from fastload.cache import shared, store
 from fastload.late import opener
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
@@ -28,6 +28,12 @@ def no_cache() -> Iterator[None]:
 
 
 @pytest.fixture
+def files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep files that were just written too."""
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where a store may be, and is not yet."""
     return tmp_path / "cache"
@@ -35,5 +41,4 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["memory", "folder"])
 def new_store(request: pytest.FixtureRequest, folder: Path) -> Callable[[int], Any]:
-    """What makes a store of so many bytes."""
     return store_in_memory if request.param == "memory" else lambda size: opened(folder, size)
