@@ -11,7 +11,7 @@ import pytest
 from entries import opened
 from kit.stores import store_in_memory
 
-from fastload.cache import shared, store
+from fastload.cache import records, shared, store
 from fastload.late import opener
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
@@ -23,6 +23,7 @@ def no_cache() -> Iterator[None]:
     reason = opener.unavailable_reason() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
     if reason is not None:
         (pytest.fail if REQUIRED else pytest.skip)(f"nothing is kept here: {reason}")
+    records.take_not_kept()  # of tests that call it without a loader
     yield
     shared.forget()
 
