@@ -366,3 +366,6 @@ def test_a_plain_loader_runs_few_files_and_lines_and_imports_nothing_that_it_doe
     lines = {name: len(Path(name).read_text(encoding="utf-8").splitlines()) for name in files}
     told = "\n".join(f"{number:5} {name}" for name, number in lines.items())
     assert (len(files) <= MOST_FILES, sum(lines.values()) <= MOST_LINES) == (True, True), told
+    page = (PACKAGE.parent / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    listed = page.partition("<!-- core -->")[2].partition("<!-- end of core -->")[0].split("`")[1::2]
+    assert listed == [Path(name).relative_to(PACKAGE).with_suffix("").as_posix() for name in files]
