@@ -102,10 +102,6 @@ class FakePool:
             heard of the layout yet.
         own_share: the share of such samples that come in rows by a layout that the worker has learnt, where they are
             the whole batch.
-        skip_stale: the share of items of older iterations that are skipped; the others are done in full.
-        replicas: for an IterableDataset: how many batches each worker's replica gives.
-        stuck: do nothing in :meth:`wait` while this is true, but let the clock reach the time limit.
-        clock: see ``stuck``.
     """
 
     task_cost = 1.0
@@ -120,9 +116,6 @@ class FakePool:
         *,
         raw_share: float = 0.0,
         own_share: float = 0.5,
-        skip_stale: float = 0.5,
-        replicas: Sequence[int] = (),
-        clock: FakeClock | None = None,
     ) -> None:
         self.slots = SlotPool(PrivateMemory(), keep=4)
         self.num_workers = num_workers
@@ -130,11 +123,6 @@ class FakePool:
         self.rng = rng
         self.raw_share = raw_share
         self.own_share = own_share
-        self.skip_stale = skip_stale
-        self.replicas = list(replicas)
-        self.given = [0] * num_workers
-        self.clock = clock
-        self.stuck = False
         self.iteration = 0
         self.layouts: dict[int, Layout] = {}
         self.pending: list[tuple[AnyTask, int | None]] = []
@@ -171,17 +159,11 @@ class FakePool:
         self.pending.append((item, worker_id))
 
     def poll(self) -> Result | None:
-        if not self.stuck:
-            while self.pending and self.rng.random() < 0.3:
-                self.do_one()
+        while self.pending and self.rng.random() < 0.3:
+            self.do_one()
         return self.results.popleft() if self.results else None
 
     def wait(self, timeout: float | None) -> None:
-        if self.stuck:
-            assert timeout is not None, "delivery would wait for ever"
-            assert self.clock is not None
-            self.clock.advance(timeout)
-            return
         if not self.results:
             assert self.pending, "delivery waits although nothing is under way"
             self.do_one()
@@ -214,34 +196,25 @@ class FakePool:
         places = free + [place for worker_id, place in first_of.items() if worker_id is not None]
         item, worker_id = self.pending.pop(self.rng.choice(places))
         done_by = self.rng.randrange(self.num_workers) if worker_id is None else worker_id
-        self.results.append(Result(item.task_id, done_by, *self._done(item, done_by), 1000))
+        self.results.append(Result(item.task_id, done_by, *self._done(item), 1000))
 
     def do_all(self) -> None:
         """Do all that is there."""
         while self.pending:
             self.do_one()
 
-    def _done(self, item: AnyTask, worker_id: int) -> tuple[int, Any]:
+    def _done(self, item: AnyTask) -> tuple[int, Any]:
         if isinstance(item, StartEpoch):
-            self.given[worker_id] = 0
             return Outcome.SKIPPED, None
-        if item.iteration < self.iteration and self.rng.random() < self.skip_stale:
+        if item.iteration < self.iteration and self.rng.random() < 0.5:  # else they are done in full
             return Outcome.SKIPPED, None
         assert item.slot in self.slots.book.in_flight, "work in a slot that is not in flight"
         try:
             if item.layout is None:
-                return self._whole(item, worker_id)
+                return Outcome.BATCH, default_collate([self.load(index) for index in item.indices])
             return self._chunk(item, [self.load(index) for index in item.indices])
         except Exception as error:
             return Outcome.ERROR, ExceptionWrapper((type(error), error, error.__traceback__), where="in a fake")
-
-    def _whole(self, item: Task, worker_id: int) -> tuple[int, Any]:
-        if not self.replicas:
-            return Outcome.BATCH, default_collate([self.load(index) for index in item.indices])
-        if self.given[worker_id] >= self.replicas[worker_id]:
-            return Outcome.EXHAUSTED, None
-        self.given[worker_id] += 1
-        return Outcome.BATCH, (worker_id, self.given[worker_id] - 1)
 
     def _chunk(self, item: Task, samples: list[Any]) -> tuple[int, Any]:
         assert item.layout is not None

@@ -335,7 +335,7 @@ write()
 
 loaded = {name.removeprefix("fastload.") for name in sys.modules}
 print(sorted(UNUSED & loaded))
-import fastload.transforms
+import fastload.transforms, fastload.callbacks.measure
 print(sorted(LIBRARIES & set(sys.modules)))
 """
 _UNUSED = {"base.at_exit", "base.copied_lists", "base.share", "buffers.packing", "callbacks", "device", "engine.state"}
@@ -345,7 +345,7 @@ _UNUSED |= {"sampling.packed_order", "sampling.sampler_generators"}
 _UNUSED |= {"tables", "transforms", "workers.on_error", "workers.routing"}
 _UNUSED |= {"workers.substitutes", "workers.tables", "workers.threads"}
 _LIBRARIES = {"torch._dynamo", "sympy", "triton", "torchvision", "PIL", "accelerate", "lightning", "pytorch_lightning"}
-_LIBRARIES |= {"transformers", "timm", "rich", "IPython", "tensorboard", "datasets", "pyarrow"}
+_LIBRARIES |= {"transformers", "timm", "rich", "IPython", "tensorboard", "wandb", "datasets", "pyarrow"}
 
 
 @pytest.mark.interpreter
@@ -366,3 +366,6 @@ def test_a_plain_loader_runs_few_files_and_lines_and_imports_nothing_that_it_doe
     lines = {name: len(Path(name).read_text(encoding="utf-8").splitlines()) for name in files}
     told = "\n".join(f"{number:5} {name}" for name, number in lines.items())
     assert (len(files) <= MOST_FILES, sum(lines.values()) <= MOST_LINES) == (True, True), told
+    page = (PACKAGE.parent / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    listed = page.partition("<!-- core -->")[2].partition("<!-- end of core -->")[0].split("`")[1::2]
+    assert listed == [Path(name).relative_to(PACKAGE).with_suffix("").as_posix() for name in files]

@@ -110,14 +110,6 @@ def test_a_package_that_is_not_there_is_told_with_the_command(monkeypatch):
     assert found.remedy.endswith("'no_such_package>=1.0'")
 
 
-def test_packages_that_do_not_fit_each_other_are_told(monkeypatch):
-    monkeypatch.setattr(packages, "_error_of", lambda code: "no arrays" if code == packages._TOGETHER else None)
-    *others, last = packages.required()
-    assert {finding.state for finding in others} == {"ok"}
-    assert (last.name, last.state) == ("together", "broken")
-    assert last.words.endswith("do not fit: no arrays")
-
-
 @pytest.mark.slow
 def test_an_import_that_hangs_is_ended(monkeypatch):
     assert packages._error_of("") is None
@@ -225,14 +217,6 @@ def test_pillow_and_pillow_simd_are_told_apart_by_what_is_installed(folder, ther
     assert found.state == state
     assert found.words.startswith(words)
     assert ("uninstall" in found.remedy) == (state == "costs")
-
-
-def test_a_pillow_that_cannot_be_imported_is_broken(folder, monkeypatch):
-    monkeypatch.delattr(PIL, "Image")
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    put(folder, "pillow", "13.0.0")
-    found = one(probes.pillow())
-    assert (found.state, found.words.partition(" ModuleNotFoundError: ")[0]) == ("broken", "pillow 13.0.0")
 
 
 @pytest.mark.slow

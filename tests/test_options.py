@@ -11,7 +11,7 @@ from kit.datasets import Stream
 import fastload
 from fastload import cli
 from fastload.errors import ConfigError
-from fastload.options import OPTIONS, REFUSALS, Options, checked
+from fastload.options import OPTIONS, REFUSALS, checked
 from fastload.spec import spec_of
 
 DATA = torch.arange(6)
@@ -31,13 +31,6 @@ def test_the_signature_has_each_option_with_its_default_and_the_order_of_the_rec
     own = {name: one.default for name, one in written.items() if name not in TORCHS}
     assert list(own.items()) == [(name, option.default) for name, option in OPTIONS.items()]
     assert all(written[name].kind is inspect.Parameter.KEYWORD_ONLY for name in own)
-
-
-def test_the_signature_has_the_types_of_the_record():
-    written = inspect.signature(fastload.DataLoader.__init__).parameters
-    kinds = {name: str(kind) for name, kind in Options.__annotations__.items()}
-    differ = {name for name in OPTIONS if written[name].annotation != kinds[name]}
-    assert differ == {"device", "on_error"}, "whose types are those of modules that the record does not import"
 
 
 def test_each_option_is_an_attribute_and_described_in_the_class():

@@ -68,10 +68,6 @@ def test_our_errors_are_one_tree():
     assert issubclass(fastload.DatasetError, RuntimeError)
 
 
-def test_the_package_says_that_it_is_typed():
-    assert (PACKAGE / "py.typed").exists()
-
-
 @pytest.mark.slow
 def test_the_parts_that_documents_name_by_the_package_are_there_without_an_import_of_their_own():
     code = "import fastload; print(fastload.images.__name__, fastload.testing.__name__, fastload.transforms.__name__)"

@@ -117,7 +117,6 @@ def chain(*stages: Any) -> Any:
 
 good = Pictures(chain(PythonNoise()))
 bad = Pictures(chain(OwnGenerator()))
-not_a_dataset = 17
 
 
 class Unpicklable(Pictures):

@@ -45,12 +45,14 @@ class ArrowColumn:
         self._kept: dict[int, Any] = {}  # the arrays of the chunks that the native column reads
         self.is_list = str(kind) not in _NUMBERS
         """True if each row is a list."""
+        self.number = str(number_of(kind))
+        """Arrow's type of the numbers."""
         self._size: int | None = 1
         if self.is_list:
             self._size = kind.list_size if pyarrow.types.is_fixed_size_list(kind) else None
         ends = torch.tensor([len(chunk) for chunk in self._chunks], dtype=torch.int64).cumsum(0)
         width = 8 if pyarrow.types.is_large_list(kind) else 4
-        self._column = NativeColumn(ends, np.dtype(_NUMBERS[str(number_of(kind))]), self._size, width)
+        self._column = NativeColumn(ends, np.dtype(_NUMBERS[self.number]), self._size, width)
 
     def take(self, rows: Tensor) -> tuple[Tensor, list[int] | int]:
         """Return the values of rows, integers as int64, and how many each row has: one number where all have as many.

@@ -109,15 +109,25 @@ class Numbers:
         num_rows: how many there are.
         is_list: whether a row is a list; else it is one number.
         kind: ``"python"``, ``"numpy"`` or ``"torch"``: what the rows are.
+        is_converted: whether the numbers are of another dtype in Arrow's memory.
     """
 
-    def __init__(self, flat: Tensor, lengths: list[int] | int, num_rows: int, is_list: bool, kind: str) -> None:
+    def __init__(
+        self,
+        flat: Tensor,
+        lengths: list[int] | int,
+        num_rows: int,
+        is_list: bool,
+        kind: str,
+        is_converted: bool = True,
+    ) -> None:
         self.is_ragged = isinstance(lengths, list)
         self.flat = flat
         self.lengths = lengths if isinstance(lengths, list) else [lengths] * num_rows
         self.is_list = is_list
         self.holds_integers = not flat.is_floating_point()
         self._kind = kind
+        self._is_converted = is_converted
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -148,6 +158,8 @@ class Numbers:
             # Of views, pickle would write the batch for each of them.
             return torch.split_with_sizes_copy(flat, self.lengths)
         found, start = [], 0
+        if kind == "numpy" and not self._is_converted:  # those of `datasets` lie in Arrow's memory
+            flat.flags.writeable = False
         for length in self.lengths:
             row = flat[start : start + length]
             found.append(row.tolist() if kind == "python" else row)
@@ -276,7 +288,7 @@ class TableReader:
                 flat = torch.from_numpy(flat.numpy().astype(np.float32, copy=False))
             else:  # Python has only these
                 flat = flat.to(torch.float64)
-        return Numbers(flat, lengths, rows.numel(), column.is_list, self._kind)
+        return Numbers(flat, lengths, rows.numel(), column.is_list, self._kind, column.number not in ("int64", "float"))
 
     def _look(self, now: list[Any]) -> None:
         """See how the dataset is to be read, and which of its columns can be read here."""

@@ -7,7 +7,6 @@ import re
 from xml.etree import ElementTree
 
 import torch
-from rich.bar import Bar
 from rich.text import Text
 
 import fastload
@@ -40,14 +39,6 @@ def test_in_a_notebook_the_element_is_returned_and_not_displayed_too(monkeypatch
     assert "words" in as_html(Text("words"))
     assert as_text(Text("words"), width=20) == "words"
     assert not displayed
-
-
-def test_no_colour_is_that_of_a_page_light_or_dark():
-    element = as_html(Text("dim", "dim"), Text("bright", "bright_black"), Text("severe", "bold red"), Bar(1, 0, 0.5))
-    for channels in re.findall("color: #(..)(..)(..)", element):
-        luminance = sum(weight * int(one, 16) / 255 for weight, one in zip((0.3, 0.6, 0.1), channels, strict=True))
-        assert 0.25 < luminance < 0.75
-    assert "background-color: #" not in element
 
 
 def test_a_loader_is_shown_as_it_explains_itself():

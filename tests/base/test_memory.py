@@ -9,7 +9,7 @@ import os
 import pytest
 import torch
 
-from fastload.base.memory import free_on, free_on_host, in_words, is_resident
+from fastload.base.memory import free_on, free_on_host, is_resident
 
 MEMINFO = "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n"
 
@@ -65,14 +65,6 @@ def test_control_groups_limit_it(system, membership, groups, free):
 def test_here_something_is_free_and_a_device_of_the_cpu_has_the_same():
     assert free_on_host() > 1 << 20
     assert free_on(torch.device("cpu")) > 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "words"),
-    [(0, "0 bytes"), (1023, "1,023 bytes"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3,072.0 GiB")],
-)
-def test_sizes_are_written_as_people_read_them(num_bytes, words):
-    assert in_words(num_bytes) == words
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None) if os.name == "posix" else None, "mincore"), reason="no mincore")

@@ -160,7 +160,7 @@ def test_values_of_other_classes_are_pickled() -> None:
         (["a", lambda: 1], r"takes what can be pickled, and a function cannot: .*lambda"),
         *((values, r"give it list\(\.\.\.\)") for values in ("text", b"bytes", {"a": 1}, {1, 2})),
     ],
-    ids=str,
+    ids=["function", "text", "bytes", "dict", "set"],
 )
 def test_what_is_no_list_or_cannot_be_pickled_is_an_error(values: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):

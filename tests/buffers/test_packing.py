@@ -128,14 +128,10 @@ def table_of(x: torch.Tensor) -> torch.Tensor:
     "views",
     [
         lambda x: (x, x),
-        lambda x: (x, x[1:]),
         lambda x: (x[:600_000], x[3:]),
-        lambda x: (x, x.view(2, -1)),
         lambda x: (x.view(2, -1).T, x.view(-1, 2)),
         lambda x: (x, x.view(torch.int32)),
-        lambda x: (x[2:4], x[2:4].view(2, 1)),
         lambda x: (x.untyped_storage(), x),
-        lambda x: (x, x.detach()),
         lambda x: (x, x[5:6]),
         lambda x: (table_of(x), table_of(x)[5]),
     ],
@@ -147,9 +143,6 @@ def test_tensors_that_share_a_storage_share_it_still(views):
 
 
 SCATTERED = {
-    "row of a column-major table": lambda: torch.arange(800_000).view(8, -1).t()[5],
-    "rows of a column-major table": lambda: torch.arange(800_000).view(8, -1).t()[100:200],
-    "window of many channels": lambda: torch.arange(800_000).view(8, -1)[:, 700:800],
     "overlapping windows": lambda: torch.arange(800_000).view(8, -1).unfold(1, 20, 2)[:, 50:60],
     "expanded": lambda: torch.arange(800_000).view(8, -1).t()[5].expand(10_000, 8),
     "lazy conjugate": lambda: torch.zeros(8, 100_000, dtype=torch.complex64).t()[5].conj(),

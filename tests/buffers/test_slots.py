@@ -103,17 +103,6 @@ class Ownership(RuleBasedStateMachine):
             if not self.seen_by[slot] and self.owner[slot] == "waiting":
                 self.owner[slot] = "free"
 
-    @precondition(lambda self: self.owner)
-    @rule(slot=st.integers(1, 20))
-    def giving_back_what_is_not_out_is_an_error(self, slot: int) -> None:
-        if self.owner.get(slot) != "in flight":
-            for verb in (self.book.release, self.book.hand_out):
-                with pytest.raises(KeyError):
-                    verb(slot)
-        if self.owner.get(slot) != "held":
-            with pytest.raises(KeyError):
-                self.book.come_back(slot)
-
     @invariant()
     def each_slot_has_exactly_one_owner(self) -> None:
         book = self.book
@@ -128,14 +117,6 @@ class Ownership(RuleBasedStateMachine):
 
 TestOwnership = Ownership.TestCase
 TestOwnership.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-
-
-def test_the_slot_used_last_is_used_first():
-    book = SlotBook()
-    first, second = book.acquire(), book.acquire()
-    book.release(second)
-    book.release(first)
-    assert [book.acquire(), book.acquire(), book.acquire()] == [first, second, 3]
 
 
 @pytest.fixture(params=[PrivateMemory, pytest.param(MemoryFile, marks=needs_memfd)])
@@ -179,53 +160,6 @@ def tensor_of(lent: Any) -> torch.Tensor:
     return torch.frombuffer(lent, dtype=torch.uint8)
 
 
-# Ways of keeping a part of a batch in tests/contract are many more.
-KEPT: dict[str, Callable[[Any], Any]] = {
-    "a slice of a slice": lambda lent: lent[3:500][7:9],
-    "a memoryview": lambda lent: memoryview(lent)[10:20],
-    "a view of a tensor": lambda lent: tensor_of(lent).view(10, 100)[3:4, ::7],
-}
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_lent_memory_is_not_used_again_while_anything_over_it_lives(pool, name):
-    kept = KEPT[name](lend_filled(pool, 0x42))
-    for _ in range(3):
-        overwrite_all(pool)
-        assert set(np.asarray(kept).ravel().tolist()) == {0x42}
-    assert pool.book.held
-    del kept
-    pool.collect()
-    assert not pool.book.held
-    assert not pool.book.in_flight
-    assert len(pool.book.free) + len(pool.book.cold) == pool.book.num_slots
-
-
-def test_batches_dropped_by_many_threads_while_others_are_lent_all_come_back(pool):
-    shared: list[Any] = []
-    stop = threading.Event()
-
-    def drop() -> None:
-        while not stop.is_set() or shared:
-            try:
-                array = shared.pop()
-            except IndexError:
-                continue
-            assert len(set(array[:2].tolist())) == 1
-
-    threads = [threading.Thread(target=drop) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for i in range(300):
-        shared.append(lend_filled(pool, i % 256))
-    stop.set()
-    for thread in threads:
-        thread.join()
-    pool.collect()
-    assert not pool.book.held
-    assert len(pool.book.free) + len(pool.book.cold) == pool.book.num_slots
-
-
 def test_a_batch_without_bytes_needs_no_slot(pool):
     slot = pool.acquire()
     empty = pool.lend(slot, 0)
@@ -233,16 +167,6 @@ def test_a_batch_without_bytes_needs_no_slot(pool):
     assert pool.book.free == [slot]
     assert pool.view(pool.acquire(), 0).shape == (0,)
     pool.release(slot)
-
-
-def test_a_slot_grows_and_a_shorter_batch_fits_it_afterwards(pool):
-    for num_bytes in (10, 100_000, 10, 5_000_000, 1):
-        lent = lend_filled(pool, 7, num_bytes)
-        assert set(lent.tolist()[:100]) == {7}
-        assert (lent.shape, lent.dtype) == ((num_bytes,), np.uint8)
-        del lent
-    assert pool.book.num_slots == 1
-    assert pool.slot_bytes >= 5_000_000
 
 
 def test_more_held_batches_than_the_limit_are_copied_out(pool, monkeypatch):
@@ -255,18 +179,6 @@ def test_more_held_batches_than_the_limit_are_copied_out(pool, monkeypatch):
     pool.collect()
     assert not pool.book.held
     assert not pool.book.in_flight
-
-
-def test_closing_leaves_the_users_batches_valid(pool):
-    held = [tensor_of(lend_filled(pool, value)) for value in range(5)]
-    view = pool.view(pool.acquire(), 100)
-    view[:] = 1
-    pool.close()
-    pool.close()
-    assert [set(tensor.tolist()) for tensor in held] == [{value} for value in range(5)]
-    assert bytes(view) == bytes([1]) * 100
-    held[0].fill_(9)
-    assert set(held[1].tolist()) == {1}
 
 
 def test_surplus_slots_give_their_memory_back(pool):
@@ -299,17 +211,6 @@ def test_surplus_slots_that_only_workers_have_written_give_their_memory_back_too
     pool.collect()
     assert len(pool.book.cold) == 4
     assert allocated(file) < 2 * megabyte
-    pool.close()
-
-
-@needs_memfd
-def test_held_batches_cost_no_descriptors(file):
-    before = len(os.listdir("/proc/self/fd"))
-    pool = SlotPool(file, keep=2)
-    held = [lend_filled(pool, value % 256) for value in range(200)]
-    assert len(os.listdir("/proc/self/fd")) - before < 10
-    assert [int(array[0]) for array in held] == [value % 256 for value in range(200)]
-    held.clear()
     pool.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 from entries import opened
 from kit.stores import store_in_memory
 
-from fastload.cache import shared
+from fastload.cache import records, shared, store
 from fastload.late import opener
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
@@ -23,8 +23,15 @@ def no_cache() -> Iterator[None]:
     reason = opener.unavailable_reason() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
     if reason is not None:
         (pytest.fail if REQUIRED else pytest.skip)(f"nothing is kept here: {reason}")
+    records.take_not_kept()  # of tests that call it without a loader
     yield
     shared.forget()
+
+
+@pytest.fixture
+def files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep files that were just written too."""
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
 
 
 @pytest.fixture
@@ -35,5 +42,4 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["memory", "folder"])
 def new_store(request: pytest.FixtureRequest, folder: Path) -> Callable[[int], Any]:
-    """What makes a store of so many bytes."""
     return store_in_memory if request.param == "memory" else lambda size: opened(folder, size)

@@ -19,17 +19,14 @@ def opened(folder: Path, size: int) -> Store:
 
 
 def named(number: int) -> Any:
-    """Return the key of an entry."""
     return key_of_bytes(str(number).encode())
 
 
 def data_of(number: int) -> bytes:
-    """Return what is kept of it."""
     return str(number).encode() * 50
 
 
 def keep(kept: Store, numbers: range) -> None:
-    """Keep entries."""
     for number in numbers:
         kept.keep(named(number), data_of(number))
 

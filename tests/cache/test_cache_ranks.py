@@ -88,7 +88,6 @@ def _records(folder: str | None = None) -> Any:
 
 
 def keep(number: int, folder: str | None = None) -> bool:
-    """Keep an entry in the memory that ranks share."""
     kept: bool = _records(folder).store.keep(key_of_bytes(b"%d" % number), b"%d" % number)
     return kept
 

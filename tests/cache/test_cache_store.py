@@ -98,10 +98,10 @@ def test_nothing_is_kept_where_the_host_or_the_disk_has_little_room_left(new_sto
     assert any(store.has_room(1) for _ in range(100))
 
 
-def test_threads_and_processes_keep_side_by_side(new_store):
-    kept = new_store(64 << 20)
-    fork = multiprocessing.get_context("fork")
-    writers = [fork.Process(target=keep, args=(kept, range(1_000 * one, 1_000 * one + 2_000))) for one in range(2)]
+@pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])
+def test_threads_and_processes_keep_side_by_side(new_store, method):
+    kept, context = new_store(64 << 20), multiprocessing.get_context(method)
+    writers = [context.Process(target=keep, args=(kept, range(1_000 * one, 1_000 * one + 2_000))) for one in range(2)]
     # A store in a folder may be opened several times.
     other = kept if kept.files.in_memory else new_store(64 << 20)
     writers += [threading.Thread(target=keep, args=(other, range(1_000 * one, 1_000 * one + 2_000))) for one in (2, 3)]
@@ -112,19 +112,6 @@ def test_threads_and_processes_keep_side_by_side(new_store):
     assert all(found(kept, number) for number in range(5_000))
     assert not found(kept, 5_000)
     assert 5_000 <= kept.contents().entries <= 4 * 2_000
-
-
-@pytest.mark.slow
-def test_a_process_that_is_not_forked_gets_the_same_store(new_store):
-    kept = new_store(SIZE)
-    keep(kept, range(1))
-    process = multiprocessing.get_context("forkserver").Process(target=keep, args=(kept, range(1, 2)))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    process.close()
-    assert found(kept, 0)
-    assert found(kept, 1)
 
 
 @pytest.mark.parametrize("times", [4, pytest.param(60, marks=pytest.mark.slow)])
@@ -160,11 +147,6 @@ def test_the_memory_is_given_back_when_the_last_view_is_gone():
     del store
     assert len(os.listdir("/proc/self/fd")) < before
     assert bytes(view) == bytes(1000)
-
-
-@pytest.fixture
-def files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "SETTLED_NS", 0)
 
 
 @pytest.mark.usefixtures("files_settle_at_once")

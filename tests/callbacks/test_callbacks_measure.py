@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from contextlib import closing
 from typing import Any
 
@@ -111,18 +109,6 @@ def test_of_another_loader_it_is_said_once_that_nothing_is_logged_and_what_to_do
     assert told.startswith("fastload: nothing is logged of what steps lose to data: ")
     assert f"of type {type(loader).__qualname__}. `fastload run` on the script" in told
     assert "`fastload profile` measures a script" in told
-
-
-@pytest.mark.slow
-@pytest.mark.interpreter
-def test_the_callbacks_import_no_library_before_they_are_asked_for():
-    code = (
-        "import sys, fastload.callbacks, fastload.callbacks.measure\n"
-        "libraries = {'lightning', 'pytorch_lightning', 'transformers', 'accelerate', 'tensorboard', 'wandb'}\n"
-        "print(sorted(libraries & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_a_name_that_there_is_not_is_an_error():

@@ -14,7 +14,8 @@ PAGES = Path(__file__).parents[2] / "docs"
 
 # Prints what a plain loader has replaced of the names that it gets, after each batch.
 PLAIN = """
-import json, pkgutil, sys
+import json, pkgutil, random, sys
+import numpy.random
 import torch
 import fastload
 

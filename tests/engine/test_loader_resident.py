@@ -10,7 +10,7 @@ import re
 import weakref
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import kit.ways
 import numpy as np
@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.comparison import difference
 from kit.datasets import Made, Stream
 from kit.outcomes import outcomes
 from kit.resuming import assert_resumes
@@ -72,7 +73,7 @@ class Raising(Transform):
 Raising.__module__ = "fastload.transforms.raising"  # else it would be given one batch at a time
 
 
-def augmentation(**more: Any) -> Any:
+def augmentation() -> Any:
     return T.Compose([T.RandomCrop(6, padding=2), T.RandomHorizontalFlip(), T.ToNormalized([0.4] * 3, [0.2] * 3)])
 
 
@@ -256,8 +257,8 @@ def test_close_lets_go_of_the_data_also_where_somebody_holds_the_iterator():
             next(iterator)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"resident": "host"}], ids=str)
-def test_batches_that_are_transformed_on_the_host_are_pinned_in_the_end(monkeypatch, options):
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"resident": "host"}, {"device": "cpu"}], ids=str)
+def test_batches_are_pinned_behind_their_transform_unless_the_device_stage_copies(monkeypatch, options):
     pinned = []
     monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
     monkeypatch.setattr("torch.accelerator.current_accelerator", lambda *_: torch.device("cpu"))
@@ -267,7 +268,7 @@ def test_batches_that_are_transformed_on_the_host_are_pinned_in_the_end(monkeypa
     )
     loader = DataLoader(Images(), 5, pin_memory=True, batch_transform=augmentation(), **options)
     given = [plain(batch) for batch in loader]
-    assert pinned == given
+    assert pinned == ([] if "device" in options else given)
     loader.close()
 
 
@@ -288,14 +289,28 @@ def test_a_sample_is_replayed_with_what_the_batch_transform_did(tail):
 @pytest.mark.parametrize("num_at_once", [1, 8])
 def test_an_error_takes_the_place_of_its_batch_only(num_at_once, monkeypatch):
     """An index that is not there, or that is none; an empty batch; an image that the transform refuses."""
+    outside, none = [99, -38, 10**12], ["a", 0.5, True, [1, 2], (0, 1)]
     monkeypatch.setattr("fastload.engine.resident_source._AT_ONCE_ON_HOST", num_at_once * 200)
-    batches = [[0], [99], [1], ["a"], [], [7], [2]]
+    batches = [[0], *([0, index] for index in outside), [1], *([index] for index in none), [], [7], [2]]
     transform = Raising(7, ValueError("image 7"))
     loader = DataLoader(Images(), batch_sampler=batches, batch_transform=transform, resident="host")
     seen = outcomes(iter(loader), lambda batch: batch[1].tolist())
     kinds = [one if isinstance(one, list) else type(one) for one in seen]
-    assert kinds == [[0], IndexError, [1], ConfigError, IndexError, ValueError, [2]]
+    errors = [IndexError] * len(outside), [ConfigError] * len(none)
+    assert kinds == [[0], *errors[0], [1], *errors[1], IndexError, ValueError, [2]]
+    for index, error in zip(outside, seen[1:], strict=False):
+        assert f"index {index} is out of range: the dataset has {LENGTH} samples" in str(error)
+    assert all("resident needs a sampler that gives integers" in str(one) for one in seen if type(one) is ConfigError)
     assert loader.statistics().batches == 3
+
+
+def test_indices_of_any_kind_are_found_as_in_a_sequence():
+    def found(resident: str | None) -> list[Any]:
+        batches: Any = [[3, -37], (1, 2), torch.tensor([0, -1]), iter([4]), [torch.tensor(5)], np.array([6])]
+        dataset = TensorDataset(Images().images, torch.arange(LENGTH))
+        return epochs(DataLoader(dataset, batch_sampler=batches, resident=resident), 1)
+
+    assert found("host") == found(None)
 
 
 @pytest.mark.parametrize("at", [0, 12, 36])
@@ -338,19 +353,29 @@ def bad(index: int) -> int:
     return index
 
 
+class Marked(Tensor):
+    pass
+
+
 READ_ONCE = "read once, for resident='host'"
 ANEW = "differed when it was read again"
+ALIKE = "one shape and dtype, and samples 1000 to 1019 differ from the first"
 REFUSED: dict[str, tuple[int, Callable[[int], Any], Any, str]] = {
     "draws of random": (37, lambda index: random.random(), ConfigError, ANEW),
     "draws of NumPy": (37, lambda index: np.random.rand(), ConfigError, ANEW),
     "draws of torch": (37, lambda index: torch.rand(()), ConfigError, ANEW),
     "draws that do not show": (37, lambda index: torch.rand(()) * 0, ConfigError, "draws random numbers for sample 0"),
     "an error": (37, bad, ValueError, rf"(?s)sample 3 is bad.*{READ_ONCE}"),
-    "shapes": (
-        2000,
-        lambda index: torch.zeros(2 + (index >= 1000)),
+    "shapes": (2000, lambda index: torch.zeros(2 + (index >= 1000)), ConfigError, ALIKE),
+    "shapes that would be broadcast": (2000, lambda index: torch.zeros(2 - (index >= 1000)), ConfigError, ALIKE),
+    "dtypes": (2000, lambda index: 0.5 if index >= 1000 else 1, ConfigError, ALIKE),
+    "text behind numbers": (2000, lambda index: "a" if index >= 1000 else 1, ConfigError, f"{ALIKE}: strings"),
+    "numbers behind text": (2000, lambda index: 1 if index >= 1000 else "a", ConfigError, f"{ALIKE}: a tensor"),
+    "a class of tensors": (
+        37,
+        lambda index: {"x": torch.zeros(2).as_subclass(Marked)},
         ConfigError,
-        "one shape and dtype, and samples 1000 to 1019 differ from the first",
+        "dense tensors or strings, but 'x' of a batch is of type Marked",
     ),
     "shapes in a batch": (
         2000,
@@ -403,6 +428,17 @@ def test_a_dataset_that_is_too_large_is_an_error_with_the_sizes_or_is_not_reside
     assert len(epochs(DataLoader(used_without_a_copy, 5, resident="host"), 1)[0]) == 20
 
 
+def test_ranks_of_a_machine_share_its_memory_and_what_is_not_asked_for_takes_half(monkeypatch):
+    monkeypatch.setattr("fastload.device.columns.free_on", lambda device: 1000)
+    asked, chosen = (DataLoader(Made(100, int), 5, resident=resident) for resident in ("host", "auto"))
+    assert torch.equal(torch.cat(list(chosen)), torch.cat(list(asked)))
+    assert [loader.statistics().resident for loader in (asked, chosen)] == ["cpu", None]
+    assert "half of which may be used" in chosen.explain()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(ConfigError, match="250 bytes are free"):
+        iter(DataLoader(Made(100, int), 5, resident="host"))
+
+
 class InBatches(Images):
     def __getitems__(self, indices: list[int]) -> list[Any]:
         return [self[index] for index in indices]
@@ -411,6 +447,16 @@ class InBatches(Images):
 def seeds_itself(index: int) -> Tensor:
     torch.manual_seed(index)
     return torch.rand(())
+
+
+class Pair(NamedTuple):
+    image: Tensor
+    label: int
+
+
+def nested(index: int) -> Any:
+    image = torch.full((3, 2, 2), index, dtype=torch.uint8)
+    return {"pair": Pair(image, index), "name": f"sample {index}", "rest": (float(index), b"raw", [image + 1])}
 
 
 def in_two_orders(index: int) -> dict[str, int]:
@@ -428,12 +474,14 @@ def in_two_orders(index: int) -> dict[str, int]:
         Subset(Images(), [5, 3, 3]),
         [1.5, 2.5, 3.5],
         ["a", "b", "c"],
+        Made(37, nested),
+        [float("nan"), 1.0],
     ],
-    ids=["in batches", "seeds itself", "dicts of two orders", "empty", "subset", "numbers", "strings"],
+    ids=["in batches", "seeds itself", "dicts of two orders", "empty", "subset", "numbers", "strings", "nested", "nan"],
 )
 def test_datasets_of_other_kinds_reside_as_well(dataset):
-    plain_of = [list(map(str, DataLoader(dataset, 2, resident=which))) for which in (None, "host")]
-    assert plain_of[0] == plain_of[1]
+    found, expected = (list(DataLoader(dataset, 2, resident=which)) for which in ("host", None))
+    assert difference(found, expected) is None
 
 
 class Opened(Images):

@@ -47,7 +47,7 @@ def both(arguments: dict[str, Any], **ahead: Any) -> Iterator[Any]:
 
 
 def seen(loader: Any, stops: tuple[int | None, ...]) -> list[Any]:
-    """Iterate, with draws between the batches, and time for stages to get ahead; leave epochs after ``stops``.
+    """Iterate, with draws between the batches, and time for fastload's stages to get ahead; leave after ``stops``.
 
     A stage that does not get ahead in that time hides a fault, and is none itself.
     """
@@ -55,7 +55,8 @@ def seen(loader: Any, stops: tuple[int | None, ...]) -> list[Any]:
     for stop in stops:
         for number, batch in enumerate(loader, 1):
             found.append([one.flatten()[:: max(1, one[0].numel())].tolist() for one in batch])
-            time.sleep(0.01)
+            if isinstance(loader, fastload.DataLoader):
+                time.sleep(0.01)
             torch.rand(1)
             if number == stop:
                 break
@@ -69,15 +70,12 @@ def test_after_a_loop_was_left_order_and_draws_are_torchs(ahead, num_workers, dr
     if "pin_memory" in ahead and not num_workers:
         pytest.skip("without workers torch's own function pins, in next()")
 
-    def loaders() -> Iterator[Any]:
-        arguments: dict[str, Any] = {"batch_size": 2, "num_workers": num_workers}
-        if drawn_from == "a generator":
-            arguments |= {"dataset": Made(30, draws), "shuffle": True, "persistent_workers": num_workers > 0}
-        else:
-            sampler = RandomSampler(range(30), replacement=True, num_samples=96, generator=torch.default_generator)
-            arguments |= {"dataset": large(), "sampler": sampler}
-        yield from both(arguments, **ahead)
-
+    arguments: dict[str, Any] = {"batch_size": 2, "num_workers": num_workers}
+    if drawn_from == "a generator":
+        arguments |= {"dataset": Made(30, draws), "shuffle": True, "persistent_workers": num_workers > 0}
+    else:
+        sampler = RandomSampler(range(30), replacement=True, num_samples=96, generator=torch.default_generator)
+        arguments |= {"dataset": large(), "sampler": sampler}
     stops = (4, 12, 2) if drawn_from == "a generator" else (None, 3)
-    one, other = (seen(loader, stops) for loader in loaders())
+    one, other = (seen(loader, stops) for loader in both(arguments, **ahead))
     assert one == other

@@ -14,15 +14,12 @@ import torch.distributed.checkpoint as dcp
 from ranks import run_ranks
 from resumed_loaders import LENGTH, Count, Noisy, global_batches, keyed
 from torch.distributed.checkpoint.stateful import Stateful
-from torch.utils.data import RandomSampler
 
 import fastload
 
 pytestmark = [
     # torch says so where there is no group; its loader of checkpoints uses a storage that torch itself deprecates.
     pytest.mark.filterwarnings("ignore:torch.distributed is .*unavailable or uninitialized:UserWarning"),
-    # torch 2.6, of names per rank.
-    pytest.mark.filterwarnings("ignore:Detected mismatched keys in state dict:UserWarning"),
     pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning"),
 ]
 
@@ -41,11 +38,6 @@ class Shuffled(torch.utils.data.Sampler[int]):
 
     def __len__(self) -> int:
         return LENGTH
-
-
-def torchs_generator(num_workers: int = 0) -> Any:
-    sampler = RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(num_workers))
-    return fastload.DataLoader(Noisy(), 4, sampler=sampler, num_workers=num_workers, seeding="sample")
 
 
 def users_sampler(num_workers: int = 0) -> Any:
@@ -78,13 +70,7 @@ def loaded(loader: Any, folder: Path) -> Any:
     return loader
 
 
-KINDS = {
-    keyed: "position",
-    global_batches: "position",
-    torchs_generator: "fast-forward",
-    users_sampler: "fast-forward",
-    stream: "iterable",
-}
+KINDS = {keyed: "position", global_batches: "position", users_sampler: "fast-forward", stream: "iterable"}
 
 
 @pytest.mark.parametrize(("make", "num_workers"), [*((make, place % 2) for place, make in enumerate(KINDS))])
@@ -112,25 +98,3 @@ def test_two_ranks_save_what_one_and_two_go_on_with(tmp_path: Path) -> None:
         assert len(first) == len(second) == STEPS - STEP
         alone = rows(loaded(global_batches(num_workers=2), tmp_path))
         assert alone == [mine + others for mine, others in zip(first, second, strict=True)]
-
-
-@pytest.mark.parametrize("make", [torchs_generator, stream])
-def test_two_ranks_with_loaders_of_their_own_keep_them_apart_by_name(make: Any, tmp_path: Path) -> None:
-    """What is not the same on all ranks needs a name for each rank: a checkpoint has one value of a name."""
-
-    def body(rank: int) -> Any:
-        torch.manual_seed(rank)
-        loader, following = make(), []
-        for step, batch in enumerate(loader, start=1):
-            if step == STEP + rank:
-                state = loader.state_dict()
-            elif step > STEP + rank:
-                following.append(batch.tolist())
-        dcp.save({f"loader {rank}": state}, checkpoint_id=tmp_path / "checkpoint")
-        resumed = make()
-        dcp.load({f"loader {rank}": resumed}, checkpoint_id=tmp_path / "checkpoint")
-        return following, rows(resumed)
-
-    for rank, (following, resumed) in enumerate(run_ranks(body, tmp_path)):
-        assert len(following) == STEPS - STEP - rank
-        assert resumed == following

@@ -1,12 +1,14 @@
-"""Loaders of packs: lengths of epochs, and resumes, in all kinds of workers and on real ranks."""
+"""Loaders of packs: lengths of epochs, and resumes, in all kinds of workers and on ranks."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import pytest
 import torch
+from determinism_fakes import stopped_at
 from kit.datasets import Documents
 from kit.resuming import assert_resumes, resumed
 from ranks import run_ranks
@@ -63,13 +65,6 @@ def test_any_workers_load_the_same_packs_and_resume_at_any_batch(loading, of_mix
     loader.close()
 
 
-@pytest.mark.slow
-def test_workers_started_by_spawn_load_the_same_packs():
-    loader = make_loader(num_workers=1, loading={"multiprocessing_context": "spawn"})
-    assert rows(loader) == rows(make_loader())
-    loader.close()
-
-
 def test_len_is_that_of_the_epoch_under_way_or_of_the_next():
     loader = make_loader(tail="short", packs_per_step=1)
     expected = [loader.batch_sampler.num_batches(epoch) for epoch in range(6)]  # type: ignore[union-attr]
@@ -80,54 +75,31 @@ def test_len_is_that_of_the_epoch_under_way_or_of_the_next():
     assert len(resumed(lambda: make_loader(tail="short", packs_per_step=1), 2, 3)) == expected[2]
 
 
-def global_steps(shares: list[list[Any]], per_step: int) -> list[Any]:
-    """Return the packs of each step, over all ranks, in the order of the epoch."""
-    steps = -(-max(map(len, shares)) // per_step)
-    return [
-        [
-            pack
-            for turn in range(at * per_step, (at + 1) * per_step)
-            for share in shares
-            for pack in share[turn : turn + 1]
-        ]
-        for at in range(steps)
-    ]
+def global_steps(loaders: list[Any], per_step: int) -> list[Any]:
+    """Return the packs of each step of the next epoch, over all ranks, in the order of the epoch."""
+    turns = itertools.zip_longest(*map(rows, loaders))
+    packs = [pack for turn in turns for pack in turn if pack is not None]
+    return [packs[at : at + per_step] for at in range(0, len(packs), per_step)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of_mixture", [False, True])
-def test_real_ranks_go_on_with_the_same_steps_and_random_numbers_as_other_numbers_of_ranks(tmp_path, of_mixture):
+def test_ranks_go_on_with_the_same_steps_and_random_numbers_as_other_numbers_of_ranks(of_mixture):
     make = functools.partial(
         make_loader, dataset=mixture() if of_mixture else None, packs_per_step=12, max_tokens=14, window=25
     )
     alone = make()
-    whole = global_steps([rows(alone)], 12)
-    following = global_steps([rows(alone)], 12)
+    whole, following = (global_steps([alone], 12) for _ in range(2))
     assert len(whole) > 2
-
-    def first_part(num_ranks: int, step: int, rank: int) -> Any:
-        loader = make(num_workers=1)
-        iterator = iter(loader)
-        for _ in range(step * 12 // num_ranks):
-            next(iterator)
-        state = loader.state_dict()
-        loader.close()
-        return state
-
-    def rest(state: Any, rank: int) -> Any:
-        loader = make(num_workers=1)
-        loader.load_state_dict(state)
-        found = rows(loader), rows(loader)
-        loader.close()
-        return found
-
     for before, after in ((2, 3), (3, 1), (1, 4), (4, 6)):
         for step in (1, len(whole) - 1):
-            states = run_ranks(functools.partial(first_part, before, step), tmp_path, before)
+            ranks = [functools.partial(make, rank=rank, world_size=before) for rank in range(before)]
+            states = [stopped_at(rank(), 0, step * 12 // before) for rank in ranks]
             assert all(state == states[0] for state in states)
-            shares = run_ranks(functools.partial(rest, states[0]), tmp_path, after)
-            assert global_steps([share for share, _ in shares], 12 // after) == whole[step:]
-            assert global_steps([share for _, share in shares], 12 // after) == following
+            loaders = [make(rank=rank, world_size=after) for rank in range(after)]
+            for loader in loaders:
+                loader.load_state_dict(states[0])
+            assert [global_steps(loaders, 12) for _ in range(2)] == [whole[step:], following]
 
 
 @pytest.mark.slow

@@ -24,8 +24,6 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
 import fastload
 from fastload import DataLoader, DistributedBatchSampler, RankMismatch, StateError
 
-Make = Callable[..., DataLoader[Any]]
-
 
 def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
@@ -165,20 +163,6 @@ def test_step_a_million_of_a_billion_samples_is_there_at_once():
 
 
 # --- Streams ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "num_workers", "persistent"), [(4, 0, False), (None, 0, False), (4, 2, False), (None, 3, True)]
-)
-def test_an_iterable_dataset_with_a_state_goes_on_where_it_was(batch_size, num_workers, persistent):
-    def make() -> DataLoader[Any]:
-        return DataLoader(PlacedReplicas(), batch_size, num_workers=num_workers, persistent_workers=persistent)
-
-    def numbers(loader: Any) -> list[Any]:
-        return [batch.tolist() if batch_size else batch for batch in loader]
-
-    steps = (7,) if num_workers else (0, 1, 5, len(numbers(make())))
-    assert_resumes(make, ((0, step) for step in steps), view=numbers)
 
 
 @pytest.mark.parametrize(("num_workers", "terminal"), [(0, False), (0, True), (2, True)])

@@ -33,10 +33,6 @@ def padded(samples: list[torch.Tensor]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
 
 
-def as_it_is(sample: Any) -> Any:
-    return sample
-
-
 class Changing(Squares):
     """Its samples' shape changes from one batch of four to the next."""
 
@@ -136,12 +132,7 @@ def test_what_was_decided_and_done_is_told(name):
     assert {field: getattr(statistics, field) for field in expected} == expected
     assert statistics.batches == len(batches)
     assert [phrase for phrase in phrases if phrase not in explained] == []
-    assert_consistent(loader, statistics)
-    loader.close()
-
-
-def assert_consistent(loader: Any, statistics: Statistics) -> None:
-    """Assert what holds for every loader."""
+    # What holds for every loader.
     assert statistics.num_workers == loader.num_workers
     assert statistics.slots_in_flight == loader.num_workers * (loader.prefetch_factor or 0)
     assert statistics.max_in_flight <= statistics.slots_in_flight
@@ -155,6 +146,15 @@ def assert_consistent(loader: Any, statistics: Statistics) -> None:
         assert statistics.sample_ms is not None
         assert statistics.sample_ms > 0
         assert statistics.chunk_size >= 1
+    loader.close()
+
+
+def test_the_transport_that_was_asked_for_is_told(monkeypatch):
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
+    loader = DataLoader(Squares(4), **FORKED)
+    list(loader)
+    assert loader.statistics().transport == "pipes"
+    assert "2 processes, started by fork; batches come over pipes" in loader.explain()
 
 
 def test_statistics_cannot_be_changed_and_have_no_positional_order():

@@ -143,5 +143,4 @@ PIPELINES = {
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two tensors are the same: type, dtype, shape and every bit."""
     return type(one) is type(other) and one.dtype == other.dtype and torch.equal(one, other)

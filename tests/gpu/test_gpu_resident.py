@@ -13,11 +13,7 @@ from fastload import DataLoader
 from fastload import transforms as T
 
 LENGTH = 500  # no power of two, and no multiple of a batch
-PLACES: dict[str, dict[str, Any]] = {
-    "device": {"resident": "device"},
-    "host": {"resident": "host"},
-    "auto": {"resident": "auto"},
-}
+PLACES = ("device", "host", "auto")
 
 
 def dataset() -> TensorDataset:
@@ -40,7 +36,7 @@ def epochs(loader: DataLoader[Any]) -> list[list[Tensor]]:
 def test_batches_are_those_of_the_cpu(place, channels_last, drop_last):
     options = {"shuffle": True, "seed": 3, "drop_last": drop_last, "batch_transform": chain()}
     plain = epochs(DataLoader(dataset(), 48, **options))
-    loader = DataLoader(dataset(), 48, device="cuda", channels_last=channels_last, **PLACES[place], **options)
+    loader = DataLoader(dataset(), 48, device="cuda", channels_last=channels_last, resident=place, **options)
     found = epochs(loader)
     for one, other in zip(plain, found, strict=True):
         assert torch.equal(one[0], other[0])
@@ -73,7 +69,7 @@ def test_each_part_of_what_was_made_at_once_may_be_read_by_another_stream(shuffl
 
 @pytest.mark.parametrize("place", PLACES)
 def test_nothing_waits_for_the_device(without_waiting, place):
-    loader = DataLoader(dataset(), 32, shuffle=True, seed=1, device="cuda", batch_transform=chain(), **PLACES[place])
+    loader = DataLoader(dataset(), 32, shuffle=True, seed=1, device="cuda", batch_transform=chain(), resident=place)
     list(loader)
     with without_waiting():
         seen = list(loader)

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -257,24 +258,10 @@ def test_what_is_no_batch_is_an_error_and_no_hang(folder):
             next(iterator)
 
 
-class Event:
-    """Comes when the test says so."""
-
-    def __init__(self) -> None:
-        self.come = self.waited = False
-
-    def query(self) -> bool:
-        return self.come
-
-    def synchronize(self) -> None:
-        self.waited = self.come = True
-
-
 def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targets_do_not_block():
-    events: list[Event] = []
-    streams: Any = SimpleNamespace(
-        compute=None, to_device=lambda leaf: leaf.clone(), mark=lambda stream: events.append(Event()) or events[-1]
-    )
+    events = [mock.Mock(**{"query.return_value": False}) for _ in range(5)]  # they come when the test says so
+    marks = iter(events)
+    streams: Any = SimpleNamespace(compute=None, to_device=torch.clone, mark=lambda stream: next(marks))
     alive = [Pipelines(None, print, {}, streams)]  # type: ignore[arg-type]
 
     def finish(number: int) -> Tensor:
@@ -293,13 +280,13 @@ def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targe
 
     given = [finish(number) for number in range(3)]  # held, or their memory would serve again
     assert held() == [0, 1, 2]
-    events[0].come = True
+    events[0].query.return_value = True
     given.append(finish(3))
     assert held() == [1, 2, 3]
-    assert not any(event.waited for event in events)
+    assert not any(event.synchronize.called for event in events)
     given.append(finish(4))  # the device is three batches behind
     assert held() == [2, 3, 4]
-    assert [event.waited for event in events] == [False, True, False, False, False]
+    assert [event.synchronize.called for event in events] == [False, True, False, False, False]
     alive.clear()
     gc.collect()
-    assert [event.waited for event in events] == [False, True, True, True, True]
+    assert [event.synchronize.called for event in events] == [False, True, True, True, True]

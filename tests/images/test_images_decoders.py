@@ -1,10 +1,9 @@
-"""Every decoder gives Pillow's pixels and Pillow's errors; what it leaves to Pillow is counted."""
+"""Every decoder gives Pillow's pixels and Pillow's errors."""
 
 from __future__ import annotations
 
 import io
 import itertools
-import os
 import warnings
 from typing import Any
 
@@ -13,36 +12,13 @@ import PIL
 import PIL.Image
 import PIL.ImageFile
 import pytest
-import torch
 from damaged_files import mutants
 from image_files import files
-from kit.cuts import by_pillow, some_cut
 
 from fastload.images import decode, decoder
-from fastload.images.decoder import decoder_in_words, size_of, write_row
 from fastload.native import jpeg
-from fastload.native.rows import Cut, whole
 
 FILES = files()
-
-
-@pytest.fixture(params=["native", "pillow"])
-def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each decoder's name."""
-    if request.param == "pillow":
-        monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
-    reason = decoder.why_not_native() if request.param == "native" else None
-    if reason is not None:
-        insisted = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
-        (pytest.fail if insisted else pytest.skip)(reason)
-    return str(request.param)
-
-
-def row_of(data: Any, cut: Cut, table: torch.Tensor | None = None) -> np.ndarray[Any, Any]:
-    """Return the row of a cut as pixels: [height, width, C]."""
-    row = torch.full((3, *cut.window[2:]), 7, dtype=torch.uint8 if table is None else table.dtype)
-    write_row(data, cut, table, row)
-    return row.permute(1, 2, 0).numpy()
 
 
 def all_by_pillow(data: bytes) -> np.ndarray[Any, Any]:
@@ -60,30 +36,12 @@ def outcome(function: Any, *args: Any) -> tuple[Any, ...]:
     return pixels.shape, pixels.tobytes()
 
 
-@pytest.mark.parametrize("kind", ["size6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "alpha.png", "sixteen.png"])
-def test_rows_are_pillows(name, kind):
-    data = FILES[kind]
-    rng = np.random.default_rng(0)
-    height, width = size_of(data)
-    pixels = all_by_pillow(data)
-    for turn in range(40):
-        cut = some_cut(rng, height, width)._replace(source=None)
-        expected = by_pillow(data, cut)
-        np.testing.assert_array_equal(row_of(data, cut), expected, str(cut))
-        np.testing.assert_array_equal(row_of(pixels, cut), expected, str(cut))
-        table = (torch.arange(256) * 2).repeat(3, 1).to([torch.float32, torch.int32][turn % 2])
-        np.testing.assert_array_equal(row_of(data, cut, table), expected * 2.0)
-
-
-def test_grey_pixels_in_memory_are_one_channel(name):
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 11), dtype=np.uint8)
-    row = torch.empty(1, 9, 11, dtype=torch.uint8)
-    write_row(pixels, whole(9, 11), None, row)
-    np.testing.assert_array_equal(row[0].numpy(), pixels)
-
-
 @pytest.mark.parametrize("bears", [False, True])
-def test_any_bytes_are_pillows_image_or_error(name, bears, monkeypatch):
+@pytest.mark.parametrize("reason", [None, "it was not built"])
+def test_any_bytes_are_pillows_image_or_error(reason, bears, monkeypatch):
+    if reason is None and decoder.why_not_native() is not None:
+        pytest.skip("the native library is not built")
+    monkeypatch.setattr(decoder, "why_not_native", lambda: reason)
     monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", bears)
     # What a header says can be large, and is a matter of time alone.
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 20_000)
@@ -93,26 +51,6 @@ def test_any_bytes_are_pillows_image_or_error(name, bears, monkeypatch):
         assert outcome(decode, data) == outcome(all_by_pillow, data), data
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
     assert outcome(decode, FILES["size7.jpg"])[0] is PIL.Image.DecompressionBombError
-
-
-@pytest.mark.parametrize(
-    ("kind", "left"),
-    [("size7.jpg", None), ("gray.jpg", None), ("cmyk.jpg", "colors"), ("alpha.png", "no JPEG file")],
-)
-def test_what_decoded_an_image_is_told_with_pillows_reason(name, kind, left):
-    row = torch.empty((3, *size_of(FILES[kind])), dtype=torch.float32)
-    table = torch.arange(256, dtype=torch.float32).repeat(3, 1)
-    by = write_row(FILES[kind], whole(*row.shape[1:]), table, row)
-    assert by == (f"pillow ({left})" if left and name != "pillow" else name)
-
-
-def test_it_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
-    monkeypatch.setattr(decoder, "why_not_native", lambda: None)
-    assert decoder_in_words().startswith("native: ")
-    monkeypatch.setattr(decoder, "why_not_native", lambda: "it was not built")
-    assert decoder_in_words() == f"pillow: Pillow {PIL.__version__}; native is not available: it was not built"
-    monkeypatch.setattr(PIL, "__version__", "9.5.0.post2")
-    assert "Pillow-SIMD 9.5.0.post2" in decoder_in_words()
 
 
 def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monkeypatch):

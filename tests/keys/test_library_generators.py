@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ from kit.datasets import Sized
 from torch.utils.data import ConcatDataset, Subset
 
 import fastload
-from fastload.keys import library_transforms, seeding
+from fastload.keys import seeding
 from fastload.keys.library_generators import LibraryGenerators
 
 
@@ -76,18 +75,6 @@ def unchanged(image: np.ndarray) -> dict[str, Any]:
     return {"image": image[:12, :12]}
 
 
-class Holder:
-    """Holds the pipeline in a dict in a tuple in a slot."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self) -> None:
-        self.parts = ({"train": pipeline()},)
-
-    def apply(self, image: Any) -> Any:
-        return self.parts[0]["train"](image=image)
-
-
 def in_two_closures() -> Any:
     transform = pipeline()
 
@@ -98,13 +85,6 @@ def in_two_closures() -> Any:
         return flipped(image) if image[0, 0, 0] % 2 else transform(image=image)
 
     return either
-
-
-def in_a_default() -> Any:
-    def transformed(image: np.ndarray, transform: Any = pipeline()) -> Any:  # noqa: B008  # that it is held there
-        return transform(image=image)
-
-    return functools.wraps(in_two_closures)(transformed)
 
 
 def collate_by(transform: Any, indices: list[int]) -> torch.Tensor:
@@ -120,9 +100,7 @@ LOADED: dict[str, Callable[..., Any]] = {
     "an attribute": lambda **workers: batches(Augmented(pipeline()), **workers),
     "OpenCV alone": lambda **workers: batches(Augmented(unchanged), **workers),
     "in a subset": lambda **workers: batches(ConcatDataset([Subset(Augmented(pipeline()), range(12))]), **workers),
-    "of a method": lambda **workers: batches(Augmented(Holder().apply), **workers),
     "in closures": lambda **workers: batches(Augmented(in_two_closures()), **workers),
-    "in a default": lambda **workers: batches(Augmented(in_a_default()), **workers),
     "in collate_fn": by_collate_fn,
 }
 
@@ -193,18 +171,3 @@ def test_words_of_other_generators_are_not_used_again(monkeypatch):
     assert keys == [bytes(range(16))]
     assert seeds[0] not in seeding.words(bytes(range(16)))
     assert 0 <= seeds[0] < 2**31
-
-
-def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
-    dataset = Augmented(pipeline())
-    for name in (
-        "cv2",
-        "albumentations",
-        "monai",
-        "transformers",
-    ):  # the last two: of other tests
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    keys = []
-    LibraryGenerators(dataset, then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
-    assert keys == [bytes(16)]
-    assert len(library_transforms.TransformGenerators(dataset, owned=True)) == 0

@@ -332,21 +332,6 @@ class LoadingList(list[Any]):
         raise RuntimeError("reads all files")
 
 
-class NoDict:
-    __module__ = property(lambda self: "x")  # type: ignore[assignment]
-
-    @property
-    def __dict__(self) -> Any:
-        raise RuntimeError("no attributes yet")
-
-
-class NoModule(type):
-    def __getattribute__(cls, name: str) -> Any:
-        if name == "__module__":
-            raise RuntimeError(name)
-        return super().__getattribute__(name)
-
-
 class LateModule(ModuleType):
     """As those that are loaded when they are first asked for something."""
 
@@ -359,7 +344,7 @@ late_module = LateModule("late_module")
 
 def test_objects_that_raise_or_load_when_they_are_asked_end_no_worker_and_hide_no_generator():
     dataset = held()
-    dataset.odd = [NoClass(), LoadingList([1]), NoDict(), NoModule("Odd", (), {})(), lambda: late_module.something]
+    dataset.odd = [NoClass(), LoadingList([1]), lambda: late_module.something]
     [said] = warned_by(fastload.DataLoader(dataset, batch_size=2, seed=1, **WORKERS["threads"]))
     assert "dataset.draw.rng" in said
 

@@ -141,19 +141,6 @@ def test_index_batches_of_any_kind(kind):
         assert len(set(found)) == 4, "one for each position, since an index may come again"
 
 
-@SEEDS
-def test_a_second_call_returns_the_same_generator_and_another_sample_has_another(seed):
-    def make(index: int) -> int:
-        assert fastload.rng() is fastload.rng()
-        assert fastload.torch_rng() is fastload.torch_rng()
-        held.append(fastload.rng())
-        return index
-
-    held: list[Any] = []
-    list(DataLoader(Made(6, make), batch_size=3, seed=seed))
-    assert len({id(one) for one in held}) == 6
-
-
 def globals_drawn(index: int) -> tuple[float, ...]:
     return index, random.random(), float(np.random.rand()), torch.rand(()).item()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fakes import Squares
-from kit.datasets import Made, Sized
+from kit.datasets import Made
 from torch.utils.data import ChainDataset, ConcatDataset, StackDataset, Subset, TensorDataset
 
 import fastload
@@ -47,21 +48,6 @@ def test_an_integer_that_does_not_fit_128_bits_is_refused(seed):
         Keys(seed, 0, SAMPLE)
     with pytest.raises(OverflowError):
         Keys(0, 0, SAMPLE).key(seed)
-
-
-def draws() -> tuple[Any, ...]:
-    """Draw from all three generators, in several ways."""
-    return (
-        random.random(),
-        random.getrandbits(70),
-        random.gauss(),
-        np.random.rand(),
-        np.random.randint(2**31),
-        np.random.randn(),
-        torch.rand(3).tolist(),
-        torch.randn(3).tolist(),
-        torch.randperm(5).tolist(),
-    )
 
 
 def test_seeded_draws_are_the_pinned_ones():
@@ -169,15 +155,15 @@ def test_a_run_of_samples_is_seeded_as_one_after_the_other(ids):
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError])
 def test_the_states_are_given_back_after_an_error_too_and_more_than_once(error):
-    draws()
+    drawing(0)
     random.gauss()
     before, saved = states(), SavedStates()
     with pytest.raises(error) if error else contextlib.nullcontext(), preserved_global_generators():
         GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2, 3])()
-        draws()
+        drawing(0)
         saved.restore()
         assert states() == before
-        draws()
+        drawing(0)
         if error:
             raise error
     assert states() == before
@@ -210,23 +196,18 @@ def test_a_sample_may_give_numpy_another_bit_generator(ids):
             np.random.set_bit_generator(own)
 
 
-class Nested(Sized):
-    """Each sample iterates a loader of its own before it draws."""
-
-    def __init__(self, length: int, inner: bool) -> None:
-        super().__init__(length)
-        self.inner = inner
-
-    def __getitem__(self, index: int) -> Any:
+def test_a_sample_may_iterate_a_loader_itself_before_it_draws():
+    def sample(inner: bool, index: int) -> Any:
         first = random.random()
-        if self.inner:
+        if inner:
             list(fastload.DataLoader(Made(2, drawing), batch_size=2, seed=5))
         return first, random.gauss(), float(np.random.rand())  # torch's own iterators draw from torch's generator
 
-
-def test_a_sample_may_iterate_a_loader_itself():
     expected, found = (
-        [[column.tolist() for column in batch] for batch in fastload.DataLoader(Nested(40, inner), 20, seed=1)]
+        [
+            [column.tolist() for column in batch]
+            for batch in fastload.DataLoader(Made(40, partial(sample, inner)), 20, seed=1)
+        ]
         for inner in (False, True)
     )
     assert found == expected

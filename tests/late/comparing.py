@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,25 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fastload.cache.records import Records
 from fastload.late import LateSamples
-
-
-class Calls:
-    """A context that counts the calls of functions that are written in C, which it does not replace."""
-
-    def __init__(self, *functions: Any) -> None:
-        self.count = 0
-        self._functions = functions
-
-    def __enter__(self) -> Calls:
-        self._before = sys.getprofile()
-        sys.setprofile(self._see)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.setprofile(self._before)
-
-    def _see(self, frame: Any, event: str, function: Any) -> None:
-        self.count += event == "c_call" and any(function is one for one in self._functions)
 
 
 class Function(TorchFunctionMode):
@@ -102,7 +82,6 @@ def as_sample(make: Callable[[], Any], cache: Records | None = None) -> Any:
 
 
 def counts_of(make: Callable[[], Any], cache: Records | None = None) -> dict[str, int]:
-    """Return how the images of a sample were decoded."""
     late = LateSamples(cache)
     with late:
         late.materialize(make())
@@ -129,13 +108,11 @@ def outcome(
 
 
 def assert_equal(make: Callable[[], Any], *, lines: bool = True, seed: int = 0) -> None:
-    """Assert that a function does the same within a sample as without late decoding."""
     found, expected = (outcome(make, late=late, lines=lines, seed=seed) for late in (True, False))
     assert found == expected
 
 
 def described(made: Any) -> Any:
-    """Return what can be compared of a result."""
     if isinstance(made, Image.Image):
         return description(made)
     if isinstance(made, Exception):

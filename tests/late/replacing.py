@@ -46,5 +46,4 @@ def forget(monkeypatch: Any) -> None:
 
 
 def replaced() -> set[str]:
-    """Return what is replaced now."""
     return {one.path for one, before in zip(WATCHED, _BEFORE, strict=True) if one.found() is not before}

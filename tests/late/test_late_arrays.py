@@ -124,7 +124,6 @@ def test_libjpegs_warnings_are_printed_as_without_us(library, cache, capfd):
 
 
 def files() -> Iterator[tuple[str, bytes]]:
-    """Return files of all kinds, by name."""
     for subsampling in (0, 1, 2):
         for progressive in (False, True):
             yield f"{subsampling}{progressive}", jpeg(61, 47, subsampling=subsampling, progressive=progressive)
@@ -271,20 +270,6 @@ def test_however_they_are_used_functions_give_what_they_give_elsewhere(
     assert samples_of(lambda index: use(tmp_path)) == ([use(tmp_path)] * 2, decoded)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}, {"num_workers": 1, "fuse": False}],
-    ids=str,
-)
-def test_only_worker_processes_that_decode_late_replace_functions(folder: Path, options: dict[str, Any]) -> None:
-    path = str(folder / "0False.jpg")
-
-    def sample(index: int) -> Any:
-        return cv2.imread(path) is not None and type(cv2.imread).__name__
-
-    assert samples_of(sample, **options) == (["builtin_function_or_method"] * 2, {})
-
-
 TRIALS = {one: next(native_jpeg.trial_files(NOISE, one)) for one in ("4:4:4", "4:4:0", "4:2:0")}
 OTHER_PIXELS: dict[str, tuple[Callable[..., bool], list[tuple[str, str, int]], dict[str, str]]] = {
     # What is damaged; functions, files and modes that are read; what a function decodes itself, by function.
@@ -360,14 +345,20 @@ def test_files_with_other_pixels_are_left_to_the_function_and_no_others(
 
 
 @pytest.mark.parametrize("limit", [f"OPENCV_IO_MAX_IMAGE_{what}" for what in ("PIXELS", "WIDTH", "HEIGHT")])
-def test_opencv_decodes_by_itself_where_the_environment_limits_its_images(
+def test_opencv_decodes_by_itself_where_the_environment_limits_its_images_and_without_avx2_and_explain_says_so(
     monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
+    def explained() -> str:
+        return " ".join(str(fastload.DataLoader(Made(1, same), num_workers=1).explain()).split())
+
+    assert "JPEG and PNG files that worker processes read by cv2, torchvision.io" in explained()
+    with monkeypatch.context() as patch:
+        patch.setattr(arrays, "processor_level", lambda: "plain")
+        assert "cv2 in worker processes is as it was: without AVX2" in explained()
     monkeypatch.setenv(limit, "1000000")
     kinds, _ = samples_of(lambda i: [type(cv2.imread).__name__, type(torch.ops.image.decode_jpeg._op).__name__])
     assert kinds == [["builtin_function_or_method", "_InPlaceOfBuiltin"]] * 2
-    words = f"cv2 in worker processes is as it was: {limit} is set, which OpenCV alone follows"
-    assert words in overrides.in_words()
+    assert f"cv2 in worker processes is as it was: {limit} is set, which OpenCV alone follows" in explained()
 
 
 def test_a_buffer_that_is_rewritten_meanwhile_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,28 +380,7 @@ def test_a_buffer_that_is_rewritten_meanwhile_is_read_once(folder: Path, monkeyp
     assert np.array_equal(made.permute(1, 2, 0), expected[:, :, ::-1])
 
 
-def test_the_profiler_sees_images_that_are_decoded_in_place_of_others(folder: Path) -> None:
-    path = str(folder / "0False.jpg")
-    loader = fastload.DataLoader(Made(8, lambda i: int(cv2.imread(path).sum())), 2, num_workers=1)
-    with fastload.profile(loader, level=2) as recorded:
-        list(loader)
-    steps = recorded.trace().ranks[0].steps
-    stages = {stage.name for step in steps for task in step.batch.tasks for one in task.samples for stage in one.stages}
-    assert "late.decode" in stages
-    assert loader.statistics().decoded
-
-
-def test_explain_says_what_is_decoded_in_place_of_others_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def explained() -> str:
-        return " ".join(str(fastload.DataLoader(Made(1, same), num_workers=1).explain()).split())
-
-    assert "JPEG and PNG files that worker processes read by cv2, torchvision.io" in explained()
-    monkeypatch.setattr(arrays, "processor_level", lambda: "plain")
-    assert "cv2 in worker processes is as it was: without AVX2" in explained()
-
-
 def kept_by(cache: Records, decode: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what is decoded in a sample with a cache."""
     with LateSamples(cache):
         return decode(of_any_kind, *arguments)
 
@@ -426,11 +396,7 @@ def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypat
         )
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_kept(
-    cache: Records,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_file_that_changes_while_it_is_read_is_not_kept(cache: Records, tmp_path: Path, monkeypatch: Any) -> None:
     path = written(tmp_path / "a.jpg", jpeg(60, 40))
     pread = os.pread
 
@@ -445,18 +411,14 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
     assert cache.store.contents().entries == 0
 
 
-def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_path: Path, monkeypatch: Any) -> None:
-    path = written(tmp_path / "a.jpg", jpeg(60, 40))
-    kept_by(cache, arrays._imdecode, memory(path), 1)
-    monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
-    made = kept_by(cache, arrays._tensor, tensor(path), 3)
-    assert torch.equal(made, torchvision.io.decode_image(str(path)))
-    assert cache.store.contents().entries == 1
-
-
-def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_path: Path) -> None:
+def test_a_file_that_is_left_to_the_original_is_not_kept_and_counted_as_read_in_another_way(
+    cache: Records, tmp_path: Path
+) -> None:
     turned = dict(files())["turned 6"]
     path = written(tmp_path / "a.jpg", turned)
+    take_not_kept()
+    assert kept_by(cache, arrays._imread, str(path), cv2.IMREAD_GRAYSCALE) is None
+    assert take_not_kept() == {NOT_KEPT + OTHER_WAY: 1}
     assert kept_by(cache, arrays._imread, str(path)) is None
     assert kept_by(cache, arrays._tensor, tensor(path), 3, True) is None
     assert cache.store.contents().entries == 0
@@ -464,13 +426,6 @@ def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_pat
     assert np.array_equal(upright, cv2.imread(str(path), 1 | 128))
     assert cache.store.contents().entries == 1
     assert kept_by(cache, arrays._imread, str(path)) is None  # its record has the header that says so
-
-
-def test_a_jpeg_file_that_is_read_in_grey_is_counted_as_read_in_another_way(cache: Records, tmp_path: Path) -> None:
-    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
-    take_not_kept()
-    assert kept_by(cache, arrays._imread, path, cv2.IMREAD_GRAYSCALE) is None
-    assert take_not_kept() == {NOT_KEPT + OTHER_WAY: 1}
 
 
 @pytest.mark.slow

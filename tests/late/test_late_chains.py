@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from chains import Sample, Steps, files, moves, outcomes_of, outcomes_of_series, samples, steps
+from chains import Sample, Steps, files, outcomes_of, outcomes_of_series, samples, steps
 from comparing import assert_equal, opened, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,17 +20,9 @@ pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 COUNT = int(os.environ.get("FASTLOAD_CHAINS", "0"))
 
 
-@settings(max_examples=COUNT or 150)
+@settings(max_examples=COUNT or 300)
 @given(st.integers(0, len(files()) - 1), steps(7))
 def test_any_chain_of_calls_gives_what_it_gives_with_pillows_own_images(place: int, steps: Steps) -> None:
-    assert_equal(lambda: outcomes_of(opened(files()[place]), steps))
-
-
-@settings(max_examples=200)
-@given(st.integers(0, len(files()) - 1), moves(6))
-def test_any_crops_resizes_flips_and_turns_give_what_they_give_with_pillows_own_images(
-    place: int, steps: Steps
-) -> None:
     assert_equal(lambda: outcomes_of(opened(files()[place]), steps))
 
 

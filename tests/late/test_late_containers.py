@@ -15,7 +15,6 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload.late import containers
-from fastload.late.deferred import DeferredTensor
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 pytestmark = pytest.mark.usefixtures("as_in_a_worker")
@@ -31,7 +30,6 @@ def result(run: Callable[[Image.Image], Any], data: bytes, *, late: bool) -> Any
 
 
 def assert_equal(run: Callable[[Image.Image], Any], data: bytes) -> None:
-    """Assert that a container does what it does without late decoding."""
     assert result(run, data, late=True) == result(run, data, late=False)
 
 
@@ -158,12 +156,6 @@ def emptied(image: Any, *others: Any) -> Any:
     return run(image, *others)
 
 
-def views(image: Image.Image) -> torch.Tensor:
-    run = v1.Compose([v1.RandomResizedCrop(16), v1.ToTensor(), norm()])
-    image = image.convert("RGB")
-    return torch.stack([run(image), run(image), v1.functional.to_tensor(image.resize((16, 16)))])
-
-
 def by_timm(image: Any) -> Any:
     data = pytest.importorskip("timm.data.transforms")
     firsts = data.MaybeToTensor(), data.MaybePILToTensor(), data.ToNumpy()
@@ -182,7 +174,6 @@ RUNS: list[Callable[[Any], Any]] = [
     hooked,
     growing,
     emptied,
-    views,
     in_the_place_of_its_class,
     with_a_method_of_its_own(),
     v1.Compose([v1.ToTensor(), Doubled(MEAN, STD)]),
@@ -207,12 +198,3 @@ RUNS: list[Callable[[Any], Any]] = [
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: getattr(run, "__name__", None))
 def test_containers_do_what_they_do_without(run, file):
     assert_equal(run, file)
-
-
-def test_a_known_run_is_made_in_the_decoding_pass(monkeypatch):
-    made = []
-    original = DeferredTensor.of_image
-    monkeypatch.setattr(DeferredTensor, "of_image", lambda *inputs: made.append(original(*inputs)) or made[-1])
-    assert_equal(v1.Compose([v1.RandomResizedCrop(17), v1.ToTensor(), norm()]), jpeg())
-    assert len(made) == 1
-    assert made[0] is not None

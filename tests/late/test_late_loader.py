@@ -20,11 +20,13 @@ from comparing import Dispatch, Function, jpeg, opened
 from kit.comparison import difference
 from kit.datasets import Made, Sized, Stream
 from kit.outcomes import outcomes
+from kit.ways import WAYS
 from PIL import Image, JpegImagePlugin
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload import DataLoader
+from fastload.cache import shared, store
 
 VERSION_1 = v1.Compose(
     [v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize([0.5] * 3, [0.2] * 3)]
@@ -82,8 +84,9 @@ def by_threads(path: Path, transform: Any) -> Any:
 
 
 def with_a_loader_of_its_own(path: Path, transform: Any) -> Any:
-    inner = DataLoader(Photos(path.parent, v1.PILToTensor()), None, fuse=False)  # which leaves everything alone
-    return one_view(path, transform), next(iter(inner))[0]
+    image = rgb(path)
+    inner = DataLoader(Made(2, lambda index: [np.array(rgb(path))[:9, :9], np.array(image.crop((0, 0, 9, 9)))]), None)
+    return transform(image), *inner, np.array(image.crop((5, 5, 20, 20)))
 
 
 def failing(path: Path, transform: Any) -> Any:
@@ -132,12 +135,7 @@ DATASETS: dict[str, Callable[[Path], Any]] = {
     "truncated files": lambda folder: Photos(folder, make=failing),
     "a stream": lambda folder: Stream(functools.partial(shuffled, folder)),
 }
-WAYS: dict[str, dict[str, Any]] = {
-    "inline": {},
-    "threads": {"num_workers": 2, "worker_method": "thread"},
-    "forked": {"num_workers": 2, "multiprocessing_context": "fork"},
-}
-each_way = pytest.mark.parametrize("way", WAYS)
+each_way = pytest.mark.parametrize("way", ["inline", "threads", "processes"])
 
 
 def epochs(dataset: Any, count: int = 2, **options: Any) -> list[Any]:
@@ -168,15 +166,19 @@ def test_samples_are_those_of_fuse_false(name, way, folder):
 
 @pytest.mark.parametrize("name", ["one view", "cached", "a stream"])
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_with_torchs_seeding_samples_are_torchs_own(name, num_workers, folder):
+def test_with_torchs_seeding_samples_are_torchs_own_and_with_a_cache_too(name, num_workers, folder, monkeypatch):
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
     shuffle = {} if name == "a stream" else {"shuffle": True}
+    cache = "32MiB" if num_workers else None
 
     def of(loader_class: Any, **options: Any) -> list[Any]:
         torch.manual_seed(5)
         loader = loader_class(DATASETS[name](folder), 4, num_workers=num_workers, **shuffle, **options)
         return [list(loader) for _ in range(2)]
 
-    assert difference(of(DataLoader, seeding="torch"), of(torch.utils.data.DataLoader)) is None
+    ours = of(DataLoader, seeding="torch", cache=cache)
+    shared.forget()
+    assert difference(ours, of(torch.utils.data.DataLoader)) is None
 
 
 @each_way
@@ -201,27 +203,12 @@ def test_a_cached_image_is_decoded_once_and_not_in_each_epoch(folder):
     assert counts[1] <= 2 * len(files())
 
 
-def test_a_pipeline_that_nothing_is_known_of_is_decoded_late_and_says_so(folder):
-    with closing(DataLoader(Photos(folder), 4, fuse=True, seed=1)) as loader:
-        with pytest.warns(UserWarning, match="decoded late"):
-            made = list(loader)
-        assert loader.statistics().decoded["late, in part"] > 0
-        assert "decoded late" in loader.explain()
-    assert difference(made, epochs(Photos(folder), 1, fuse=False)[0]) is None
-
-
-def test_fuse_false_leaves_images_alone(folder):
+def test_images_are_late_within_the_samples_of_a_loader_without_fuse_false_alone(folder):
     def is_plain(image: Any) -> bool:
         return type(image) is Image.Image
 
-    plain, late = (next(iter(DataLoader(Photos(folder, is_plain), 9, fuse=fuse)))[0] for fuse in (False, "auto"))
-    assert plain.all()
-    assert not late.all()
-
-
-def test_after_an_iteration_nothing_is_late(folder):
-    iterator = iter(DataLoader(Photos(folder), 2))
-    next(iterator)
+    loaders = [DataLoader(Photos(folder, is_plain), 9, fuse=fuse) for fuse in (False, "auto")]
+    assert [next(iter(loader))[0].all() for loader in loaders] == [True, False]
     with Image.open(folder / "0.jpg") as image:
         assert type(image) is JpegImagePlugin.JpegImageFile
 

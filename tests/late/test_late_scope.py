@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import functools
 import gc
-import os
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from chains import HOLDERS
 from comparing import as_sample, assert_equal, jpeg, opened
+from kit.forks import is_true_in_a_child
 from PIL import Image, JpegImagePlugin
 
 from fastload.late import LateSamples
@@ -107,28 +107,6 @@ def test_no_image_in_a_sample_is_late(hold, make):
     assert type(images[0]) in (Image.Image, JpegImagePlugin.JpegImageFile)
 
 
-def test_an_image_that_is_kept_stays_late_unless_a_sample_returns_an_object_that_may_hold_it():
-    kept: list[Any] = []
-    as_sample(lambda: (kept.append(large()), {"label": [np.zeros(2), 3, "a"]})[1])
-    assert is_late(kept[0])
-    as_sample(lambda: (kept.append(large()), types.SimpleNamespace())[1])
-    assert not any(map(is_late, kept))
-
-
-def test_an_image_that_an_earlier_sample_kept_is_real_in_a_later_one_of_any_thread():
-    kept = []
-    as_sample(lambda: kept.extend([large(), large(), opened(FILE), large()]))
-    assert all(map(is_late, kept))
-    late = LateSamples()
-    with late:
-        late.materialize(kept[0])
-    assert not is_late(kept[0])
-    assert type(as_sample(lambda: [kept[2]])[0]) is JpegImagePlugin.JpegImageFile
-    with ThreadPoolExecutor(1) as pool:
-        assert type(pool.submit(as_sample, lambda: kept[1]).result()) is Image.Image
-    assert is_late(kept[3])
-
-
 def test_an_image_of_another_threads_unfinished_sample_is_made_ordinary():
     kept: list[Any] = []
     is_made, is_taken = threading.Event(), threading.Event()
@@ -172,26 +150,6 @@ def test_outside_of_samples_nothing_is_late():
         assert type(found[0]) is JpegImagePlugin.JpegImageFile
 
 
-def test_scopes_may_be_nested():
-    inner, outer = [], []
-
-    def inner_sample() -> Image.Image:
-        inner.append(large())
-        outer[0].crop((0, 0, 9, 9))  # of another scope
-        return inner[0]
-
-    def outer_sample() -> Any:
-        outer.append(large())
-        given = as_sample(inner_sample)
-        assert type(given) is Image.Image
-        assert is_late(large())
-        return outer, given
-
-    as_sample(outer_sample)
-    assert type(outer[0]) is Image.Image
-    assert not is_late(opened(FILE))
-
-
 def test_threads_share_an_image_within_a_sample():
     def make() -> list[Any]:
         image = large()
@@ -210,12 +168,9 @@ def test_threads_share_an_image_within_a_sample():
 
 
 def test_a_process_that_is_forked_in_a_sample_uses_its_images():
-    def make() -> int:
+    def make() -> bool:
         image = large()
-        pid = os.fork()
-        if pid == 0:
-            os._exit(int(type(opened(FILE)) is not JpegImagePlugin.JpegImageFile or image.tobytes()[:3] != expected))
-        return os.waitpid(pid, 0)[1]
+        return is_true_in_a_child(lambda: not is_late(opened(FILE)) and image.tobytes() == expected)
 
-    expected = opened(FILE).tobytes()[:3]
-    assert as_sample(make) == 0
+    expected = opened(FILE).tobytes()
+    assert as_sample(make)

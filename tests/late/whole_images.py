@@ -48,7 +48,6 @@ def same(sample: Any) -> Any:
 
 
 def seen(make: Callable[[], Any]) -> Any:
-    """Return all that can be seen of what a function returns or raises."""
     try:
         made = make()
     except Exception as error:
@@ -57,7 +56,6 @@ def seen(make: Callable[[], Any]) -> Any:
 
 
 def folder_of(folder: Path, files: Iterable[tuple[str, bytes]], ending: str) -> Path:
-    """Write files by name into a folder, and return it."""
     for name, data in files:
         (folder / f"{name}.{ending}").write_bytes(data)
     return folder

@@ -135,11 +135,3 @@ def test_few_tasks_are_measured_and_their_stages_make_up_their_time(monkeypatch:
     clock.sent(95 * MS)
     clock.begin(now)
     assert clock.end(now)[-1] == 5 * MS
-
-
-def test_where_the_system_does_not_tell_of_the_run_queue_it_is_zero(monkeypatch: pytest.MonkeyPatch):
-    def fail(*_: Any) -> int:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(measurement.os, "open", fail)
-    assert measurement.run_queue_ns() is None

@@ -1,6 +1,6 @@
 """Fuzzes the JPEG decoder under ASan and UBSan, from made files and records and, where given, real files.
 
-    python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--memory]
+    python tests/native/fuzz.py --seconds 3600 [--seed 1] [--real FOLDER] [--libjpeg FOLDER] [--memory]
     python tests/native/fuzz.py --seconds 3600 --piece png|distort|affine|table|cache|arrays|words|order|states
 
 The second does the same with other functions: what they do is said in fuzz_pieces.c.
@@ -44,14 +44,7 @@ def compiled(folder: Path, name: str, *flags: str, libraries: Sequence[str] = ("
 
 
 def build(folder: Path, *, memory: bool = False, libjpeg: Path | None = None, level: str = "-O1") -> Path:
-    """Return the program that tries the JPEG decoder.
-
-    Args:
-        folder: where it is built.
-        memory: look for unwritten memory, without libjpeg.
-        libjpeg: a folder with an instrumented library.
-        level: "-O0" is built in less than half of the time, and is half as fast.
-    """
+    """Return the program that tries the JPEG decoder; by "-O0" in less than half of the time, and half as fast."""
     if memory:
         return compiled(folder, "fuzz_jpeg", level, *MEMORY, cc="clang")
     headers, library = ([f"-I{libjpeg}"], str(libjpeg / "libjpeg.a")) if libjpeg else ([], "-ljpeg")
@@ -97,7 +90,6 @@ def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=Path, help="a folder with JPEG files; 200 of them are used")
     parser.add_argument("--libjpeg", type=Path, help="a folder with an instrumented libjpeg.a and its headers")
@@ -112,15 +104,11 @@ def main() -> int:
     if options.real:
         real = sorted(path for path in options.real.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
         files += real[:: max(1, len(real) // 200)]
-    runs = [start(program, options.seconds, options.seed + job, files) for job in range(options.jobs)]
-    failed = 0
-    for job, run in enumerate(runs):
-        said, errors = run.communicate()
-        print(f"seed {options.seed + job}: {said.strip()}", errors, sep="\n" if errors else "", flush=True)
-        if run.returncode:
-            failed = 1
-            print(f"exit code {run.returncode}; the file: {program.with_name(f'last-{options.seed + job}.jpg')}")
-    return failed
+    run = start(program, options.seconds, options.seed, files)
+    print(*run.communicate(), sep="\n")
+    if run.returncode:
+        print(f"exit code {run.returncode}; the file: {program.with_name(f'last-{options.seed}.jpg')}")
+    return run.returncode
 
 
 if __name__ == "__main__":

@@ -63,10 +63,10 @@ DC = Codes(dict.fromkeys(range(16), 5))
 AC = Codes({run << 4 | size: 9 for run in range(16) for size in range(11)})
 
 
-def coded(bits: str, spare: bytes = b"") -> bytes:
+def coded(bits: str) -> bytes:
     """Return bits as coded data: filled up with ones, and with zeros stuffed."""
     bits += "1" * (-len(bits) % 8)
-    return (int("1" + bits, 2).to_bytes(len(bits) // 8 + 1, "big")[1:] + spare).replace(b"\xff", b"\xff\x00")
+    return int("1" + bits, 2).to_bytes(len(bits) // 8 + 1, "big")[1:].replace(b"\xff", b"\xff\x00")
 
 
 def frame(width: int, height: int, components: Iterable[tuple[int, int, int]] = GREY, marker: int = 0xC0) -> bytes:
@@ -150,15 +150,7 @@ def drawn(
     most: int = 40,
     share: float = 0.2,
 ) -> Drawn:
-    """Return an image.
-
-    Args:
-        rng: draws it.
-        width, height: in pixels.
-        sampling: of the first of three components; None: a grey image.
-        most: the largest level but of DC.
-        share: of the levels that are not zero; those in front are more often not.
-    """
+    """Return an image: grey without a sampling. ``most``: the largest level but of DC; ``share`` of them are not 0."""
     samplings = ((1, 1),) if sampling is None else (sampling, (1, 1), (1, 1))
     mcus = -(-height // (8 * samplings[0][1])), -(-width // (8 * samplings[0][0]))
     blocks = []

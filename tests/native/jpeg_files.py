@@ -95,17 +95,6 @@ def saved(image: np.ndarray, **options: object) -> bytes:
     return buffer.getvalue()
 
 
-def real_files(limit: int | None = None) -> list[Path]:
-    """Return JPEG files of the folder that FASTLOAD_BENCH_DATA names; the test is skipped without them."""
-    folder = os.environ.get("FASTLOAD_BENCH_DATA")
-    if not folder:
-        pytest.skip("FASTLOAD_BENCH_DATA names no folder with JPEG files")
-    found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
-    if not found:
-        pytest.skip(f"there is no JPEG file under FASTLOAD_BENCH_DATA={folder}")
-    return found[:: max(1, len(found) // limit)] if limit else found
-
-
 def compiler() -> str:
     """Return a C compiler, or skip the test."""
     found = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")

@@ -29,19 +29,6 @@ def bits(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()])
 
 
-def transformed(
-    images: Tensor,
-    rows: list[AxisStep],
-    cols: list[AxisStep],
-    out: Tensor,
-    indices: Tensor | None = None,
-    fill: list[int] | None = None,
-    table: Tensor | None = None,
-) -> Tensor:
-    arrays.write_batch(out, images, rows, cols, indices, fill, table)
-    return out
-
-
 def looked_up(table: Tensor | None, images: Tensor) -> Tensor:
     """Return what a table says of each level; without one the images."""
     if table is None:
@@ -64,21 +51,18 @@ def lain_out(images: Tensor, layout: str) -> Tensor:
 
 
 def room(shape: tuple[int, ...], dtype: torch.dtype, layout: str) -> tuple[Tensor, Tensor]:
-    """Return memory full of a pattern, and a part of it as room for a batch."""
+    """Return memory full of a pattern, and a part of it, or all of it, as room for a batch."""
     num, channels, height, width = shape
-    if layout == "NHWC":
-        memory = torch.zeros(num, height, width, channels, dtype=dtype)
-        return memory, memory.permute(0, 3, 1, 2)
-    if layout == "NHWC with gaps":
-        memory = torch.zeros(num + 2, height + 3, width + 2, channels, dtype=dtype)
-        bits(memory).fill_(0x5B)
-        return memory, memory[1:-1, 2:-1, 1:-1].permute(0, 3, 1, 2)
-    if layout == "NCHW with gaps":
-        memory = torch.zeros(num + 2, channels + 1, height + 3, width + 5, dtype=dtype)
-        bits(memory).fill_(0x5B)
-        return memory, memory[1:-1, 1:, 2:-1, 3:-2]
-    memory = torch.zeros(shape, dtype=dtype)
-    return memory, memory
+    gap = int("gaps" in layout)
+    rows, cols = slice(2 * gap, 2 * gap + height), slice(gap, gap + width)
+    if layout.startswith("NHWC"):
+        memory = torch.zeros(num + 2 * gap, height + 3 * gap, width + 2 * gap, channels, dtype=dtype)
+        part = memory[gap : gap + num, rows, cols].permute(0, 3, 1, 2)
+    else:
+        memory = torch.zeros(num + 2 * gap, channels + gap, height + 3 * gap, width + 2 * gap, dtype=dtype)
+        part = memory[gap : gap + num, gap:, rows, cols]
+    bits(memory).fill_(0x5B)
+    return memory, part
 
 
 def table_of(channels: int, dtype: torch.dtype, seed: int) -> Tensor:
@@ -101,7 +85,7 @@ def test_rows_of_any_length_end_where_they_should_and_large_images_are_made_in_s
             # All memory that there is: a byte too far is another's.
             _, out = room(tuple(images.shape), dtype, target)
             step = AxisStep(StepKind.FLIP, flip, 0, width)
-            transformed(lain_out(images, source), [], [step], out, table=table)
+            arrays.write_batch(out, lain_out(images, source), [], [step], table=table)
             assert torch.equal(bits(out), bits(looked_up(table, flipped)))
 
 
@@ -152,7 +136,8 @@ def test_samples_by_index_are_made_as_without_the_library_and_gaps_stay_as_they_
     for _ in each_level():
         memory, out = room(tuple(expected.shape), expected.dtype, target)
         around = memory.clone()
-        transformed(lain_out(images, source), rows, cols, out, indices, [7] if "crop" in names else None, table)
+        fill = [7] if "crop" in names else None
+        arrays.write_batch(out, lain_out(images, source), rows, cols, indices, fill, table)
         assert torch.equal(bits(out), bits(expected))
         out.zero_()
         around.as_strided(out.shape, out.stride(), out.storage_offset()).zero_()
@@ -199,13 +184,9 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
     for level in ("plain", native.LEVELS[-1]):
         use_level(level)
         out = torch.zeros(num * 3072 + 1, dtype=dtype)[first : first + num * 3072].view(num, 3, 32, 32)
-        results.append(bits(transformed(images, *sides, out, places, [7], table)))
+        arrays.write_batch(out, images, *sides, places, [7], table)
+        results.append(bits(out))
     assert torch.equal(*results)
-
-
-def call(**changes: Any) -> Tensor:
-    batch = torch.zeros(4, 3, 8, 9, dtype=torch.uint8)
-    return transformed(**{"images": batch, "rows": [], "cols": [], "out": batch.clone()} | changes)
 
 
 BATCH = torch.zeros(4, 3, 8, 9, dtype=torch.uint8)
@@ -242,7 +223,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("changes", "error", "message"), IMPOSSIBLE)
 def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):
     with pytest.raises(error, match=message):
-        call(**changes)
+        arrays.write_batch(**{"images": BATCH, "rows": [], "cols": [], "out": BATCH.clone()} | changes)
 
 
 @given(
@@ -257,7 +238,7 @@ def test_numbers_that_nobody_drew_give_an_error_or_places_of_the_image(kind, val
     values = torch.tensor([value])
     out = torch.zeros(1, 1, 4, 9, dtype=torch.uint8)
     try:
-        transformed(images, [], [AxisStep(kind, values, first, second)], out, fill=fill)
+        arrays.write_batch(out, images, [], [AxisStep(kind, values, first, second)], fill=fill)
     except ValueError:
         return
     assert set(out.flatten().tolist()) <= set(range(1, 37)) | set(fill or [])

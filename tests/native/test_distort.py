@@ -106,20 +106,3 @@ def test_images_of_any_size_and_order_in_memory_give_what_torchvision_gives(
         for fused in (False, True):
             found = [distort.saturated(image, argument, fused=fused) for _ in each_level()]
             assert all(torch.equal(one, found[0]) for one in found)
-
-
-def test_images_that_do_not_lie_in_rows_are_not_known() -> None:
-    pixels = noise(8, 9, 0)
-    image = arranged(pixels, "planes")
-    for other in (
-        image.transpose(1, 2),
-        image[:, :, ::2],
-        image[:, :1],
-        image[:, :, :1],
-        image[:1].expand(3, 8, 9),
-        image[:, :1].expand(3, 8, 9),
-        pixels.permute(2, 1, 0),
-        pixels.permute(2, 0, 1)[:, :, ::2],
-        torch.zeros((8, 9, 4), dtype=torch.uint8).permute(2, 0, 1)[:3],
-    ):
-        assert not distort.is_known(other), other.stride()

@@ -6,31 +6,19 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fuzz import FLAGS, PIECES, made_files
-from jpeg_files import SOURCES, compiler, real_files
+from fuzz import PIECES, compiled, made_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
-PROGRAMS = ("fuzz_jpeg", "fuzz_pieces")  # they know no libjpeg and no libpng here: there are none for ARM
 
 
-def built(folder: Path, cc: str, *flags: str) -> Path:
-    """Return a folder with the programs."""
-    command = [cc, *FLAGS, *flags, f"-iquote{SOURCES}"]
-
-    def compile_one(source: Path) -> None:
-        subprocess.run([*command, "-c", str(source)], cwd=folder, check=True)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(compile_one, SOURCES.glob("*.c")))
-    objects = list(map(str, folder.glob("*.o")))
-    for name in PROGRAMS:
-        source = str(Path(__file__).with_name(f"{name}.c"))
-        subprocess.run([*command, source, *objects, "-o", name, "-lm"], cwd=folder, check=True)
+def built(folder: Path, cc: str | None, *flags: str) -> Path:
+    """Return a folder with the programs, which know no libjpeg and no libpng: there are none for ARM."""
+    for name in ("fuzz_jpeg", "fuzz_pieces"):
+        compiled(folder, name, *flags, cc=cc)
     return folder
 
 
@@ -40,7 +28,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if missing:
         reason = f"no {' and no '.join(missing)}: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
         (pytest.fail if os.environ.get("FASTLOAD_REQUIRE_QEMU", "") not in ("", "0") else pytest.skip)(reason)
-    return built(tmp_path_factory.mktemp("here"), compiler(), "-O1")
+    return built(tmp_path_factory.mktemp("here"), None, "-O1")
 
 
 @pytest.fixture(scope="module", params=["NEON", "plain C"])
@@ -70,7 +58,3 @@ def test_damaged_files_and_records_of_every_kind(here, there, tmp_path):
 def test_colors_rows_numbers_and_orders(here, there, piece):
     rounds = 50 if piece in ("cache", "states") else 300
     assert_same(here, there, "fuzz_pieces", (piece, rounds), rounds)
-
-
-def test_real_files(here, there):
-    assert_same(here, there, "fuzz_jpeg", real_files(250), 2000)

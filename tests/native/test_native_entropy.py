@@ -50,11 +50,6 @@ def steps(*differences: int) -> bytes:
     return coded("".join(DC.value(step) + AC.of[END] for step in differences)) + EOI
 
 
-def levels(*runs: int) -> bytes:
-    """Return a block of levels behind so many zeros each."""
-    return coded(DC.of[0] + "".join(AC.value(5, run=run) for run in runs) + AC.of[END]) + EOI
-
-
 def restarted(*markers: int) -> bytes:
     """Return two blocks, and two behind each of these markers."""
     block = coded((DC.value(9) + AC.of[END]) * 2)
@@ -66,7 +61,6 @@ PASSED_DC, PASSED = Codes({0: 1, 1: 2}), Codes({ZERO_RUN: 1, END: 2, 1: 3})
 PASSED_BLOCKS = (PASSED_DC.of[0] + 8 * PASSED.of[ZERO_RUN]) * 8 + (PASSED_DC.value(1) + PASSED.of[END]) * 2
 LONG = Codes({END: 1, 11: 2})
 ENDS = Codes({run << 4: 5 for run in range(16)} | {2: 2})
-FEW = Codes({END: 2, 1: 2})
 DEEP_DC = Codes({size: size + 1 for size in range(16)})
 DEEP = Codes(
     {END: 1, ZERO_RUN: 16, 0x11: 16, 10: 15}
@@ -82,7 +76,6 @@ RESTARTS = segment(0xDD, b"\x00\x07") + segment(0xDD, b"\x00\x02")  # the last o
 CASES = {
     "differences of up to 15 bits": (grey(56, steps(2048, -4096, 8191, -16384, 20000, -32767, 32767)), DONE),
     "a DC value of more than 16 bits": (grey(16, steps(32767, 1)), DAMAGED),
-    "a negative one": (grey(16, steps(-32767, -2)), DAMAGED),
     "a level of more than 10 bits": (
         grey(8, coded(DC.of[0] + LONG.value(1024) + LONG.of[END]) + EOI, ac=LONG),
         DAMAGED,
@@ -94,34 +87,12 @@ CASES = {
         DONE,
     ),
     "blocks of more places than others": (grey(80, coded(PASSED_BLOCKS) + EOI, PASSED_DC, PASSED), DAMAGED),
-    **{
-        f"levels behind runs of {runs}": (grey(8, levels(*runs)), DAMAGED)
-        for runs in ([15] * 4, [15, 15, 15, 14, 1], [15, 15, 14, 14, 14])
-    },
     "levels up to the last place": (grey(8, coded(THREE_RUNS + AC.value(5, run=14)) + EOI), DONE),
     "runs and a level behind the last place": (grey(8, coded(THREE_RUNS + AC.value(5, run=15)) + EOI), DAMAGED),
-    "a code of AC that there is not": (grey(8, coded(DC.of[0] + "10" + FEW.of[END]) + EOI, ac=FEW), DAMAGED),
-    "a code of DC that there is not": (grey(8, coded("1" * 16) + EOI), DAMAGED),
-    "too few blocks": (grey(64, coded(EMPTY) + EOI), DAMAGED),
-    "no end": (grey(8, coded(EMPTY)), DAMAGED),
-    "half an end": (grey(8, coded(EMPTY) + b"\xff"), DAMAGED),
     "data behind the end": (grey(8, coded(EMPTY) + EOI + b"\xff\xd8\xff"), DONE),
-    "data behind the last block": (grey(8, coded(EMPTY, b"some more\xff") + EOI), DAMAGED),
     "restarts": (grey(64, restarted(0, 1, 2), before=RESTARTS), DONE),
-    "one restart too many": (grey(64, restarted(0, 1, 2, 3), before=RESTARTS), DAMAGED),
-    "one too few": (grey(64, restarted(0, 1), before=RESTARTS), DAMAGED),
-    "in another order": (grey(64, restarted(0, 2, 1), before=RESTARTS), DAMAGED),
-    "from another one on": (grey(64, restarted(1, 2, 3), before=RESTARTS), DAMAGED),
-    "no restart": (grey(64, restarted(), before=RESTARTS), DAMAGED),
+    "restarts from another one on": (grey(64, restarted(1, 2, 3), before=RESTARTS), DAMAGED),
     "a restart that is not announced": (grey(16, coded(EMPTY) + b"\xff\xd0" + coded(EMPTY) + EOI), DAMAGED),
-    "an interval of 0": (
-        grey(16, coded(EMPTY) + b"\xff\xd0" + coded(EMPTY) + EOI, before=segment(0xDD, b"\x00\x00")),
-        DAMAGED,
-    ),
-    **{
-        f"{marker.hex()} among coded data": (grey(16, coded(EMPTY) + marker + coded(EMPTY) + EOI), DAMAGED)
-        for marker in (b"\xff\xff", b"\xff\x01", b"\xff\xc4", b"\xff\xdc\x00\x04\x00\x08", b"\xff\xe0")
-    },
 }
 
 
@@ -163,31 +134,19 @@ def progressive_cases() -> Iterator[tuple[str, bytes, set[Status]]]:
         refined = [scan_header(Scan((0,), 0, 0, bit + 1, bit)) + coded("000") for bit in range(low - 1, -1, -1)]
         data = grey_file(dc_scan(*differences, low=low), *refined, hand_scan(AC.of[END] * 3), width=24)
         yield f"DC by {differences}, {low} bits later", data, expected
-    for first, last, symbols in [
-        (1, 5, [(5, 1)]),
-        (1, 5, [(3, 1), (1, 1)]),
-        (10, 20, [(15, 0)]),
-        (1, 16, [(15, 0)]),
-        (1, 63, [(15, 0)] * 4),
-        (60, 63, [(4, 7)]),
-    ]:
+    for first, last, symbols in [(1, 5, [(5, 1)]), (1, 16, [(15, 0)]), (1, 63, [(15, 0)] * 4)]:
         bits = "".join(AC.value(level, run=run) for run, level in symbols) + AC.of[END]
         others = [(begin, end) for begin, end in [(1, first - 1), (last + 1, 63)] if begin <= end]
         rest = [hand_scan(AC.of[END], first=begin, last=end) for begin, end in others]
         data = grey_file(flat_dc(), hand_scan(bits, first=first, last=last), *rest)
         yield f"runs that leave their scan of {first} to {last}: {symbols}", data, DAMAGED
-    ac, dc = Codes({END: 2, 1: 2}), Codes({0: 2, 1: 2})
-    for name, bits, codes in [
-        ("of more than a bit", AC.value(2) + AC.of[END], AC),
-        ("behind the last place", AC.value(1, run=15) * 4 + AC.of[END], AC),
-        ("of nothing behind the last place", AC.of[0xF0] * 4 + AC.of[END], AC),
-        ("of no code", "10" + ac.of[END], ac),
+    for name, bits in [
+        ("of more than a bit", AC.value(2) + AC.of[END]),
+        ("behind the last place", AC.value(1, run=15) * 4 + AC.of[END]),
+        ("of nothing behind the last place", AC.of[0xF0] * 4 + AC.of[END]),
     ]:
-        data = grey_file(flat_dc(), hand_scan(AC.of[END], low=1), hand_scan(bits, codes, high=1))
+        data = grey_file(flat_dc(), hand_scan(AC.of[END], low=1), hand_scan(bits, high=1))
         yield f"a refinement {name}", data, DAMAGED
-    yield "no code of AC", grey_file(flat_dc(), hand_scan("10" + ac.of[END], ac)), DAMAGED
-    tables = segment(0xC4, dc.body(0)) + scan_header(Scan((0,), 0, 0))
-    yield "no code of DC", grey_file(tables + coded("1" * 16), hand_scan(AC.of[END])), DAMAGED
     ac = Codes({END: 1, 0x10: 2})
     tables = segment(0xC4, DC.body(0) + ac.body(16))
     scans = [segment(0xDA, bytes((1, c, 0, 0, 63, 0))) + coded(DC.of[0] + ac.of[0x10] + "0") for c in (1, 2, 3)]
@@ -195,7 +154,7 @@ def progressive_cases() -> Iterator[tuple[str, bytes, set[Status]]]:
     yield "the end of several blocks in a sequential file", start + tables + b"".join(scans) + EOI, DAMAGED
     blocks = coded((AC.value(9) + AC.of[END]) * 2)
     head = segment(0xDD, b"\x00\x02") + segment(0xC4, AC.body(16)) + scan_header(Scan((0,), 1))
-    for markers in ([0, 1, 2], [1, 0, 2], [0, 1], [0, 1, 3], []):
+    for markers in ([0, 1, 2], [1, 0, 2]):
         restarted = blocks + b"".join(bytes((0xFF, 0xD0 | marker)) + blocks for marker in markers)
         data = grey_file(flat_dc(8), head + restarted, width=64)
         yield f"restarts {markers}", data, DONE if markers == [0, 1, 2] else DAMAGED

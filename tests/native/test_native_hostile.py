@@ -44,10 +44,8 @@ def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
         int, re.findall(r"\d+", said.partition("digest")[0])
     )
     assert rounds == ROUNDS
-    assert refused > 10
-    assert counts[Status.DONE] > 50
-    assert counts[Status.DAMAGED] > 50
-    assert min(compared, records, returned, waited) > 10
+    assert min(counts[Status.DONE], counts[Status.DAMAGED]) > 50
+    assert min(refused, compared, records, returned, waited) > 10
 
 
 @pytest.mark.thorough

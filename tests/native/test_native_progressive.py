@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_jpeg import EOI, Scan, drawn, file_of, may_wait, scan_of, start_of
+from hand_jpeg import Scan, drawn, file_of, may_wait
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jpeg_files import SAMPLINGS, assert_equals_pillow
-from kit.cuts import by_pillow, cut_of
-
-from fastload.native.rows import Status, pixels_of_image
 
 FIRST_DC = Scan((0,), 0, 0)
 
@@ -96,20 +93,3 @@ def test_blocks_without_a_zero_have_63_bits_for_one_symbol(low):
     scans = [FIRST_DC, Scan((0,), 1, 63, 0, low), *(Scan((0,), 1, 63, bit, bit - 1) for bit in range(low, 0, -1))]
     for most_run in (1, 0x7FFF):
         assert_pillows(file_of(image, scans, most_run=most_run), rng)
-
-
-def test_data_that_end_early_in_any_scan_are_left_to_pillow():
-    image = drawn(np.random.default_rng(5), 61, 50, (2, 2))
-    scans = [
-        scan
-        for high, low in ((0, 1), (1, 0))
-        for scan in (Scan((0, 1, 2), 0, 0, high, low), *(Scan((c,), 1, 63, high, low) for c in range(3)))
-    ]
-    for short in range(len(scans)):
-        written = [scan_of(image, scan) for scan in scans]
-        written[short] = written[short][:-8].rstrip(b"\xff")
-        data = start_of(image) + b"".join(written) + EOI
-        assert pixels_of_image(data, cut_of((0, 0, 50, 61))) is Status.DAMAGED
-        # A bit of DC for each block may be missing even so.
-        assert may_wait(data) == (short != 4)
-        by_pillow(data, cut_of((0, 0, 50, 61)))

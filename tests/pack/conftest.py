@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pack_tools import tree
+from pack_tools import made, written
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "images")
+    return written(tmp_path / "images", made())

@@ -36,7 +36,8 @@ def file(image: PIL.Image.Image, kind: str = "jpeg", **options: Any) -> bytes:
 
 
 @functools.cache
-def _made() -> dict[str, bytes]:
+def made() -> dict[str, bytes]:
+    """Return images of three classes, 13 of them, and files that are none."""
     exif = PIL.Image.Exif()
     exif[0x0112] = 6
     return {
@@ -64,11 +65,6 @@ def written(root: Path, files: Mapping[str, bytes]) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
     return root
-
-
-def tree(root: Path) -> Path:
-    """Return a folder of three classes: 13 images, and files that are none."""
-    return written(root, _made())
 
 
 def packed(source: Path, destination: Path, options: Any = None, **more: Any) -> PackedImages:

@@ -22,7 +22,7 @@ from fastload.pack.unpack import unpack
 
 pytestmark = needs_library
 OPTIONS = PackOptions(coefficients=True)
-# Of the 13 files of pack_tools.tree.
+# Of the 13 files of pack_tools.made.
 BASELINE = ["Dog/gray.jpg", "cat/10.jpg", "cat/9.JPEG", "cat/a/2.jpg", "eel/poor.jpg", "eel/turned.jpg"]
 
 
@@ -117,33 +117,30 @@ def test_the_command_packs_and_unpacks_and_says_what_has_no_coefficients(source,
 
 @pytest.mark.slow
 def test_without_the_library_the_error_says_so(source, images, tmp_path):
-    code = f"""
-import fastload
+    code = """
+import sys, fastload
 from fastload.images import PackedImages, decode
-from fastload.pack.options import PackOptions
-from fastload.pack.run import pack
-from fastload.pack.unpack import unpack
+from fastload.pack import options, run, unpack
 from torchvision import transforms
 
-transform = transforms.Compose([transforms.CenterCrop(16), transforms.ToTensor()])
-images = PackedImages({str(tmp_path / "pack")!r}, transform)
-tries = [
+packed, source, new = sys.argv[1:]
+images = PackedImages(packed, transforms.Compose([transforms.CenterCrop(16), transforms.ToTensor()]))
+assert images[0][0].shape == (3, 16, 16), "a file that has no coefficients"
+for one in (
     lambda: images[2],
     lambda: decode(images.encoded(2)),
     lambda: list(fastload.DataLoader(images, 2, fuse=True)),
     lambda: list(fastload.DataLoader(images, 2)),
-    lambda: unpack({str(tmp_path / "pack")!r}, {str(tmp_path / "files")!r}),
-    lambda: pack({str(source)!r}, {str(tmp_path / "new")!r}, PackOptions(coefficients=True)),
-]
-assert images[0][0].shape == (3, 16, 16), "a file that has no coefficients"
-for one in tries:
+    lambda: unpack.unpack(packed, new),
+    lambda: run.pack(source, new, options.PackOptions(coefficients=True)),
+):
     try:
         one()
     except fastload.PackError as error:
         print(error, *getattr(error, "__notes__", ()))
 """
-    environment = {**os.environ, "FASTLOAD_NATIVE": "0"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", code, tmp_path / "pack", source, tmp_path / "new"]
+    done = subprocess.run(command, env={**os.environ, "FASTLOAD_NATIVE": "0"}, capture_output=True, text=True)
     said = done.stdout.splitlines()
     assert len(said) == 6, done.stdout + done.stderr
     assert all("FASTLOAD_NATIVE=0 switches it off; install a C compiler" in line for line in said)

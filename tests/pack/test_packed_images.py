@@ -110,30 +110,31 @@ def test_a_copy_by_pickle_opens_the_files_itself_from_any_folder(pair, tmp_path,
     assert len(PackedImages("~/pack")) == 13
 
 
-@pytest.mark.parametrize(
-    ("loader", "options"),
-    [
-        (fastload.DataLoader, {"num_workers": 2}),
-        (torch.utils.data.DataLoader, {"num_workers": 2}),
-        (fastload.DataLoader, {"num_workers": 8, "worker_method": "thread"}),
-        pytest.param(
-            fastload.DataLoader, {"num_workers": 1, "multiprocessing_context": "forkserver"}, marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_workers_load_what_this_one_does(pair, loader, options):
+def test_workers_load_what_this_one_does(pair):
     folder, images = pair
     images[0]  # the parent has maps that a fork inherits
-    found = [one for batch in loader(images, 4, collate_fn=list, **options) for one in batch]
-    assert [label for _, label in found] == folder.targets
-    assert all(same(image, expected) for (image, _), (expected, _) in zip(found, folder, strict=True))
+    for loader in (
+        torch.utils.data.DataLoader(images, 4, collate_fn=list, num_workers=2),
+        fastload.DataLoader(images, 4, collate_fn=list, num_workers=8, worker_method="thread"),
+    ):
+        found = [one for batch in loader for one in batch]
+        assert [label for _, label in found] == folder.targets
+        assert all(same(image, expected) for (image, _), (expected, _) in zip(found, folder, strict=True))
 
 
 @pytest.mark.parametrize("name", ["records", "index"])
-def test_a_file_that_is_missing_or_cut_off_is_told_at_once(source, tmp_path, name):
+def test_a_file_of_another_pack_or_format_cut_off_or_missing_is_told(source, tmp_path, name):
     packed(source, tmp_path / "pack")
-    path = tmp_path / "pack" / name
-    size = path.stat().st_size
+    (source / "cat" / "10.jpg").write_bytes((source / "cat" / "10.jpg").read_bytes()[::-1])
+    packed(source, tmp_path / "other", on_error="skip")
+    path, index = (tmp_path / "pack" / one for one in (name, "index"))
+    size, other = path.stat().st_size, (tmp_path / "other" / name).read_bytes()
+    path.write_bytes(other.ljust(size, b"\0")[:size])
+    with pytest.raises(PackError, match="damaged; run the same fastload pack again"):
+        PackedImages(tmp_path / "pack")[9]
+    index.write_bytes(index.read_bytes().replace(b"format 1", b"format 7"))
+    with pytest.raises(PackError, match=r"the files of the pack .* cannot be read"):
+        PackedImages(tmp_path / "pack")[0]
     os.truncate(path, size - 1)
     with pytest.raises(PackError, match=rf"{name} has {size - 1:,} bytes instead of {size:,}.*run the same fastload"):
         PackedImages(tmp_path / "pack")
@@ -142,42 +143,19 @@ def test_a_file_that_is_missing_or_cut_off_is_told_at_once(source, tmp_path, nam
         PackedImages(tmp_path / "pack")
 
 
-@pytest.mark.parametrize("name", ["records", "index"])
-def test_a_file_of_another_pack_or_another_format_is_told_for_each_of_its_images(source, tmp_path, name):
-    packed(source, tmp_path / "pack")
-    (source / "cat" / "10.jpg").write_bytes((source / "cat" / "10.jpg").read_bytes()[::-1])
-    packed(source, tmp_path / "other", on_error="skip")
-    path = tmp_path / "pack" / name
-    size, other = path.stat().st_size, (tmp_path / "other" / name).read_bytes()
-    path.write_bytes(other.ljust(size, b"\0")[:size])
-    with pytest.raises(PackError, match="damaged; run the same fastload pack again"):
-        PackedImages(tmp_path / "pack")[9]
-    index = tmp_path / "pack" / "index"
-    index.write_bytes(index.read_bytes().replace(b"format 1", b"format 7"))
-    with pytest.raises(PackError, match=r"the files of the pack .* cannot be read"):
-        PackedImages(tmp_path / "pack")[0]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        *((text, "cannot be read as the description of a pack") for text in ("", "[]", "{}", '{"format": []')),
-        ({"format": "fastload pack 7"}, "has the format 'fastload pack 7', which another version"),
-        *(
-            ({name: 5}, "was changed since it was written")
-            for name in ("classes", "images_per_class", "checksum", "more")
-        ),
-    ],
-    ids=str,
-)
-def test_a_description_that_somebody_changed_is_refused(source, tmp_path, wrong, said):
+def test_a_description_that_somebody_changed_is_refused(source, tmp_path):
     packed(source, tmp_path / "pack")
     description = tmp_path / "pack" / "pack.json"
     right = json.loads(description.read_text())
-    description.write_text(wrong if isinstance(wrong, str) else json.dumps({**right, **wrong}))
-    for use in (PackedImages, lambda folder: packed(source, folder), lambda folder: unpack(folder, tmp_path / "to")):
-        with pytest.raises(PackError, match=said):
-            use(tmp_path / "pack")
+    wrongs = [(text, "cannot be read as the description of a pack") for text in ("", "[]", "{}", '{"format": []')]
+    changes = [{name: 5} for name in ("classes", "images_per_class", "checksum", "more")]
+    wrongs += [(json.dumps({**right, **change}), "was changed since it was written") for change in changes]
+    another = {**right, "format": "fastload pack 7"}
+    for wrong, said in (*wrongs, (json.dumps(another), "has the format 'fastload pack 7', which another version")):
+        description.write_text(wrong)
+        for use in (PackedImages, lambda to: packed(source, to), lambda to: unpack(to, tmp_path / "to")):
+            with pytest.raises(PackError, match=said):
+                use(tmp_path / "pack")
 
 
 def test_what_is_no_pack_or_not_finished_is_refused(source, tmp_path):

@@ -94,7 +94,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(source, tmp_path, monkey
 # -- packs of the old format -------------------------------------------------------------------------------------------
 
 
-def old_pack(source: Path, folder: Path, options: PackOptions, name: str | None = None) -> Path:
+def old_pack(source: Path, folder: Path, options: PackOptions) -> Path:
     """Write a pack as it was written before there was the present format."""
     pa = pytest.importorskip("pyarrow")
     ipc = pytest.importorskip("pyarrow.ipc")
@@ -102,16 +102,10 @@ def old_pack(source: Path, folder: Path, options: PackOptions, name: str | None 
     found, parts = datasets.ImageFolder(source), []
     kind = pa.schema([("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("label", pa.int64())])
     for number in range(3):
-        rows = [
-            {
-                "image": {
-                    "bytes": encode(Path(path).read_bytes(), options),
-                    "path": name or os.path.relpath(path, source),
-                },
-                "label": label,
-            }
-            for path, label in found.samples[5 * number : 5 * number + 5]
-        ]
+        rows = []
+        for path, label in found.samples[5 * number : 5 * number + 5]:
+            image = {"bytes": encode(Path(path).read_bytes(), options), "path": os.path.relpath(path, source)}
+            rows.append({"image": image, "label": label})
         path = folder / f"part-{number:05d}-of-00003.arrow"
         with pa.OSFile(str(path), "wb") as file, ipc.new_stream(file, kind) as writer:
             writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=kind))
@@ -133,35 +127,20 @@ def test_a_pack_of_the_old_format_becomes_files_and_is_else_an_error_that_says_s
             use(folder)
 
 
-UNREADABLE = "part-00001-of-00003.arrow cannot be read as a part of a pack"
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        ("cut", UNREADABLE),
-        ("noise", UNREADABLE),
-        ("missing", UNREADABLE),
-        ("other columns", UNREADABLE),
-        ("not finished", "of the old format is not finished"),
-        ("no pyarrow", "in Arrow files, and pyarrow is not installed: pip install pyarrow"),
-        ("a name", r"the name '\.\./out' in .* leads out of the folder"),
-    ],
-)
-def test_a_pack_of_the_old_format_that_cannot_be_read_is_an_error(source, tmp_path, damage, said, monkeypatch):
-    folder = old_pack(source, tmp_path / "old", PackOptions(), "../out" if damage == "a name" else None)
-    path = folder / "part-00001-of-00003.arrow"
+@pytest.mark.parametrize("damage", ["cut", "other columns", "not finished", "no pyarrow"])
+def test_a_pack_of_the_old_format_that_cannot_be_read_is_an_error(source, tmp_path, damage, monkeypatch):
+    folder = old_pack(source, tmp_path / "old", PackOptions())
+    path, said = folder / "part-00001-of-00003.arrow", "part-00001-of-00003.arrow cannot be read as a part of a pack"
     data = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    elif damage == "not finished":
+    if damage == "not finished":
         found = json.loads((folder / "pack.json").read_text())
         (folder / "pack.json").write_text(json.dumps({**found, "parts": None}))
+        said = "of the old format is not finished"
     elif damage == "no pyarrow":
         monkeypatch.setitem(sys.modules, "pyarrow", None)
+        said = "in Arrow files, and pyarrow is not installed: pip install pyarrow"
     else:
-        others = {"cut": data[: len(data) // 2], "noise": os.urandom(len(data))}
-        path.write_bytes(others.get(damage, data.replace(b"image", b"imagf") if damage == "other columns" else data))
+        path.write_bytes(data[: len(data) // 2] if damage == "cut" else data.replace(b"image", b"imagf"))
     with pytest.raises(PackError, match=said):
         unpack(folder, tmp_path / "files")
 

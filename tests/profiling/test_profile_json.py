@@ -19,15 +19,11 @@ print("printed by the script")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["-", "told.json", "missing/told.json"])
+@pytest.mark.parametrize("where", ["-", "told.json"])
 def test_the_analysis_is_written_as_json_and_the_scripts_output_stays_apart(tmp_path: Path, where: str):
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "fastload", "profile", "--full", "--json", where, "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=220)
-    if where.startswith("missing"):
-        assert done.returncode == 2
-        assert "must be a file in an existing folder, or '-', got 'missing/told.json'" in done.stderr
-        return
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout if where == "-" else (tmp_path / where).read_text())
     assert told["version"] == VERSION

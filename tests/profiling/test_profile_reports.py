@@ -15,13 +15,12 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.color import ANSI_COLOR_NAMES
 from test_verdicts import stalled, trace_of
 
 from fastload.base.console import as_text, show
 from fastload.profiling.analyze import analyze
 from fastload.profiling.compare import compare, difference
-from fastload.profiling.formatting import STATES, printable, state_of
+from fastload.profiling.formatting import printable
 from fastload.profiling.page import page
 from fastload.profiling.schema import VERSION, Analysis, Cause, Interval, RankAnalysis, SlowSample
 from fastload.profiling.summary import summary
@@ -99,14 +98,6 @@ def test_the_card_is_plain_where_no_terminal_is():
     show(*compare(analysis(), analysis()), file=ascii_file)
     ascii_file.seek(0)
     assert "182 ms" in ascii_file.read()
-
-
-def test_every_state_has_words_a_colour_and_a_cause():
-    for state in (*STATES.keys() - {"other"}, "stage:Crop"):
-        found = state_of(state)
-        assert found.meaning != state_of("other").meaning
-        assert found.colour in ANSI_COLOR_NAMES
-        assert (found.cause is None) == (state == "queued")
 
 
 def said(before: Analysis, after: Analysis, columns: int = 80) -> list[str]:
@@ -189,15 +180,6 @@ def test_text_from_outside_is_text() -> None:
     assert text.count("&lt;/script&gt;&lt;script&gt;throw 1&lt;/script&gt;") > 4
 
 
-def test_the_page_has_the_stages_the_settings_and_each_rank() -> None:
-    assert "the rest of the dataset" in page(FOUND)
-    assert "num_workers: 2" in page(FOUND)
-    text = page(EIGHT_RANKS)
-    assert text.count("<details>") == 7
-    assert "<summary>rank 0: compute-bound</summary>" in text
-    assert text.index("delays the others") < text.index("<details>")
-
-
 # -- whatever is in them -----------------------------------------------------------------------------------------------
 
 
@@ -235,9 +217,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=30)
 @given(values_of(Analysis))
-def test_whatever_the_numbers_and_words_are_every_report_is_made_and_its_page_loads_and_runs_nothing(
-    one: Analysis,
-) -> None:
+def test_whatever_the_numbers_and_words_are_every_report_is_made_and_its_page_loads_and_runs_nothing(one):
     assert json.loads(one.to_json()) == dataclasses.asdict(one)
     for report in ([summary(one)], compare(one, analysis())):
         assert "\x1b" not in as_text(*report, width=80)

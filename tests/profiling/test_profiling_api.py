@@ -76,9 +76,7 @@ def test_a_recording_that_has_ended_holds_no_file_and_waits_for_no_import(tmp_pa
     assert held() == before
 
 
-def test_a_folder_that_nobody_named_goes_with_its_recording_and_not_with_a_childs_copy(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_folder_that_nobody_named_goes_with_its_recording_and_not_with_a_childs_copy(capfd):
     with fastload.profile() as recorded:
         loader = fastload.DataLoader(Numbers(), batch_size=4, num_workers=1, persistent_workers=True)
         list(loader)
@@ -128,9 +126,7 @@ def test_a_recording_without_a_batch_says_so() -> None:
         recorded.trace()
 
 
-def test_a_recording_is_explained_here_and_by_fastload_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_is_explained_here_and_by_fastload_report(tmp_path, capsys):
     loader, folder = DataLoader(Numbers(0.005), batch_size=1), str(tmp_path / "new")
     with fastload.profile(loader, folder=folder) as recorded:
         for _ in range(4):

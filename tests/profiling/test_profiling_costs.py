@@ -44,9 +44,7 @@ def full_disk_after(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "posix_fallocate", fallocate)
 
 
-def test_room_is_claimed_before_it_is_written_and_a_full_disk_ends_the_recording_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_room_is_claimed_before_it_is_written_and_a_full_disk_ends_the_recording_only(tmp_path, monkeypatch):
     monkeypatch.setattr(ring_module, "_FIRST", 10)
     full_disk_after(3, monkeypatch)
     told: list[OSError] = []
@@ -58,21 +56,8 @@ def test_room_is_claimed_before_it_is_written_and_a_full_disk_ends_the_recording
     assert [error.errno for error in told] == [errno.ENOSPC]
 
 
-def test_a_ring_that_is_full_of_records_goes_round_in_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_module, "_FIRST", 10)
-    path = str(tmp_path / "a.ring")
-    ring = Ring(path, 25, is_main=False)
-    for number in range(60):
-        ring.write(RecordKind.SAMPLE, 0, 0, number, number)
-    file = RingFile(path)
-    assert [one.begun for one in file.records] == list(range(35, 60))
-    assert (file.num_lost, file.is_main) == (35, False)
-
-
 @pytest.mark.parametrize("error", ["[Errno 28]", "[Errno 2]"], ids=["the disk is full", "the folder goes"])
-def test_where_no_ring_can_be_made_nothing_is_recorded_and_that_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: str
-) -> None:
+def test_where_no_ring_can_be_made_nothing_is_recorded_and_that_is_said_once(tmp_path, monkeypatch, capsys, error):
     recorder = Recorder(str(tmp_path))
     if error == "[Errno 28]":
         full_disk_after(0, monkeypatch)
@@ -112,9 +97,7 @@ class System:
         return clock.end(self.now)
 
 
-def test_intervals_on_the_cpu_ask_the_system_once_and_what_it_does_not_tell_is_no_zero(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_intervals_on_the_cpu_ask_the_system_once_and_what_it_does_not_tell_is_no_zero(monkeypatch):
     system, clock = System(monkeypatch), ThreadClock()
     assert [system.told(clock, cpu=MS) for _ in range(100)] == [(MS, 0)] * 100
     assert system.asked == 1

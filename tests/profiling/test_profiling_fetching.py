@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -180,33 +179,3 @@ def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[
         assert [one() for one in gone] == [None, None]
     finally:
         gc.enable()
-
-
-def slept(index: int) -> int:
-    time.sleep(0.001)
-    return index
-
-
-class Within(Numbers):
-    """Whose samples come from a loader of short ones, which is made once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = iter(DataLoader(Stream(lambda: map(slept, range(NUMBER * SIZE))), 1))
-
-    def __getitem__(self, index: int) -> int:
-        return int(next(self.inner))
-
-
-def test_of_a_loader_that_goes_on_within_samples_nothing_is_kept(tmp_path: Path) -> None:
-    """What was heard of its own tasks is not what samples of another loader's tasks are."""
-
-    def run() -> list[Any]:
-        dataset = Within()
-        first = [int(next(dataset.inner)) for _ in range(81)]
-        within = torch.cat(list(itertools.islice(DataLoader(dataset, SIZE), 10))).tolist()
-        return first + within + [int(next(dataset.inner)) for _ in range(9)]
-
-    _, trace = both(tmp_path / "new", run)
-    (rank,) = trace.ranks
-    assert [len(step.batch.tasks[0].samples) for step in rank.steps] == [1] * 81 + [SIZE] * 10 + [1] * 9

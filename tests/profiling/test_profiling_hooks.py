@@ -118,9 +118,7 @@ def busy(ns: int = 100_000) -> None:
         pass
 
 
-def test_a_stage_within_another_splits_it_none_overlap_and_one_that_raises_is_told_too(
-    stages: StageHooks, tmp_path: Path
-) -> None:
+def test_a_stage_within_another_splits_it_none_overlap_and_one_that_raises_is_told_too(stages, tmp_path):
     inner = stages.timed("inner", busy)
 
     def work() -> None:
@@ -143,13 +141,6 @@ def test_a_stage_within_another_splits_it_none_overlap_and_one_that_raises_is_to
     assert all(record.kind == RecordKind.STAGE for record in ring.records)
     assert all(before.ended <= after.begun for before, after in itertools.pairwise(ring.records))
     assert all(record.ended - record.begun >= 100_000 for record in ring.records)
-
-
-def test_transforms_of_a_version_without_a_compose_are_missing(stages: StageHooks, tmp_path: Path) -> None:
-    stages.patch_compose(types.ModuleType("torchvision.transforms.v3"))
-    told = next(tmp_path.glob("*.jsonl")).read_text()
-    assert '"transforms of torchvision.transforms.v3"' in told
-    assert "it has no Compose that is called" in told
 
 
 def test_functions_of_c_stay_none_of_a_classs_methods_and_can_be_pickled(tmp_path: Path) -> None:

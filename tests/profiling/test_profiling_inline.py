@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from kit.outcomes import outcomes
 from profiled import Numbers, blame_of
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -64,9 +63,7 @@ def test_pinning_by_the_loop_is_told_apart_from_the_work(tmp_path: Path, engine:
 @pytest.mark.skipif(
     "accelerator" not in _BaseDataLoaderIter.__init__.__code__.co_names, reason="this torch asks CUDA whether to pin"
 )
-def test_the_pinning_thread_of_persistent_workers_names_each_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pinning_thread_of_persistent_workers_names_each_pass(tmp_path, monkeypatch):
     accelerator = torch.accelerator
     monkeypatch.setattr(accelerator, "is_available", lambda: True)
     monkeypatch.setattr(accelerator, "current_accelerator", lambda *_: SimpleNamespace(type="made-up"))
@@ -149,13 +146,3 @@ def test_batches_of_resident_data_that_are_made_at_once_are_told_one_by_one(tmp_
     assert all(len(step.batch.tasks) == 1 and step.batch.drawn is not None for step in rank.steps)
     assert sum(step.batch.tasks[0].collate is not None for step in rank.steps) < 10
     assert "other" not in blame_of(rank)
-
-
-def test_an_error_in_the_place_of_a_resident_batch_keeps_the_others_in_theirs(tmp_path: Path) -> None:
-    loader = fastload.DataLoader(images(), batch_sampler=[[0, 1], [2, 1000], [4, 5], [6]], resident="host")
-    with fastload.profile(folder=tmp_path) as recorded:
-        given = outcomes(iter(loader), lambda batch: batch[1].tolist())
-    assert isinstance(given.pop(1), IndexError)
-    assert given == [[0, 1], [4, 5], [6]]
-    (rank,) = recorded.trace().ranks
-    assert [(step.batch.number, step.batch.tasks[0].num_samples) for step in rank.steps] == [(0, 2), (2, 2), (3, 1)]

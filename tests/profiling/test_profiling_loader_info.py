@@ -7,14 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    Sampler,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 import fastload
 from fastload.base import copied_lists
@@ -112,9 +106,7 @@ class Listed(Counting):
 
 
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-def test_large_lists_that_worker_processes_copy_are_named(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_lists_that_worker_processes_copy_are_named(engine, tmp_path, monkeypatch):
     assert describe_loader(engine(Listed(), 2, num_workers=2))["copied"] == []
     monkeypatch.setattr(copied_lists, "LEAST_BYTES", 100_000)
     assert describe_loader(engine(Listed(), 2))["copied"] == []  # without processes
@@ -122,16 +114,6 @@ def test_large_lists_that_worker_processes_copy_are_named(
         list(engine(Listed(), 2, num_workers=1))
     (told,) = recorded.trace().ranks[0].loaders[0]["copied"]
     assert told.startswith("dataset.samples, a list of 2,000, takes about ")
-
-
-class Listing:
-    """What it does not know is an error of its own, and no AttributeError."""
-
-    def __getattr__(self, name: str) -> Any:
-        return {}[name]
-
-    def __call__(self, samples: list[Any]) -> list[Any]:
-        return samples
 
 
 class Equal(DataLoader[Any]):
@@ -148,14 +130,3 @@ def test_loaders_that_cannot_be_hashed_and_are_made_anew_for_each_pass_are_told_
             for loader in loaders * 2:
                 assert sum(len(batch) for batch in loader) == 4
     assert [step.loader for step in recorded.trace().ranks[0].steps] == [0, 0, 1, 0, 0, 1] * 2
-
-
-def test_settings_of_odd_types_are_told_and_attributes_of_other_loaders_are_left_alone(tmp_path: Path) -> None:
-    loader = DataLoader(Counting(4), 2, num_workers=np.int64(1), prefetch_factor=np.int64(3), collate_fn=Listing())
-    loader.cache = {(0, 1): object()}  # type: ignore[attr-defined]
-    with fastload.profile(folder=tmp_path) as recorded:
-        assert list(loader) == [[0, 1], [2, 3]]
-    told = recorded.trace().ranks[0].loaders[0]
-    names = ("num_workers", "prefetch_factor", "collate", "cache")
-    assert [told[name] for name in names] == [1, 3, "Listing", None]
-    assert recorded.analysis().ranks[0].workers.number == 1

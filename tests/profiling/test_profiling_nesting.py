@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from profiled import BATCHES, Numbers, blame_of, indices_of
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import fastload
 from fastload.profiling import recorder as recorder_module
@@ -51,9 +51,7 @@ def check(trace: Trace, num_steps: int) -> Rank:
         (fastload.DataLoader, fastload.DataLoader, 1),
     ],
 )
-def test_a_loader_within_a_dataset_is_a_part_of_its_samples(
-    tmp_path: Path, outer: Any, inner: Any, num_workers: int
-) -> None:
+def test_a_loader_within_a_dataset_is_a_part_of_its_samples(tmp_path, outer, inner, num_workers):
     with fastload.profile(folder=tmp_path, level=2) as recorded:
         found = torch.cat(list(outer(Nesting(inner), 4, num_workers=num_workers)))
     assert found.flatten().tolist() == [6 + index for index in range(12)]
@@ -62,26 +60,6 @@ def test_a_loader_within_a_dataset_is_a_part_of_its_samples(
     assert {step.loader for step in rank.steps} == {0}
     assert all(sample.ns > 4_000_000 for step in rank.steps for task in step.batch.tasks for sample in task.samples)
     assert len(rank.loaders) == 1
-
-
-class Weighted(Sampler[int]):
-    """Reads the whole dataset before it draws."""
-
-    def __iter__(self) -> Iterator[int]:
-        torch.cat(list(DataLoader(Numbers(0.001, 8), 4)))
-        yield from range(12)
-
-    def __len__(self) -> int:
-        return 12
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_loader_within_a_sampler_is_the_samplers_time(tmp_path: Path, num_workers: int) -> None:
-    with fastload.profile(folder=tmp_path) as recorded:
-        list(DataLoader(Numbers(0.001), 4, sampler=Weighted(), num_workers=num_workers))
-    rank = check(recorded.trace(), 3)
-    assert rank.steps[0].batch.sampler_ns is not None
-    assert rank.steps[0].batch.sampler_ns >= 8_000_000
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
@@ -145,9 +123,7 @@ def test_of_threads_that_load_at_the_same_time_one_is_told_and_the_others_are_mi
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_of_a_long_run_the_last_part_is_told_with_its_loader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
-) -> None:
+def test_of_a_long_run_the_last_part_is_told_with_its_loader(tmp_path, monkeypatch, num_workers):
     monkeypatch.setattr(recorder_module, "CAPACITY", 64)
     loader = DataLoader(TensorDataset(torch.arange(400)), 2, num_workers=num_workers)
     with fastload.profile(folder=tmp_path) as recorded:

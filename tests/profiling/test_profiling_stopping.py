@@ -45,21 +45,6 @@ def test_a_script_that_comes_back_again_and_again_is_ended_without_being_asked()
     assert found == ["goes on"] * 2 + ["SystemExit"] * 16 + ["Ended"] * 2
 
 
-def test_the_user_is_told_how_far_it_is_and_once_that_the_script_is_ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seconds = iter(range(0, 100, 4))
-    monkeypatch.setattr(stopping_module.time, "monotonic", lambda: next(seconds))
-    stopping = StepLimit(5, tells=True)
-    for _ in range(5):
-        stopping.count()
-    assert [asks(stopping), asks(stopping)] == ["SystemExit"] * 2
-    assert capsys.readouterr().err == (
-        "fastload profile: 3 of 5 steps\n"
-        "fastload profile: has recorded 5 steps and ends the script here (--full lets it run to its own end)\n"
-    )
-
-
 def test_a_script_that_loads_in_a_thread_is_ended_with_its_process() -> None:
     stopping = StepLimit(1)
     stopping.count()

@@ -155,12 +155,6 @@ def test_notes_that_fastload_did_not_write_are_an_error_that_names_the_folder(tm
         read_trace(recording(tmp_path, TWO_PASSES, [line]))
 
 
-def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
-    (tmp_path / "profile.json").write_text("{}")
-    with pytest.raises(TraceError, match=r"profile\.json is not a recording: it has no recording\.json; make one with"):
-        read_trace(str(tmp_path / "profile.json"))
-
-
 # -- tasks of workers on other machines --------------------------------------------------------------------------------
 
 

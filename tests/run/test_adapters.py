@@ -7,13 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from kit.datasets import Stream
-from resumed_loaders import Count
 
 import fastload
 from fastload.errors import ConfigError, StateError
-from fastload.run.adapters import _check_device, _restore, _without_one_ahead
+from fastload.run.adapters import _check_device, _restore
 
 CASES = [
     ("cuda", "cuda", True),
@@ -38,47 +36,6 @@ def test_only_another_device_than_the_loaders_is_an_error(device, moved_to, fits
 
 def values(loader: Any) -> list[Any]:
     return [batch.tolist() for batch in loader]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: fastload.DataLoader(range(9), 2, shuffle=True, seed=1),
-        lambda: fastload.DataLoader(range(9), 2, shuffle=True, generator=torch.Generator().manual_seed(3)),
-        lambda: fastload.DataLoader(Stream(lambda: range(9)), 2, seed=1),
-        lambda: fastload.DataLoader(Count(), 2, seed=1),
-        lambda: fastload.DataLoader(Count(), 2, seed=1, num_workers=2),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:the state does not say where")
-def test_a_batch_that_a_trainer_has_only_fetched_is_not_in_the_state(make: Any) -> None:
-    loader = make()
-    states, given = [], []
-    for batch in loader:
-        with _without_one_ahead(True):
-            states.append(loader.state_dict())
-        given.append(batch.tolist())
-    with _without_one_ahead(True):  # nothing is fetched ahead at the end
-        assert loader.state_dict()["epoch"] == 1
-    for number in (0, 1, 2, len(given) - 1):
-        resumed = make()
-        resumed.load_state_dict(states[number])
-        assert values(resumed) == given[number:]
-
-
-def test_a_state_that_does_not_fit_a_trainers_loader_is_a_warning_and_its_epoch_begins_anew() -> None:
-    state = fastload.DataLoader(range(9), 2, seed=1).state_dict() | {"epoch": 3}
-    loader = fastload.DataLoader(range(8), 2, shuffle=True, seed=1)
-    with pytest.raises(StateError):
-        loader.load_state_dict(state)
-    with pytest.warns(
-        UserWarning, match=r"begins anew: .* samples was 9 when .* is 8 now.*To begin.*: do so"
-    ) as warned:
-        _restore(loader, state, "do so")
-    assert len(warned) == 1
-    given = values(loader)
-    loader.set_epoch(3)
-    assert values(loader) == given
 
 
 @pytest.mark.parametrize(

@@ -93,16 +93,12 @@ def line_of(command: str, status: int, capsys: pytest.CaptureFixture[str]) -> st
 
 
 @pytest.mark.parametrize(("command", "status", "message"), ERRORS)
-def test_what_cannot_be_done_is_told_in_one_line(
-    command: str, status: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_done_is_told_in_one_line(command, status, message, capsys):
     assert message in line_of(command, status, capsys)
 
 
 @pytest.mark.parametrize("verb", ["run", "verify", "explain", "tune"])
 @pytest.mark.parametrize("target", ["train.py", "train.py:loader"])
-def test_a_wrong_variable_is_told_by_each_verb(
-    verb: str, target: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_variable_is_told_by_each_verb(verb, target, monkeypatch, capsys):
     monkeypatch.setenv(defaults.VARIABLE, "fuse=perhaps")
     assert line_of(f"{verb} {target}", 2, capsys).startswith("FASTLOAD_LOADER='fuse=perhaps': fuse must be ")

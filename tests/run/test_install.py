@@ -90,15 +90,6 @@ def test_after_install_torchs_class_gives_our_loader_through_every_name_it_is_kn
         assert loader.statistics().batches == len(loader)
 
 
-def test_loaders_made_before_stay_torchs_and_instances_of_torchs_class() -> None:
-    before = TorchDataLoader(torch.arange(4), batch_size=2)
-    install()
-    assert type(before) is TorchDataLoader
-    assert isinstance(before, torch.utils.data.DataLoader)
-    assert not isinstance(before, fastload.DataLoader)
-    assert batches_of(before) == [[0, 1], [2, 3]]
-
-
 def defined_later() -> Any:
     class Later(TorchDataLoader[Any]):
         def __init__(self, dataset: Any) -> None:
@@ -161,6 +152,8 @@ def test_loaders_are_copied_with_the_engine_they_have_also_where_nothing_is_inst
     made = [EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)]
     install()
     made += [EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)]
+    assert [isinstance(loader, fastload.DataLoader) for loader in made] == [False, False, True, True]
+    assert all(isinstance(loader, torch.utils.data.DataLoader) for loader in made)
     for is_installed in (True, False):
         if not is_installed:
             uninstall()
@@ -214,15 +207,10 @@ def test_another_librarys_wrapper_around_the_constructor_survives_install_and_un
     install()
     ours = TorchDataLoader.__init__
     TorchDataLoader.__init__ = wrap(ours)
-    install()
-    TorchDataLoader([1])
-    assert seen[-1] is fastload.DataLoader
-    uninstall()
-    TorchDataLoader([1])
-    assert seen[-1] is TorchDataLoader
-    install()
-    TorchDataLoader([1])
-    assert seen[-1] is fastload.DataLoader
+    for act, kind in ((install, fastload.DataLoader), (uninstall, TorchDataLoader), (install, fastload.DataLoader)):
+        act()
+        TorchDataLoader([1])
+        assert seen[-1] is kind
     TorchDataLoader.__init__ = ours
 
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,45 +111,39 @@ class Command:
         return found
 
 
-class Begin:
-    """Starts commands; ends what is left of them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.temporary = tempfile.mkdtemp(prefix="fastload-")  # short: names of sockets are at most 107 characters
-        self.started: list[Command] = []
-
-    def __call__(self, verb: str, *arguments: str, options: tuple[str, ...] = ()) -> Command:
-        (self.folder / "train.py").write_text(SCRIPT)
-        token = f"FASTLOAD_TEST_TOKEN={uuid.uuid4()}"
-        name, _, value = token.partition("=")
-        words = ["-m", "fastload.cli", *VERBS[verb], *options] if VERBS[verb] else []
-        with (self.folder / "stdout").open("w") as output, (self.folder / "stderr").open("w") as errors:
-            process = subprocess.Popen(
-                [sys.executable, *words, "train.py", *arguments],
-                cwd=self.folder,
-                env={**os.environ, name: value, "TMPDIR": self.temporary},
-                text=True,
-                stdout=output,
-                stderr=errors,
-            )
-        self.started.append(Command(verb, process, self.folder, self.temporary, token))
-        return self.started[-1]
+Begin = Callable[..., Command]
 
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
     """Start commands, of which the test leaves nothing."""
     before = files_of_this_process()
-    made = Begin(tmp_path)
-    yield made
-    for command in made.started:
-        left = command.processes()
-        for pid in left:
+    temporary = tempfile.mkdtemp(prefix="fastload-")  # short: names of sockets are at most 107 characters
+    (tmp_path / "train.py").write_text(SCRIPT)
+    started: list[Command] = []
+
+    def start(verb: str, *arguments: str, options: tuple[str, ...] = ()) -> Command:
+        token = str(uuid.uuid4())
+        words = ["-m", "fastload.cli", *VERBS[verb], *options] if VERBS[verb] else []
+        with (tmp_path / "stdout").open("w") as output, (tmp_path / "stderr").open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, *words, "train.py", *arguments],
+                cwd=tmp_path,
+                env={**os.environ, "FASTLOAD_TEST_TOKEN": token, "TMPDIR": temporary},
+                text=True,
+                stdout=output,
+                stderr=errors,
+            )
+        started.append(Command(verb, process, tmp_path, temporary, token))
+        return started[-1]
+
+    yield start
+    for command in started:
+        for pid in command.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         command.process.wait()
-    shutil.rmtree(made.temporary)
+    shutil.rmtree(temporary)
     assert files_of_this_process() == before
 
 
@@ -178,16 +172,12 @@ def test_a_result_file_lets_the_first_one_act_and_is_gone_with_its_owner() -> No
 
     with result_file() as path:
         assert not has_begun(path)
-        told, telling = os.pipe()
         child = os.fork()
         if not child:
-            os.write(telling, b"%d" % may_act(path))
+            may = may_act(path)
             write_result(path, [3, "words"])
-            os._exit(0)
-        os.waitpid(child, 0)
-        assert os.read(told, 1) == b"1"
-        os.close(told)
-        os.close(telling)
+            os._exit(0 if may else 1)
+        assert os.waitpid(child, 0)[1] == 0
         assert has_begun(path)
         assert not may_act(path)
         assert read_result(path) == [3, "words"]

@@ -7,14 +7,13 @@ import functools
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches, stopped_at
-from kit.datasets import Sized
+from kit.datasets import Made
 from kit.outcomes import outcomes
 from kit.pinning import pin_by_copies
 from kit.resuming import assert_resumes
@@ -188,26 +187,17 @@ def test_overlapping_epochs_give_what_separate_ones_give(in_order, worker_method
     assert all(sorted(index for batch in epoch for index in batch) == list(range(53)) for epoch in results[0])
 
 
-class Noting(Sized):
-    """Notes in a file what is loaded."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(24)
-        self.path = path
-
-    def __getitem__(self, index: int) -> int:
-        with self.path.open("a") as file:
+@pytest.mark.parametrize("overlap", [True, False])
+def test_the_next_epoch_is_loaded_before_it_is_asked_for_only_if_that_is_wanted(overlap, tmp_path):
+    def note(index: int) -> int:
+        with (tmp_path / "loaded").open("a") as file:
             file.write(f"{index}\n")
         return index
 
-
-@pytest.mark.parametrize("overlap", [True, False])
-def test_the_next_epoch_is_loaded_before_it_is_asked_for_only_if_that_is_wanted(overlap, tmp_path):
-    dataset = Noting(tmp_path / "loaded")
-    loader = DataLoader(dataset, 4, seed=0, shuffle=True, overlap_epochs=overlap, prefetch_factor=2, **KEPT)
+    loader = DataLoader(Made(24, note), 4, seed=0, shuffle=True, overlap_epochs=overlap, prefetch_factor=2, **KEPT)
     list(loader)
     loader.close()  # what was being loaded is finished, or not begun any more
-    ahead = len(dataset.path.read_text().split()) - 24
+    ahead = len((tmp_path / "loaded").read_text().split()) - 24
     assert 0 < ahead <= 16 if overlap else ahead == 0
 
 
@@ -290,15 +280,14 @@ def test_an_epoch_that_is_none_is_refused_where_it_is_set(epoch):
 
 
 def test_numbers_of_numpy_are_numbers():
-    sampler = DistributedBatchSampler(
-        Drawing(), np.int64(8), seed=np.int32(3), rank=np.int64(0), world_size=np.int64(2), tail="pad"
-    )
-    loader = DataLoader(Drawing(), batch_sampler=sampler, seed=np.int64(4))
-    loader.set_epoch(np.int64(2))
-    expected = DataLoader(
-        Drawing(), batch_sampler=DistributedBatchSampler(Drawing(), 8, seed=3, rank=0, world_size=2, tail="pad"), seed=4
-    )
-    expected.set_epoch(2)
+    def make(kind: Any) -> DataLoader[Any]:
+        options = {"seed": kind(3), "rank": kind(0), "world_size": kind(2), "tail": "pad"}
+        sampler = DistributedBatchSampler(Drawing(), kind(8), **options)
+        made = DataLoader(Drawing(), batch_sampler=sampler, seed=kind(4))
+        made.set_epoch(kind(2))
+        return made
+
+    loader, expected = make(np.int64), make(int)
     assert batches(loader) == batches(expected)
     assert json.loads(json.dumps(loader.state_dict())) == expected.state_dict()
     index = next(iter(loader))[0][3]

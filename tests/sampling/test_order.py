@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 import pickle
-from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,12 +41,6 @@ def test_any_part_of_any_permutation_is_worked_out_alone(length, key, data):
     assert values.max() < length
     assert [int(permutation.at(np.array([position]))[0]) for position in positions] == values.tolist()
     assert permutation.position_of(values).tolist() == positions.tolist()
-
-
-@pytest.mark.parametrize("length", [0, -1, 2**62 + 1])
-def test_a_permutation_of_nothing_or_of_too_much_is_refused(length):
-    with pytest.raises(ValueError, match=f"1 to 2\\*\\*62 elements, got {length}"):
-        Permutation(length, b"")
 
 
 @pytest.mark.skipif(not native.available(), reason="the native library is not there")
@@ -89,43 +80,13 @@ def test_positions_may_have_any_shape_and_stay_as_they_are():
         (Buckets(range(12), 0, batch_size=3, window=2, shuffle=True), 0, [0, 3, 4, 5, 10, 11, 6, 2, 1, 9, 7, 8]),
     ],
 )
-def test_orders_are_the_pinned_ones(order, epoch, expected):
+def test_orders_are_the_pinned_ones_of_which_any_part_is_worked_out_alone(order, epoch, expected):
     assert whole(order, epoch) == expected
+    assert [int(order.at(epoch, np.array([position]))[0]) for position in range(12)] == expected
 
 
 def test_a_part_of_a_billion_is_the_pinned_one():
     assert Keyed(10**9, 42).at(3, np.array([0, 1, 999_999_999])).tolist() == [218282083, 977078850, 147047287]
-
-
-def chi_square(counts: Counter[tuple[int, ...]], kinds: int, draws: int) -> float:
-    expected = draws / kinds
-    seen = sum((count - expected) ** 2 / expected for count in counts.values())
-    return seen + (kinds - len(counts)) * expected
-
-
-@pytest.mark.parametrize("length", [3, 4, 5, 6])
-def test_all_orders_of_a_few_are_equally_likely(length):
-    kinds, draws = math.factorial(length), 6000
-    counts = Counter(
-        tuple(Permutation(length, number.to_bytes(4, "little")).at(np.arange(length)).tolist())
-        for number in range(draws)
-    )
-    freedom = kinds - 1
-    # Four standard deviations of chi-square; the keys are always the same, so this never fails by chance later.
-    assert chi_square(counts, kinds, draws) < freedom + 4 * math.sqrt(2 * freedom)
-
-
-@pytest.mark.parametrize("length", [20_000, 70_000, 1_281_167])
-def test_an_order_has_no_more_fixed_points_and_no_more_correlation_than_chance_gives(length):
-    fixed, correlation = 0, []
-    for number in range(20):
-        positions = np.arange(20_000)
-        values = Permutation(length, number.to_bytes(4, "little")).at(positions)
-        fixed += int((values == positions).sum())
-        correlation.append(np.corrcoef(values[:-1], values[1:])[0, 1])
-    assert fixed <= 20 * 20_000 / length + 4 * math.sqrt(20 * 20_000 / length) + 1
-    assert abs(np.mean(correlation)) < 4 / math.sqrt(20 * 20_000)
-    assert np.std(correlation) < 2 / math.sqrt(20_000)
 
 
 @given(length=st.integers(1, 300), seed=seeds, epoch=st.integers(0, 1000), size=st.integers(1, 40))
@@ -154,14 +115,6 @@ def test_a_sample_without_weight_is_never_drawn(weights, seed):
         assert weights[index] > 0
 
 
-def test_each_draw_depends_on_its_position_alone():
-    order = Weighted(torch.arange(10), 40, 3)
-    assert not order.once
-    found = whole(order, 2)
-    assert [int(order.at(2, np.array([position]))[0]) for position in range(40)] == found
-    assert found != whole(order, 3)
-
-
 @pytest.mark.parametrize("weights", [[], [0.0, 0.0], [1.0, -1.0], [1.0, float("nan")], [float("inf")], [[1.0]]])
 def test_weights_that_are_none_are_refused(weights):
     with pytest.raises(ConfigError, match="weights must be one number for each sample"):
@@ -187,19 +140,6 @@ def test_buckets_hold_every_sample_once_in_batches_of_similar_length(data, batch
     assert order.at(1, some).tolist() == [found[position] for position in some]
 
 
-def test_batches_of_a_window_do_not_come_by_length_and_rows_not_either():
-    lengths = np.arange(1000)
-    found = np.array(whole(Buckets(lengths, 0, batch_size=10, window=100, shuffle=True))).reshape(100, 10)
-    assert abs(np.corrcoef(found.mean(axis=1), np.arange(100))[0, 1]) < 0.4
-    assert (np.diff(found, axis=1) > 0).all(axis=1).sum() < 5
-
-
-def test_what_does_not_fill_a_batch_is_not_always_the_longest():
-    lengths = np.arange(104)
-    ends = [whole(Buckets(lengths, 0, batch_size=10, window=3, shuffle=True), epoch)[100:] for epoch in range(50)]
-    assert 40 < np.mean(ends) < 64
-
-
 @pytest.mark.parametrize(
     "order",
     [
@@ -214,6 +154,7 @@ def test_what_does_not_fill_a_batch_is_not_always_the_longest():
 )
 def test_an_order_is_the_same_after_pickling_whatever_epoch_was_asked_for_before(order):
     expected = [whole(order, epoch) for epoch in range(4)]
+    assert expected[2] != expected[3] or isinstance(order, Sequential)
     copy = pickle.loads(pickle.dumps(order))
     assert [whole(copy, epoch) for epoch in (3, 2, 3, 1, 0)] == [expected[epoch] for epoch in (3, 2, 3, 1, 0)]
     assert copy.name == order.name

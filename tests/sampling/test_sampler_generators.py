@@ -289,15 +289,6 @@ def test_a_sampler_of_torchs_without_a_generator_draws_from_the_global_one_whate
     assert torch.equal(torch.get_rng_state(), here)
 
 
-def test_a_loaded_position_moves_no_generator_of_the_users():
-    loader = DataLoader(Drawing(LENGTH), 4, shuffle=True, seed=1)
-    loader.load_state_dict(stopped_at(DataLoader(Drawing(LENGTH), 4, shuffle=True, seed=1), 0, 3))
-    torch.manual_seed(3)
-    here = torch.get_rng_state()
-    list(loader)
-    assert torch.equal(torch.get_rng_state(), here)
-
-
 @pytest.mark.parametrize(
     "bad",
     ["", "[]", "7", "[3, [1, 2], null]", 7, None, b"x", torch.zeros(3), json.dumps({"bit_generator": "PCG64"})],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import event, given, note, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from kit.comparison import difference
 from kit.outcomes import outcomes
@@ -19,7 +19,9 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 
 import fastload
+from fastload import native
 from fastload.tables import OVERRIDES, is_table
+from fastload.tables.arrow import ArrowColumn, Unreadable
 from fastload.tables.hugging_face import TableReader
 
 pa = pytest.importorskip("pyarrow")
@@ -38,32 +40,28 @@ NUMBERS = {
     "float32": st.floats(width=32),
     "float64": st.floats(width=64),
 }
-KINDS = ["number", "list", "equal lists", "large list", "equal large lists", "fixed list"]
+LISTS = [(pa.list_, 0, 3), (pa.list_, 1, 3), (pa.large_list, 1, 3), (pa.large_list, 2, 2)]
+LISTS += [(lambda number: pa.list_(number, 2), 2, 2)]
+"""Kinds of lists, and the least and most of their lengths. Of rows without numbers `datasets` reads the batch."""
 
 
 @st.composite
 def columns(draw: Any, length: int) -> pa.ChunkedArray:
     """Draw a column in any chunks, some of which are slices of others."""
-    if draw(st.integers(0, 7)) == 0:
-        kind, values = pa.string(), [f"text {row}" for row in range(length)]
-    elif draw(st.integers(0, 9)) == 0:
-        kind, values = pa.bool_(), [row % 3 == 0 for row in range(length)]
+    # The last two have the types that NumPy's format has: its rows are views where they are not stacked.
+    name = draw(st.sampled_from(["text", "bool", *sorted(NUMBERS), *["int64", "float32"] * 3]))
+    if name not in NUMBERS:
+        is_text = name == "text"
+        kind = pa.string() if is_text else pa.bool_()
+        values = [f"text {row}" if is_text else row % 3 == 0 for row in range(length)]
     else:
-        name = draw(st.sampled_from(sorted(NUMBERS)))
-        number = pa.float16() if name == "float16" else pa.type_for_alias(name)
+        kind = pa.float16() if name == "float16" else pa.type_for_alias(name)
         element = NUMBERS[name].map(np.float16) if name == "float16" else NUMBERS[name]
-        shape = draw(st.sampled_from(KINDS))
-        size = draw(st.integers(0 if shape != "fixed list" else 1, 3))
-        if shape == "number":
-            kind, values = number, draw(st.lists(element, min_size=length, max_size=length))
-        else:
-            most = 3 if shape in ("list", "large list") else size
-            least = 0 if shape in ("list", "large list") else size
-            row = st.lists(element, min_size=least, max_size=most)
-            values = draw(st.lists(row, min_size=length, max_size=length))
-            kind = pa.list_(number, size) if shape == "fixed list" else pa.list_(number)
-            kind = pa.large_list(number) if "large" in shape else kind
-        if draw(st.integers(0, 4)) == 0:
+        if draw(st.integers(0, 3)):
+            make, least, most = draw(st.sampled_from(LISTS))
+            kind, element = make(kind), st.lists(element, min_size=least, max_size=most)
+        values = draw(st.lists(element, min_size=length, max_size=length))
+        if draw(st.integers(0, 5)) == 0:
             values[draw(st.integers(0, length - 1))] = None
     chunks, start = [], 0
     while start < length:
@@ -80,7 +78,7 @@ def columns(draw: Any, length: int) -> pa.ChunkedArray:
 
 @st.composite
 def tables(draw: Any) -> Any:
-    """Draw a dataset: its columns, order, subset and format."""
+    """Draw a dataset, its columns, order and subset; return it in all formats."""
     length = draw(st.integers(1, 7))
     names = ["a", "b", "c"][: draw(st.integers(1, 3))]
     dataset = datasets.Dataset(pa.table({name: draw(columns(length)) for name in names}))
@@ -88,16 +86,19 @@ def tables(draw: Any) -> Any:
         rows = draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=9))
         dataset = dataset.select(rows)
     wanted = draw(st.one_of(st.none(), st.lists(st.sampled_from(names), min_size=1, unique=True)))
-    form = draw(st.sampled_from(["python", "numpy", "torch"]))
-    dataset.set_format(form, columns=wanted, output_all_columns=draw(st.booleans()))
-    event(form)
+    outputs_all = draw(st.booleans())
+    found: list[Any] = [dataset.with_format(form, wanted, outputs_all) for form in ("python", "numpy", "torch")]
     if draw(st.integers(0, 5)) == 0:
-        return Subset(dataset, draw(st.lists(st.integers(0, len(dataset) - 1), min_size=1, max_size=9)))
-    return dataset
+        rows = draw(st.lists(st.integers(0, len(dataset) - 1), min_size=1, max_size=9))
+        found = [Subset(one, rows) for one in found]
+    return found
 
 
 def as_they_are(samples: Any) -> Any:
     return samples
+
+
+COLLATE_FN = st.sampled_from([None, as_they_are])
 
 
 def last_line(error: Exception) -> tuple[type, str]:
@@ -120,24 +121,29 @@ def assert_equal_to_torch(dataset: Any, **settings: Any) -> None:
     assert difference(*seen) is None
 
 
-@given(tables(), st.integers(1, 4), st.sampled_from([None, as_they_are]), st.booleans())
-def test_batches_are_those_of_torchs_loader(dataset, batch_size, collate_fn, shuffle):
-    assert_equal_to_torch(dataset, batch_size=batch_size, collate_fn=collate_fn, shuffle=shuffle)
+@settings(max_examples=40)
+@given(tables(), st.integers(1, 4), COLLATE_FN, st.booleans())
+def test_batches_are_those_of_torchs_loader(formats, batch_size, collate_fn, shuffle):
+    for dataset in formats:
+        assert_equal_to_torch(dataset, batch_size=batch_size, collate_fn=collate_fn, shuffle=shuffle)
 
 
-@given(tables(), st.lists(st.integers(-9, 9), min_size=1, max_size=4))
-def test_any_indices_give_the_same_batch_or_the_same_error(dataset, indices):
-    assert_equal_to_torch(dataset, batch_sampler=[indices])
+@settings(max_examples=40)
+@given(tables(), st.lists(st.integers(-9, 9), min_size=1, max_size=4), COLLATE_FN)
+def test_any_indices_give_the_same_batch_or_the_same_error(formats, indices, collate_fn):
+    for dataset in formats:
+        assert_equal_to_torch(dataset, batch_sampler=[indices], collate_fn=collate_fn)
 
 
 def stay(worker_id: int) -> None:
     """With an init function there are workers, also for tables in memory."""
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(tables(), st.integers(1, 4), st.sampled_from([None, stay]))
-def test_workers_give_the_same_batches(dataset, batch_size, worker_init_fn):
-    assert_equal_to_torch(dataset, batch_size=batch_size, num_workers=1, worker_init_fn=worker_init_fn)
+def test_workers_give_the_same_batches(formats, batch_size, worker_init_fn):
+    for dataset in formats:
+        assert_equal_to_torch(dataset, batch_size=batch_size, num_workers=1, worker_init_fn=worker_init_fn)
 
 
 def tokens(num_rows: int = 48, form: str | None = "torch", **features: Any) -> datasets.Dataset:
@@ -173,29 +179,15 @@ def test_a_shuffled_dataset_in_files_is_read_here(mapped, form):
     expected = mapped.__getitems__(rows)
     assert difference(reader.read(rows).samples(), expected) is None
     assert difference(reader.read(rows).batch(), torch.utils.data.default_collate(expected)) is None
-    ragged = datasets.Dataset.from_dict({"ids": [[7], [1, 2, 3], [5, 6]]})
+    ragged = datasets.Dataset.from_dict({"ids": [[7], [1, 2, 3], [5, 6]]}).with_format(form)
     assert difference(TableReader(ragged).read([2, 0, 1]).samples(), ragged.__getitems__([2, 0, 1])) is None
 
 
 @pytest.mark.parametrize("other", [["a", "b"] * 24, [None, 1] * 24, [[[1], []]] * 48, [True] * 48, [{"x": 1}] * 48])
-def test_other_columns_are_left_to_datasets_and_tokens_are_not(other, monkeypatch):
-    dataset = tokens(other=other)
-    asked = []
-    monkeypatch.setattr(datasets.Dataset, "__getitem__", recorded(datasets.Dataset.__getitem__, asked))
-    loaded = TableReader(dataset).read([3, 1])
-    if loaded is not None:  # nulls: the whole batch is left to `datasets`
-        assert asked == [["other"], ["ids", "label", "other"]], "and the first batch, to compare"
-        assert difference(loaded.samples(), dataset.__getitems__([3, 1])) is None
-    else:
-        assert None in other
-
-
-def recorded(get: Any, columns: list[list[str]]) -> Any:
-    def getitem(self: Any, key: Any) -> Any:
-        columns.append(self.column_names)
-        return get(self, key)
-
-    return getitem
+def test_other_columns_are_left_to_datasets_and_tokens_are_not(other):
+    loaded = TableReader(tokens(other=other)).read([3, 1])
+    assert (loaded is None) == (None in other)  # where there are nulls, all columns are
+    assert loaded is None or list(loaded.numbers()) == ["ids", "label"]
 
 
 CHANGES: dict[str, Callable[[datasets.Dataset, pytest.MonkeyPatch], object]] = {
@@ -291,3 +283,36 @@ def test_tables_in_memory_need_no_workers_and_cold_ones_have_them(mapped, monkey
     assert difference(list(batches), here) is not None, "the next epoch"
     again = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
     assert difference(list(again), here) is None
+
+
+needs_library = pytest.mark.skipif(native.unavailable_reason() is not None, reason="the native library reads them")
+
+
+@needs_library
+@pytest.mark.parametrize("row", [-1, 5, 2**62, -(2**63)])
+def test_rows_that_are_not_there_are_refused(row):
+    column = ArrowColumn(pa.chunked_array([[1, 2], [3, 4, 5]]))
+    with pytest.raises(Unreadable):
+        column.take(torch.tensor([0, row]))
+
+
+@needs_library
+@pytest.mark.parametrize("chunk", [[1, None], [[1], None], [[1], [None]]])
+def test_only_chunks_with_nulls_are_refused(chunk):
+    whole = pa.array(chunk[:1])
+    column = ArrowColumn(pa.chunked_array([whole, pa.array(chunk, type=whole.type)]))
+    assert column.take(torch.tensor([0, 0]))[0].tolist() == [1, 1]
+    with pytest.raises(Unreadable):
+        column.take(torch.tensor([0, 1]))
+
+
+@needs_library
+@pytest.mark.parametrize("offsets", [[0, 9, 2], [0, -1, 2], [2, 1, 2], [0, -(2**31), 2]])
+def test_damaged_offsets_are_refused(offsets):
+    values = pa.array([1, 2, 3], type=pa.int16())
+    buffers = [None, pa.py_buffer(np.array(offsets, dtype=np.int32))]
+    column = ArrowColumn(
+        pa.chunked_array([pa.ListArray.from_buffers(pa.list_(pa.int16()), 2, buffers, children=[values])])
+    )
+    with pytest.raises(Unreadable, match="damaged"):
+        column.take(torch.tensor([0, 1]))

@@ -22,15 +22,6 @@ pytestmark = pytest.mark.slow
 VOCABULARY = {"[PAD]": 0, "[MASK]": 1, **{f"w{number}": number for number in range(2, 500)}}
 
 
-class OtherTokenizer(transformers.PreTrainedTokenizerFast):
-    """Pads in its own way."""
-
-    def _pad(self, *arguments: Any, **named: Any) -> Any:
-        padded = super()._pad(*arguments, **named)
-        padded["input_ids"] = [number + 1 for number in padded["input_ids"]]
-        return padded
-
-
 def tokenizer(kind: type = transformers.PreTrainedTokenizerFast, **settings: Any) -> Any:
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(VOCABULARY, unk_token="w2"))
     return kind(tokenizer_object=model, pad_token="[PAD]", mask_token="[MASK]", **settings)
@@ -98,9 +89,8 @@ def test_the_tokenizers_settings_hold(settings, multiple):
     assert_equal_to_torch(table(), language, num_workers=2)
 
 
-def test_other_collators_and_tokenizers_pad_in_their_own_way():
+def test_other_collators_pad_in_their_own_way():
     assert_equal_to_torch(table(labels=ones), transformers.DataCollatorForTokenClassification(tokenizer()))
-    assert_equal_to_torch(table(), transformers.DataCollatorWithPadding(tokenizer(OtherTokenizer)))
 
 
 def test_a_pad_that_a_user_has_replaced_pads_all_batches(monkeypatch):
@@ -139,7 +129,9 @@ def test_the_tokenizer_pads_one_batch_of_each_kind(monkeypatch):
     assert compared == [True, True]  # one of unequal rows, one of equal ones
 
 
-def test_where_another_version_pads_in_another_way_it_pads_all_batches(monkeypatch):
+@pytest.mark.parametrize("of_a_subclass", [True, False])
+def test_where_a_subclass_or_another_version_pads_in_another_way_it_pads_all_batches(of_a_subclass, monkeypatch):
+    kind = transformers.PreTrainedTokenizerFast
     own = transformers.PreTrainedTokenizerBase._pad
 
     def pad(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -147,8 +139,11 @@ def test_where_another_version_pads_in_another_way_it_pads_all_batches(monkeypat
         padded["attention_mask"] = [2 * number for number in padded["attention_mask"]]
         return padded
 
-    monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "_pad", pad)
-    collator = transformers.DataCollatorWithPadding(tokenizer())
+    if of_a_subclass:
+        kind = type("Derived", (kind,), {"_pad": pad})
+    else:
+        monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "_pad", pad)
+    collator = transformers.DataCollatorWithPadding(tokenizer(kind))
     assert_equal_to_torch(table(attention_mask=ones), collator)
     assert max(batch["attention_mask"].max() for batch in batches(fastload.DataLoader, table(), collator)) == 2
 

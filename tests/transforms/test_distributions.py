@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from references import assert_same_distribution, drawn, keyed, many_params
 from torchvision.transforms import v2
 
@@ -134,18 +132,11 @@ def test_parameters_are_independent_of_each_other(name):
 
 SHARES = [
     *((kind(p), "flip", p) for kind in (T.RandomHorizontalFlip, T.RandomVerticalFlip) for p in (0, 0.1, 1)),
-    *(
-        (kind(*arguments, p=0.3), "chosen", 0.3)
-        for kind, arguments in (
-            (T.RandomGrayscale, ()),
-            (T.RandomInvert, ()),
-            (T.RandomEqualize, ()),
-            (T.RandomAutocontrast, ()),
-            (T.RandomSolarize, (0.4,)),
-            (T.RandomPosterize, (3,)),
-            (T.RandomAdjustSharpness, (1.7,)),
-        )
-    ),
+    *((kind(p=0.3), "chosen", 0.3) for kind in (T.RandomGrayscale, T.RandomInvert, T.RandomEqualize)),
+    (T.RandomAutocontrast(p=0.3), "chosen", 0.3),
+    (T.RandomSolarize(0.4, p=0.3), "chosen", 0.3),
+    (T.RandomPosterize(3, p=0.3), "chosen", 0.3),
+    (T.RandomAdjustSharpness(1.7, p=0.3), "chosen", 0.3),
     (T.RandomErasing(0.3), "height", 0.3),
     (T.RandomErasing(0), "height", 0),
     (T.Cutout(3, 0.3), "height", 0.3),
@@ -157,20 +148,6 @@ def test_samples_are_chosen_with_the_probability_given():
     for transform, parameter, p in SHARES:
         share = (drawn(transform, MANY, 16, 16)[parameter] > 0).mean()
         assert abs(share - p) <= 5 * math.sqrt(p * (1 - p) / MANY), transform
-
-
-@given(
-    height=st.integers(1, 40),
-    width=st.integers(1, 40),
-    scale=st.tuples(st.floats(0, 2), st.floats(0, 2)).map(sorted),
-    ratio=st.tuples(st.floats(0.01, 20), st.floats(0.01, 20)).map(sorted),
-)
-def test_boxes_to_resize_are_never_empty_nor_outside(height, width, scale, ratio):
-    boxes = drawn(T.RandomResizedCrop(3, scale, ratio), 50, height, width)
-    for start, length, side in (("top", "height", height), ("left", "width", width)):
-        assert (boxes[length] >= 1).all()
-        assert (boxes[start] >= 0).all()
-        assert (boxes[start] + boxes[length] <= side).all()
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 30])

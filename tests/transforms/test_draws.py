@@ -27,7 +27,8 @@ METHODS: dict[str, Callable[[Stream], Any]] = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_purposes_keys_epochs_and_repeats_have_draws_of_their_own(method):
+def test_purposes_keys_epochs_repeats_and_seeds_have_draws_of_their_own(method):
+    torch.manual_seed(3)
     ids = np.arange(64, dtype=np.int64)
     streams = [
         Draws(KEY, ids).stream("a"),
@@ -35,6 +36,8 @@ def test_purposes_keys_epochs_and_repeats_have_draws_of_their_own(method):
         Draws(KEY[::-1], ids).stream("a"),
         Draws(KEY, ids, np.ones(64, dtype=np.int64)).stream("a"),
         Draws(KEY, ids + 2**33).stream("a"),
+        *(Draws.from_generator(torch.Generator().manual_seed(seed), 64).stream("a") for seed in (1, 2)),
+        *(Draws.from_generator(None, 64).stream("a") for _ in range(2)),
     ]
     results = [METHODS[method](stream).tobytes() for stream in streams]
     assert len(set(results)) == len(results)
@@ -49,18 +52,6 @@ def test_known_draws():
     assert stream.integers(1000).tolist() == [147, 339, 595]
 
 
-def test_a_generator_of_torchs_gives_a_batch_its_draws():
-    def drawn(seed: int) -> Any:
-        return Draws.from_generator(torch.Generator().manual_seed(seed), 5).stream("a").uniform().tolist()
-
-    assert drawn(1) == drawn(1) != drawn(2)
-    torch.manual_seed(3)
-    first, second = (Draws.from_generator(None, 5).stream("a").uniform().tolist() for _ in range(2))
-    assert first != second
-    torch.manual_seed(3)
-    assert Draws.from_generator(None, 5).stream("a").uniform().tolist() == first
-
-
 def test_continuous_draws_have_the_distribution_they_are_named_for_and_neighbours_are_independent():
     stream, rng = Draws(KEY, np.arange(MANY, dtype=np.int64)).stream("test"), np.random.default_rng(1)
     assert_same_distribution(stream.uniform(2.0, 5.0), rng.uniform(2.0, 5.0, MANY))
@@ -69,12 +60,3 @@ def test_continuous_draws_have_the_distribution_they_are_named_for_and_neighbour
         assert_same_distribution(stream.beta(alpha), rng.beta(alpha, alpha, MANY))
     draws = stream.uniform()
     assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 3.3 / np.sqrt(MANY)
-
-
-@pytest.mark.parametrize("num_images", [3, 5, 10, 12])
-def test_images_that_are_not_as_many_as_samples_have_draws_too(num_images):
-    draws = Draws(KEY, np.arange(5, dtype=np.int64))
-    found = draws.for_images(num_images).stream("a").uniform()
-    assert len(set(found)) == num_images
-    first = min(num_images, 5)
-    assert found[:first].tolist() == draws.stream("a").uniform()[:first].tolist()

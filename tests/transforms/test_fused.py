@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 from references import batches, keyed, made_images
 from triton_kernels import MEAN, STD, VALUES, allow, check_close
@@ -56,12 +56,8 @@ def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
     composed = Compose([*(MOVING[name](channels) for name in moving), *VALUES[values](channels, dtype)])
     try:
         expected, params = composed(images, draws=keyed(len(images)), return_params=True)
-    except ValueError as error:  # a crop of more than there is
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            allow(monkeypatch)
-            with pytest.raises(ValueError, match=str(error)[:20]):
-                composed(images, draws=keyed(len(images)))
-        return
+    except ValueError:  # a crop of more than there is
+        reject()
     before = images.clone()
     with pytest.MonkeyPatch.context() as monkeypatch:
         launches = allow(monkeypatch)
@@ -107,26 +103,28 @@ def test_what_the_kernel_cannot_take_goes_the_other_way(on_cpu):
     assert len(on_cpu) == 1
 
 
-@pytest.mark.parametrize(
-    ("members", "error", "message"),
-    [
-        ([RandomCrop(8), Normalize(MEAN[:3], STD[:3])], TypeError, r"got torch\.uint8; put ToDtype"),
-        ([RandomCrop(8), ToNormalized(MEAN, STD)], ValueError, "has mean and std for 4 channels, got images of 3"),
-        (
-            [RandomCrop(8, 2, fill=(1, 2)), RandomHorizontalFlip()],
-            ValueError,
-            "fill must be one number, or one for each",
-        ),
-        ([RandomCrop(8, 2, fill=300), ToDtype(torch.float16, scale=True)], ValueError, r"fill must be in \[0, 255\]"),
-    ],
-)
 @pytest.mark.usefixtures("on_cpu")
-def test_errors_of_the_members_are_the_same(members, error, message):
-    with pytest.raises(error, match=message):
-        Compose(members)(made_images(0, (4, 3, 12, 10)))
+def test_errors_of_the_members_are_the_same():
+    for values, error, message in (
+        (Normalize(MEAN[:3], STD[:3]), TypeError, r"got torch\.uint8; put ToDtype"),
+        (ToNormalized(MEAN, STD), ValueError, "has mean and std for 4 channels, got images of 3"),
+        (RandomCrop(8, 2, fill=(1, 2)), ValueError, "fill must be one number, or one for each"),
+        (RandomCrop(9), ValueError, "RandomCrop crops to"),
+        (RandomCrop(8, 2, fill=300), ValueError, r"fill must be in \[0, 255\]"),
+    ):
+        with pytest.raises(error, match=message):
+            Compose([RandomCrop(8), values, RandomHorizontalFlip()])(made_images(0, (4, 3, 12, 10)))
 
 
-def test_the_switch_and_the_device_decide(monkeypatch):
+def test_the_switch_the_device_and_the_version_of_triton_decide(monkeypatch):
+    can_run = fused._can_run_triton.__wrapped__
+    with monkeypatch.context() as patch:
+        patch.setattr(fused.torch.version, "cuda", "13.0")
+        for version, runs in (("3.5.1", False), ("3.6.0", True), ("3.10.0", True)):
+            patch.setattr("triton.__version__", version)
+            assert can_run() == runs
+        patch.setattr(fused.torch.version, "cuda", None)
+        assert not can_run()
     monkeypatch.setattr(fused, "_can_run_triton", lambda: True)
     monkeypatch.setattr(fused, "_capability", lambda device: (7, 5) if device.index else (9, 0))
     monkeypatch.delenv("FASTLOAD_TRITON", raising=False)
@@ -137,16 +135,6 @@ def test_the_switch_and_the_device_decide(monkeypatch):
     monkeypatch.setenv("FASTLOAD_TRITON", "yes")
     with pytest.raises(ValueError, match="FASTLOAD_TRITON must be 0 or 1, got 'yes'"):
         fused.available(devices[0])
-
-
-def test_triton_must_not_be_too_old(monkeypatch):
-    can_run = fused._can_run_triton.__wrapped__
-    monkeypatch.setattr(fused.torch.version, "cuda", "13.0")
-    for version, runs in (("3.5.1", False), ("3.6.0", True), ("3.10.0", True)):
-        monkeypatch.setattr("triton.__version__", version)
-        assert can_run() == runs
-    monkeypatch.setattr(fused.torch.version, "cuda", None)
-    assert not can_run()
 
 
 @pytest.mark.parametrize("shape", [(4, 1, 1, 20), (1, 4, 1, 20), (1, 1, 4, 20), (1, 1, 20, 4)])

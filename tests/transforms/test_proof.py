@@ -7,6 +7,7 @@ import warnings
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -64,8 +65,7 @@ def run(monkeypatch: Any, name: str, kernel: Kernel, num: int = 4, memory: str =
         assert torch.equal(composed(images, params=params), kernel.right)
 
 
-def same(found: Tensor) -> Tensor:
-    return found
+same = torch.clone
 
 
 def wrong(found: Tensor) -> Tensor:
@@ -75,15 +75,8 @@ def wrong(found: Tensor) -> Tensor:
     return changed
 
 
-def raising(found: Tensor) -> Tensor:
-    raise RuntimeError("PTX JIT compilation failed\nfor sm_999")
-
-
-def full(found: Tensor) -> Tensor:
-    raise torch.OutOfMemoryError("CUDA out of memory")
-
-
 DIFFERS = r"1 of its .* values differ from torch's, by up to"
+raising = mock.Mock(side_effect=RuntimeError("PTX JIT compilation failed\nfor sm_999"))
 RAISED = "it raised RuntimeError: PTX JIT compilation failed for sm_999"
 # What a kernel does at each call; how often it is launched; and why it is replaced.
 SCENES: dict[str, tuple[list[Any], int, str | None]] = {
@@ -134,7 +127,7 @@ def test_each_kind_of_call_proves_itself_and_the_warning_comes_once(monkeypatch)
 
 def test_no_memory_and_wrong_parameters_are_no_fault_of_the_kernels(monkeypatch):
     with pytest.raises(torch.OutOfMemoryError):
-        run(monkeypatch, "moved", Kernel(full))
+        run(monkeypatch, "moved", Kernel(mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))))
     images = made_images(0, (4, 3, 12, 10))
     _, params = Compose(CHAINS["moved"])(images[:3], return_params=True)
     with monkeypatch.context() as patched:

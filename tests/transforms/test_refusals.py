@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,50 +21,42 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ARGUMENTS: list[tuple[Any, dict[str, Any], str]] = [
     (T.ColorJitter, {"brightness": (-0.1, 1)}, r"brightness\[0\] must be at least 0"),
     (T.ColorJitter, {"contrast": -0.1}, "contrast must be at least 0"),
-    (T.ColorJitter, {"contrast": math.nan}, "contrast must be finite"),
     (T.ColorJitter, {"saturation": (0.3, 0.1)}, "saturation must be .* in this order"),
     (T.ColorJitter, {"hue": (0.1, 0.2, 0.3)}, r"hue must be one number or \(minimum, maximum\)"),
-    (T.ColorJitter, {"hue": "much"}, "hue must be a number"),
     (T.ColorJitter, {"hue": True}, "hue must be a number"),
     (T.ColorJitter, {"hue": 0.6}, r"hue\[0\] must be in \[-0.5, 0.5\]"),
+    (T.Compose, {"transforms": []}, "needs at least one transform"),
+    (T.Compose, {"transforms": None}, "takes a list of transforms, got None"),
+    (T.Compose, {"transforms": T.RandomHorizontalFlip()}, r"got RandomHorizontalFlip\(p=0.5\); put it in brackets"),
+    (T.Compose, {"transforms": [torch.nn.ReLU()]}, r"takes batched transforms of fastload's, got ReLU\(\) at place 0"),
+    (T.Compose, {"transforms": [T.RandomHorizontalFlip()], "layout": "CHWN"}, "layout must be 'NCHW' or 'NHWC', got"),
     (T.CutMix, {"alpha": -1.0}, "alpha must be above 0"),
     (T.CutMix, {"num_classes": 0}, "num_classes must be an integer of at least 1"),
     (T.Cutout, {"size": 0}, "size"),
     (T.GaussianBlur, {"kernel_size": 4}, "kernel_size must be odd"),
-    (T.GaussianBlur, {"kernel_size": (3, 0)}, "kernel_size must be at least 1"),
     (T.GaussianBlur, {"kernel_size": 3, "sigma": 0}, r"sigma\[0\] must be above 0"),
-    (T.GaussianBlur, {"kernel_size": 3, "sigma": (1, 2, 3)}, r"sigma must be \(minimum, maximum\)"),
     (T.MixUp, {"alpha": 0}, "alpha must be above 0"),
     (T.MixUpOrCutMix, {"cutmix_p": 1.1}, r"cutmix_p must be in \[0, 1\]"),
     (T.Normalize, {"mean": MEAN, "std": (1.0, 0.0, 1.0)}, "std must not be 0"),
     (T.Normalize, {"mean": MEAN, "std": STD[:2]}, "mean and std must have one number for each channel"),
-    (T.Normalize, {"mean": (), "std": ()}, "mean and std must have one number for each channel"),
     (T.Normalize, {"mean": 0.5, "std": STD}, "mean must be a sequence"),
     (T.RandomAdjustSharpness, {"sharpness_factor": -1}, "sharpness_factor must be at least 0"),
-    (T.RandomAffine, {"degrees": 5, "translate": 0.1}, "translate"),
     (T.RandomAffine, {"degrees": 5, "translate": (0.1, 1.1)}, "translate"),
     (T.RandomAffine, {"degrees": 5, "scale": (0, 1)}, "scale"),
     (T.RandomAffine, {"degrees": 5, "shear": (1, 2, 4, 3)}, "shear"),
     (T.RandomCrop, {"size": 0}, "size"),
-    (T.RandomCrop, {"size": (3, 4, 5)}, "size"),
     (T.RandomCrop, {"size": 4, "padding": -1}, "padding"),
-    (T.RandomCrop, {"size": 4, "padding": True}, "padding"),
-    (T.RandomCrop, {"size": 4, "padding": (1, 2, 3)}, "padding"),
     (T.RandomCrop, {"size": 4, "padding_mode": "mirror"}, "padding_mode"),
     (T.RandomCrop, {"size": 4, "fill": (1, 2, 3), "padding_mode": "edge"}, "fill"),
-    (T.RandomCrop, {"size": 4, "fill": []}, "fill must be a number, or one for each channel"),
-    (T.RandomCrop, {"size": 4, "fill": [0, "1"]}, r"fill\[1\] must be a number"),
     (T.RandomCrop, {"size": 4, "pad_if_needed": "yes"}, "pad_if_needed must be True or False, got pad_if_needed='yes'"),
     (T.RandomErasing, {"scale": (0.5, 1.5)}, "scale"),
     (T.RandomErasing, {"ratio": (0.0, 0.1)}, "ratio"),
     (T.RandomErasing, {"value": "noise"}, "value"),
-    (T.RandomErasing, {"value": None}, "value"),
     (T.RandomErasing, {"inplace": True}, "inplace"),
     (T.RandomGrayscale, {"p": 1.5}, r"p must be in \[0, 1\]"),
     (T.RandomHorizontalFlip, {"p": -0.1}, "p must be"),
     (T.RandomPosterize, {"bits": 9}, r"bits must be an integer in \[0, 8\]"),
     (T.RandomResizedCrop, {"size": 8, "antialias": 1}, "antialias must be True or False"),
-    (T.RandomResizedCrop, {"size": 8, "scale": (-0.1, 0.5)}, "scale"),
     (T.RandomResizedCrop, {"size": 8, "ratio": (0, 1)}, "ratio"),
     (T.RandomResizedCrop, {"size": 8, "interpolation": "box"}, "interpolation"),
     (T.RandomRotation, {"degrees": -1}, "degrees"),
@@ -73,8 +66,6 @@ ARGUMENTS: list[tuple[Any, dict[str, Any], str]] = [
     (T.Resize, {"size": 0}, "size"),
     (T.Resize, {"size": None}, "max_size"),
     (T.Resize, {"size": 8, "max_size": 8}, "max_size"),
-    (T.Resize, {"size": (8, 9), "max_size": 10}, "max_size"),
-    (T.Resize, {"size": 8, "max_size": -3}, "max_size"),
     (T.Resize, {"size": 8, "antialias": "x"}, "antialias must be True or False, got antialias='x'"),
     (T.ToDtype, {"dtype": torch.int64}, "dtype must be one of uint8, float16"),
     (T.ToDtype, {"dtype": torch.float32, "scale": 255}, "scale must be True or False, got scale=255"),
@@ -123,15 +114,8 @@ GIVEN: list[tuple[Any, tuple[Any, ...], type[Exception], str]] = [
     (MIX, (IMAGES[0], CLASSES), ValueError, "add the missing dimension"),
     (MIX, (IMAGES, torch.tensor([0, 5])), RuntimeError, "out of bounds"),
     (T.MixUp(), (IMAGES, CLASSES), ValueError, "needs num_classes for labels that are classes"),
+    (partial(MIX, draws=Draws(bytes(16), np.arange(3))), (IMAGES, CLASSES), ValueError, "draws for 3 samples, and 2"),
 ]
-
-
-@pytest.mark.parametrize(("transform", "given", "error", "message"), GIVEN, ids=lambda value: type(value).__name__)
-def test_images_and_labels_that_do_not_fit_are_refused(transform, given, error, message):
-    with pytest.raises(error, match=message):
-        transform(*given)
-
-
 BLUR, BOTH = T.GaussianBlur(3), T.Compose([T.RandomCrop(4), T.RandomGrayscale()])
 ONES = torch.ones(2, dtype=torch.int64)
 CROP = {"top": ONES, "left": ONES}
@@ -140,20 +124,17 @@ PARAMS: list[tuple[Any, Any, type[Exception], str]] = [
     (BLUR, {"sigma": torch.tensor([math.inf, 1.0])}, ValueError, r"GaussianBlur got params\['sigma'\] with inf in it"),
     (T.RandomCrop(4), CROP | {"top": ONES.float()}, TypeError, r"\['top'\] of torch.float32, and takes torch.int64"),
     (T.RandomCrop(4), CROP | {"top": [1, 1]}, TypeError, r"\['top'\] of list, and takes a tensor of torch.int64"),
-    *(
-        (BOTH, {"RandomCrop": CROP, "RandomGrayscale": grey}, error, rf"Compose got params\['RandomGrayscale'\]{said}")
-        for grey, error, said in (
-            ({"chosen": torch.ones(1, dtype=torch.bool)}, ValueError, r"\['chosen'\] of shape \(1,\)"),
-            (3, TypeError, " of int, and takes a dict with 'chosen'"),
-        )
-    ),
+    (BOTH, {"RandomCrop": CROP, "RandomGrayscale": 3}, TypeError, r"Compose got params\['RandomGrayscale'\] of int"),
 ]
 
 
-@pytest.mark.parametrize(("transform", "params", "error", "message"), PARAMS, ids=lambda value: type(value).__name__)
-def test_parameters_that_do_not_fit_are_refused(transform, params, error, message):
+GIVEN += [(partial(transform, params=params), (IMAGES,), *refused) for transform, params, *refused in PARAMS]
+
+
+@pytest.mark.parametrize(("transform", "given", "error", "message"), GIVEN, ids=lambda value: type(value).__name__)
+def test_images_labels_draws_and_parameters_that_do_not_fit_are_refused(transform, given, error, message):
     with pytest.raises(error, match=message):
-        transform(IMAGES, params=params)
+        transform(*given)
 
 
 def test_floats_of_another_precision_fit_and_those_on_a_device_are_not_read():
@@ -166,11 +147,6 @@ def test_parameters_that_a_graph_would_read_from_the_host_are_an_error(monkeypat
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(RuntimeError, match=r"a CUDA graph is captured.*params="):
         params_to({"flip": torch.tensor([True])}, torch.device("cuda", 0))
-
-
-def test_draws_of_other_samples_are_refused():
-    with pytest.raises(ValueError, match="got draws for 3 samples, and 2 images"):
-        MIX(IMAGES, CLASSES, draws=Draws(bytes(16), np.arange(3)))
 
 
 def test_interpolations_are_taken_as_torchvision_takes_them():

@@ -35,22 +35,14 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(TRAIN)
-    return tmp_path
-
-
-def tune(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fastload.cli", "tune", *words]
-    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -> None:
-    done = tune("--seconds", "3", "--json", "-", "train.py", "--epochs", "3")
+def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = [sys.executable, "-m", "fastload.cli", "tune", "--seconds", "3", "--json", "-", "train.py"]
+    done = subprocess.run(
+        [*command, "--epochs", "3"], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["subject"] == "Waiting, 10,000 samples, batches of 8, train.py:15"

@@ -267,20 +267,3 @@ def test_what_the_loader_refuses_is_raised_as_it_says_it(dataset, changes, messa
     loader = fastload.DataLoader(dataset, batch_size=8, seed=1)
     with pytest.raises(ConfigError, match=message):
         runner_of(loader).measure(setting_of(loader).having(**changes))
-
-
-def test_processor_time_and_memory_are_those_of_all_processes():
-    class Busy(Noisy):
-        def __getitem__(self, index: int) -> torch.Tensor:
-            end = time.process_time() + 0.01
-            while time.process_time() < end:
-                pass
-            return torch.ones(250_000)  # a megabyte
-
-    loader = fastload.DataLoader(Busy(1000), batch_size=4, num_workers=2)
-    found = runner_of(loader, slice_s=0.5).measure(setting_of(loader))
-    if found.cpu_s is None:
-        pytest.skip("this system does not say")
-    assert 0.005 < found.cpu_s < 0.1
-    assert found.memory is not None
-    assert 8 << 20 < found.memory < 500 << 20

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import verified
+from fused_samples import InMemory
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.datasets import Made, Sized
@@ -28,7 +29,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
     get_worker_info,
 )
-from torchvision import datasets
 from torchvision import transforms as v1
 from torchvision.datasets import FakeData
 from torchvision.transforms import v2
@@ -72,24 +72,17 @@ def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods:
     assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform"}, report.to_text()
 
 
-def in_memory(transform: Any) -> datasets.CIFAR10:
-    dataset = object.__new__(datasets.CIFAR10)
-    images = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
-    vars(dataset).update(data=images, targets=list(range(24)), transform=transform, target_transform=None)
-    return dataset
-
-
 @pytest.mark.slow
 def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
     fused = []
     load = FusedDataset.load
     monkeypatch.setattr(FusedDataset, "load", lambda *args, **more: fused.append(1) or load(*args, **more))
     transform = v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor()])
-    report = verify(fastload.DataLoader(in_memory(transform), 4, shuffle=True, fuse=True), "inline")
+    report = verify(fastload.DataLoader(InMemory(transform), 4, shuffle=True, fuse=True), "inline")
     assert report.ok, report.to_text()
     assert fused
     transform.transforms.append(verified.OwnGenerator())
-    report = verify(fastload.DataLoader(in_memory(transform), 4, shuffle=True, fuse=True), "thread")
+    report = verify(fastload.DataLoader(InMemory(transform), 4, shuffle=True, fuse=True), "thread")
     assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform, stage 3 of 3"}, report.to_text()
 
 
@@ -110,10 +103,10 @@ def test_a_batch_transform_is_left_out_and_that_is_said():
 def test_a_loader_with_resident_data_is_verified_with_them(monkeypatch):
     for kind in [one for one in compat._collate_map if one not in compat._torch_collate_map]:
         monkeypatch.delitem(compat._collate_map, kind)  # MONAI, once imported, adds its tensors to torch's collation
-    resident = fastload.DataLoader(in_memory(v1.ToTensor()), 4, shuffle=True, resident="host", fuse=True)
+    resident = fastload.DataLoader(InMemory(v1.ToTensor()), 4, shuffle=True, resident="host", fuse=True)
     report = verify(resident, "inline")
     assert report.ok, report.to_text()
-    random_crops = in_memory(v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor()]))
+    random_crops = InMemory(v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor()]))
     report = verify(fastload.DataLoader(random_crops, 4, shuffle=True, resident="device", device="cpu"))
     assert [check.verdict for check in report.checks] == ["error"]
     assert "the dataset is random" in report.to_text()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from kit.resuming import assert_resumes
 from kit.transforms import Shifted
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     RandomSampler,
     SequentialSampler,
     Subset,
@@ -37,6 +40,7 @@ from fastload import ConfigError, DataLoader, DatasetError, DistributedBatchSamp
 from fastload.keys.preserving import preserved_global_generators
 from fastload.keys.seeding import SAMPLE, Keys, seed_global_generators
 from fastload.run.exit_report import ExitReport
+from fastload.workers.on_error import ATTEMPTS, ErrorPolicy, file_of, name_sample
 
 WAYS: dict[str, dict[str, Any]] = {
     "inline": {},
@@ -305,13 +309,29 @@ def test_more_failures_than_allowed_are_an_error_in_their_place_in_each_epoch(wa
             assert all(first <= row[0] or on_error == "replace" for row in samples(next(iterator)))
         with pytest.raises(DatasetError, match=rf"3 samples of epoch {epoch} .*max_errors=2") as error:
             next(iterator)
-        assert "\n  index 0 (OSError: cannot read 0): " in str(error.value)
+        assert re.findall(r"\n  index (\d+) \(OSError: cannot read \d+\): ", str(error.value)) == ["0", "3", "11"]
         # As behind any error of the dataset's, the next batch comes.
-        with pytest.raises(DatasetError, match="6 samples"):
+        with pytest.raises(DatasetError, match="6 samples") as error:
             next(iterator)
+        assert str(error.value).count("\n  index ") == 5
         assert len(next(iterator)[0]) == 4
     loader.close()
     assert len(loader.failed_samples()) == 2
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_the_first_line_of_what_an_error_says_is_kept():
+    texts = ("one\ntwo", "\n one\ntwo", "", "x" * 999)
+    errors = [*map(ValueError, texts), ValueError(), Silent()]
+    loader = loader_of(dataset=Faulty(frozenset(), 9, dict(enumerate(errors))), on_error="skip", shuffle=False)
+    assert len(passes(loader, 1)[0]) == 1
+    kept = [(failed.error, failed.message) for failed in loader.failed_samples()]
+    assert [message for _, message in kept] == ["one", "one", "", "x" * 200, "", "str() of it raised RuntimeError"]
+    assert [error for error, _ in kept] == ["ValueError"] * 5 + ["Silent"]
 
 
 @pytest.mark.parametrize("way", ["inline", "processes"])
@@ -449,6 +469,32 @@ def test_a_sampler_that_does_not_say_what_it_gives_is_refused_with_replace_and_t
     DataLoader(Faulty(), on_error="skip", **options)
 
 
+@given(
+    seed=st.integers(-(2**127), 2**127 - 1),
+    epoch=st.integers(0, 1000),
+    sample_id=st.integers(0, 2**70),
+    length=st.integers(1, 30),
+    data=st.data(),
+)
+def test_substitutes_are_other_indices_each_once_and_a_function_of_the_key(seed, epoch, sample_id, length, data):
+    index = data.draw(st.integers(0, length - 1))
+    error_policy = ErrorPolicy(candidates=range(length), seed=seed)
+    found = list(error_policy.substitutes(index, epoch, sample_id))
+    assert found == list(error_policy.substitutes(index, epoch, sample_id))
+    assert len(set(found)) == len(found) <= ATTEMPTS
+    assert set(found) <= set(range(length)) - {index}
+    assert (length == 1) == (found == [])
+    array = ErrorPolicy(candidates=np.arange(length), seed=seed)
+    assert [(type(one), one) for one in array.substitutes(index, epoch, sample_id)] == [(int, one) for one in found]
+
+
+def test_substitutes_are_pinned():
+    """Else a resumed run would go on with others."""
+    error_policy = ErrorPolicy(candidates=range(1000), seed=1)
+    assert list(error_policy.substitutes(5, 2, 5)) == [993, 815, 608, 764, 90, 702, 275, 280]
+    assert list(ErrorPolicy(candidates=[], seed=0).substitutes(0, 0, 0)) == []
+
+
 def test_keys_that_are_listed_can_stand_in_for_each_other():
     def named(name: str) -> str:
         return {"good": "good", "better": "better"}[name]
@@ -482,7 +528,47 @@ def test_explain_and_the_report_at_the_end_say_what_failed(capsys):
     assert len(told) == 7
 
 
-# --- Real files ------------------------------------------------------------------------------------------------------
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+
+class Files(Sized):
+    """As ImageFolder has them."""
+
+    def __init__(self, name: str, length: int) -> None:
+        super().__init__(length)
+        self.samples = [(f"{name}/{index}.jpg", 0) for index in range(length)]
+
+
+class Broken:
+    @property
+    def samples(self) -> Any:
+        raise RuntimeError("not today")
+
+
+BOTH: Any = ConcatDataset([Files("a", 3), Subset(Files("b", 5), [4, 2])])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "index", "file"),
+    [
+        *((BOTH, index, f"a/{index}.jpg") for index in range(3)),
+        (BOTH, 3, "b/4.jpg"),
+        (BOTH, -1, "b/2.jpg"),
+        (Subset(BOTH, [3]), 0, "b/4.jpg"),
+        (SimpleNamespace(imgs=[(Path("x.png"), 1)]), 0, "x.png"),
+        (SimpleNamespace(imgs=[(Path("x.png"), 1)]), 1, None),
+        (Broken(), 0, None),
+        (SimpleNamespace(samples=[(1, 2), "text"]), 0, None),
+        (SimpleNamespace(samples=[(1, 2), "text"]), 1, None),
+        ([1, 2], 0, None),
+    ],
+)
+def test_files_are_found_through_subsets_and_concatenations_and_anything_else_is_none(dataset, index, file):
+    assert file_of(dataset, index) == file
+    error = ValueError("bad")
+    for _ in range(2):  # as one that is raised again
+        name_sample(error, dataset, np.int64(index))
+    assert error.__notes__ == [f"at index {index} of the dataset" + (f": {file}" if file else "")]
 
 
 BROKEN = {4: "OSError", 9: "UnidentifiedImageError", 17: "FileNotFoundError"}
@@ -523,3 +609,10 @@ def test_corrupt_files_are_left_out_or_replaced_and_the_others_are_as_ever(image
         assert [(one.index, one.file, one.error) for one in loader.failed_samples()] == broken * 2
         assert loader.statistics().failed_samples == 6
         loader.close()
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_an_error_names_the_index_in_the_loaders_dataset_and_the_file(images, fuse):
+    with pytest.raises(OSError) as caught:
+        list(DataLoader(Subset(images, [0, 4]), 1, seed=3, fuse=fuse))
+    assert caught.value.__notes__ == [f"at index 1 of the dataset: {images.samples[4][0]}"]

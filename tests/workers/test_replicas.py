@@ -96,20 +96,6 @@ class Wrapped(IterableDataset):
         yield from self.parts[0]["first"]
 
 
-class Reading(IterableDataset):
-    """Keeps an iterator, and passes over what is not its worker's."""
-
-    def __init__(self):
-        self.numbers = iter(range(LENGTH))
-
-    def __iter__(self):
-        info = get_worker_info()
-        for number in self.numbers:
-            time.sleep(0.001)
-            if number % info.num_workers == info.id:
-                yield number
-
-
 class Reopened(Shared):
     """Says by itself what a copy is."""
 
@@ -129,7 +115,6 @@ STREAMS = {
     "place in a namespace": lambda: Shared(types.SimpleNamespace),
     "place in an object of another package": lambda: Shared(FakeClock),
     "place reached by methods": Stepping,
-    "iterator": Reading,
     "generators": Shuffled,
     "copies itself": Reopened,
     "stream in a stream": lambda: Wrapped(Wrapped(Shared())),

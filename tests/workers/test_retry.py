@@ -8,21 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset
+from kit.datasets import Sized
 
 import fastload
 from fastload.errors import ConfigError
 
 
-class Flaky(Dataset[Any]):
+class Flaky(Sized):
     """Some samples fail their first times, after they have drawn random numbers."""
 
     def __init__(self, failures: dict[int, int]) -> None:
+        super().__init__(12)
         self.failures = failures
         self.calls: Counter[int] = Counter()
-
-    def __len__(self) -> int:
-        return 12
 
     def __getitem__(self, index: int) -> Any:
         drawn = torch.rand(())

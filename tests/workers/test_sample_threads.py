@@ -10,18 +10,12 @@ import time
 import numpy as np
 import pytest
 import torch
-from fakes import task
-from hypothesis import given
-from hypothesis import strategies as st
 from kit.resuming import assert_resumes
 from torch.utils.data import default_collate, get_worker_info
 
 from fastload import DataLoader
 from fastload.errors import WorkerDied
 from fastload.sampling.distributed import DistributedSampler
-from fastload.workers.fetch import Outcome, Result
-from fastload.workers.on_error import FailedSample
-from fastload.workers.sample_threads import SplitTask
 
 COUNT = 50
 
@@ -150,26 +144,6 @@ def test_as_many_samples_are_loaded_at_once_as_there_are_threads(batch_size, col
     assert len(list(loader)) == 24 // batch_size
 
 
-class Informed(Drawing):
-    def __getitem__(self, index):
-        info = get_worker_info()
-        return info.id, info.num_workers, os.getpid(), getattr(info.dataset, "calls", 0)
-
-
-def count_calls(worker_id):
-    dataset = get_worker_info().dataset
-    dataset.calls = getattr(dataset, "calls", 0) + 1
-
-
-def test_worker_info_is_the_processs_in_each_thread_and_init_fn_runs_once():
-    loader = DataLoader(Informed(), 5, num_workers=2, worker_threads=4, worker_init_fn=count_calls)
-    ids, nums, pids, calls = (torch.cat(column).tolist() for column in zip(*loader, strict=True))
-    assert len({*zip(ids, pids, strict=True)}) == len({*pids}) <= 2
-    assert {*ids} <= {0, 1}
-    assert {*nums} == {2}
-    assert {*calls} == {1}
-
-
 @pytest.mark.parametrize("collate_fn", [None, as_list])
 def test_the_first_error_in_sample_order_takes_the_batchs_place(collate_fn):
     iterator = iter(DataLoader(Failing(), 10, num_workers=1, worker_threads=4, collate_fn=collate_fn))
@@ -207,23 +181,3 @@ def test_the_death_of_a_worker_names_what_its_threads_were_at(end, words):
     with pytest.raises(WorkerDied, match=words) as caught:
         list(DataLoader(Deadly(end), 4, num_workers=1, worker_threads=3))
     assert {1, 2, 3} <= set(caught.value.samples)
-
-
-@given(st.permutations(range(8)), st.sets(st.integers(0, 7), max_size=2), st.sets(st.integers(0, 7)))
-def test_samples_are_in_their_places_in_whatever_order_they_were_loaded(order, failing, left_out):
-    split = SplitTask(task(0, epoch=3, num_rows=8, layout=1, position=100, indices=list(range(8))))
-    for row in order:
-        one = split.sample(row, 2)
-        (index,) = one.indices
-        failed = FailedSample(index=index, file=None, error="OSError", message="", substitute=None)
-        result = Result(one.task_id, 0, Outcome.SAMPLES, [(index, one.epoch, one.position)], 10)
-        if index in left_out:
-            result = result._replace(payload=[], failures=[failed])
-        split.results[row] = result._replace(outcome=Outcome.ERROR, payload=index) if index in failing else result
-    if failing:
-        assert split.error is not None
-        assert split.error.payload == min(failing)
-    else:
-        assert split.error is None
-        assert split.samples() == [(row, 3, 100 + 2 * row) for row in range(8) if row not in left_out]
-        assert [failure.row for failure in split.failures()] == sorted(left_out)

@@ -8,11 +8,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from determinism_fakes import Drawing, batches
 from kit.datasets import Sized
 
 import fastload
-from fastload.base.worker_kinds import WORKER_KINDS
 
 
 class LeavesSlowly(Sized):
@@ -37,11 +35,3 @@ def test_the_threads_of_a_closed_loader_have_left_c_libraries_too():
         assert str(batch.item()) not in os.listdir("/proc/self/task")
     finally:
         dataset.libc.pthread_key_delete(dataset.key)
-
-
-def test_a_new_kind_of_thread_is_seeded_and_explained_by_its_line_in_the_table(monkeypatch):
-    monkeypatch.setitem(WORKER_KINDS, "fiber", WORKER_KINDS["thread"]._replace(one="fiber", many="fibers"))
-    ways = ({}, {"num_workers": 2, "worker_method": "fiber"})
-    without, loader = (fastload.DataLoader(Drawing(), 8, shuffle=True, seed=3, **way) for way in ways)
-    assert batches(loader) == batches(without)
-    assert "workers     2 fibers\n" in loader.explain()

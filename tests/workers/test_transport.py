@@ -42,37 +42,28 @@ class Team:
         ]
         for worker_id in range(num_workers):
             transport.started(worker_id)
-        self.seen: list[list[bytes]] = [[] for _ in range(num_workers)]
         self._answer = answer
-        self._threads = [threading.Thread(target=self._live, args=(worker_id,)) for worker_id in range(num_workers)]
+        self._threads = [
+            threading.Thread(target=self._live, args=(endpoint, worker_id), daemon=True)
+            for worker_id, endpoint in enumerate(self.endpoints)
+        ]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
-    def _live(self, worker_id: int) -> None:
-        endpoint = self.endpoints[worker_id]
+    def _live(self, endpoint: Any, worker_id: int) -> None:
         while (message := endpoint.receive()) is not None:
-            self.seen[worker_id].append(bytes(message))
             endpoint.send(self._answer(worker_id, bytes(message)))
 
     def join(self) -> None:
         """Wait for the threads' ends, which closing the transport must have brought about."""
-        left = []
-        for worker_id, thread in enumerate(self._threads):
-            if thread.ident is not None:
-                thread.join(10.0)
-                if thread.is_alive():
-                    left.append(worker_id)
-                    self._cut_off(worker_id)
-                    thread.join()
+        started = [thread for thread in self._threads if thread.ident is not None]
+        for thread in started:
+            thread.join(10.0)
         for endpoint in self.endpoints:
             endpoint.end.close()
-        assert not left, f"workers {left} were not told of the end"
-
-    def _cut_off(self, worker_id: int) -> None:
-        with socket.socket(fileno=os.dup(self.endpoints[worker_id].end.fileno())) as end:
-            end.shutdown(socket.SHUT_RDWR)
+        assert not [thread for thread in started if thread.is_alive()], "workers were not told of the end"
 
 
 Start = Callable[..., tuple[Transport, Team]]
@@ -118,23 +109,6 @@ def received(transport: Transport, count: int) -> list[bytes]:
         else:
             found.append(bytes(message))
     return found
-
-
-@each_transport
-@pytest.mark.parametrize("num_workers", [1, 3])
-def test_messages_reach_each_worker_in_order_and_answers_come_back_in_order(start, name, num_workers):
-    transport, team = start(name, num_workers, begin=True)
-    messages = [b"%d" % i for i in range(300)] + [os.urandom(MAX_PACKET) for _ in range(30)]  # the largest, too
-    shared = name == "shared packets"
-    for i, message in enumerate(messages):
-        transport.send(message, None if shared else i % num_workers)
-    found = received(transport, 330)
-    if num_workers == 1:
-        assert found == messages
-        assert team.seen == [messages]
-    elif not shared:
-        assert team.seen == [messages[worker_id::3] for worker_id in range(3)]
-    assert sorted(found) == sorted(messages)
 
 
 # A worker may take long to start, or hang in worker_init_fn: timeout= and Ctrl-C must still work then.
@@ -185,31 +159,6 @@ def test_a_busy_worker_does_not_keep_the_others_from_working(start, name):
     assert b"hold" in received(transport, 101 - len(found))
 
 
-@each_transport
-def test_waiting_ends_with_the_time_a_message_or_a_sentinel(start, name):
-    transport, team = start(name)
-    hears, tells = os.pipe()
-    other_hears, other_tells = os.pipe()
-    try:
-        assert transport.wait([hears, other_hears], 0) == []
-        assert transport.wait([hears, other_hears], -1.0) == []
-        assert transport.wait([hears, other_hears], 0.001) == []
-        os.write(tells, b"!")
-        assert transport.wait([hears, other_hears], None) == [hears]
-        assert transport.wait([other_hears], 0) == []
-        os.close(other_tells)  # what a process that has ended looks like
-        other_tells = -1
-        assert transport.wait([hears, other_hears], None) == [hears, other_hears]
-        team.start()
-        transport.send(b"message", None)
-        assert transport.wait([], None) == []
-        assert received(transport, 1) == [b"message"]
-    finally:
-        for fd in (hears, tells, other_hears, other_tells):
-            if fd >= 0:
-                os.close(fd)
-
-
 @pytest.mark.parametrize(
     ("wish", "available", "expected"),
     [
@@ -258,7 +207,7 @@ def test_forked_workers_end_though_others_hold_copies_and_all_that_they_sent_arr
         os.close(tells)
         os.read(hears, 1)
         os._exit(0)
-    messages = send_all(transport, [b"first", b"second"])
+    messages = send_all(transport, [b"first", os.urandom(MAX_PACKET)])
     if ended_by == "itself":
         while transport.wait([worker.sentinel], None) != [worker.sentinel]:
             pass

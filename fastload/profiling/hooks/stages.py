@@ -38,6 +38,10 @@ _FUNCTIONS = {
         ("decoded", "cache.decode"),
     ),
     "cv2": (("imread", "cv2.imread"), ("imdecode", "cv2.imdecode")),
+    "torchcodec.decoders": tuple(
+        (f"VideoDecoder.{name}", "video.decode")
+        for name in ("__getitem__", "get_frame_at", "get_frames_at", "get_frames_in_range", "get_frames_played_at")
+    ),
 }
 """Module -> its functions and methods that are stages, and the names of these."""
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
