@@ -156,7 +156,7 @@ def test_a_file_that_is_not_made_of_rows_and_a_row_that_is_missing_are_named(tmp
 
 def test_check_shows_what_differs_and_fails_and_rendering_mends_it(tmp_path, monkeypatch, capsys):
     document = tmp_path / "README.md"
-    document.write_text("# Title\n\n<!-- figures: headline -->\n<!-- end of figures -->\n")
+    document.write_text("# Title\n\n<!-- figures: streams -->\n<!-- end of figures -->\n")
     monkeypatch.setattr(program, "REPOSITORY", tmp_path)
     monkeypatch.setattr(program, "documents", lambda: [document])
     monkeypatch.setattr(program, "PLOTS", {"bars.svg": lambda rows: "<svg/>\n"})

@@ -11,7 +11,6 @@ TRAINING = "cifar10-proxy, 5 epochs, CIFAR-10 as JPEG"
 REPOSITORY = Path(__file__).parents[2]
 
 TABLES: Mapping[str, Callable[[Rows], str]] = {
-    "headline": tables.headline,
     "streams": tables.streams,
     "pipelines": tables.pipelines,
     "cached": tables.cached,

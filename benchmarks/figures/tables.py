@@ -32,51 +32,6 @@ def all_pipelines(rows: Rows, workers: int = 2) -> Cell:
     return Cell(f"{digits(statistics.median(ratios))} (worst {digits(min(ratios))})", tuple(found))
 
 
-def headline(rows: Rows) -> str:
-    """What matters most to somebody who has torch's loader."""
-
-    def changed(words: str, name: str) -> Line:
-        row = pipeline(rows, name)
-        return line(words, value_cell(row), "torch", ratio_cell(row), ratio_cell(pipeline(rows, name, FIRST)))
-
-    def fused(words: str, case: str, first: str = "") -> Line:
-        row = rows.find("engine", case, FUSED, STEADY)
-        soon = ratio_cell(rows.find("engine", first, FUSED, FIRST)) if first else ""
-        return line(words, value_cell(row), "torch", ratio_cell(row), soon)
-
-    def beside(words: str, side: str, called: str) -> Line:
-        theirs = rows.find("peers", "images-float32", side, "images/s")
-        return line(words, value_cell(rows.beside("peers", theirs, "fastload")), called, ratio_cell(theirs), "")
-
-    theirs = rows.find("peers", "images-float32", "FFCV, half raw", "images/s")
-    packed = rows.beside("peers", theirs, "fastload, coefficients")
-    times = Cell(digits((packed.value or 0) / (theirs.value or 1)), (packed, theirs))
-    cache = rows.find("pipelines", "imagefolder, 2 workers", CACHED, STEADY)
-    ragged = rows.find("engine", "ragged-2-workers", "fastload", STEADY)
-    lines = [
-        changed("your own Dataset class, JPEG files; only the import is changed", "own_v1"),
-        changed("ImageFolder, only the import", "imagefolder"),
-        line("the same with `cache=`, from the second epoch on", value_cell(cache), "torch", ratio_cell(cache), ""),
-        changed("Hugging Face datasets, images, only the import", "hf_images"),
-        changed("timm's `create_loader`, only the class", "timm"),
-        line(
-            "samples of 24 tensors of different shapes, kept as lists by a `collate_fn`", value_cell(ragged), "torch",
-            ratio_cell(ragged), "",
-        ),
-        line(
-            f"{len(measured(rows))} pipelines of images, text, audio and tables: median", "", "torch",
-            all_pipelines(rows), ""
-        ),
-        fused("ImageFolder, `fuse=True`", "fuse-imagefolder-float32", "fuse-imagefolder-first-batch"),
-        fused("CIFAR-10's size in memory, `fuse=True`", "fuse-cifar"),
-        beside("on another machine, a later version: ImageFolder, `fuse=True`", "DALI", "DALI on the CPU"),
-        beside("the same run", "FFCV, half raw", "FFCV, its own file"),
-        line("the same run: `fastload pack --coefficients`", value_cell(packed), "FFCV, its own file", times, ""),
-    ]  # fmt: skip
-    head = ("what you use", "fastload, samples/s", "compared with", "times as fast", "first batch: times as fast")
-    return markdown(head, lines, about=f"Two workers, two cores. {KEYS}", short=True)
-
-
 STREAMS = (
     ("files opened with Pillow: first batch, of torch's time", "Pillow, first batch"),
     ("files opened with cv2: first batch, of torch's time", "cv2, first batch"),
