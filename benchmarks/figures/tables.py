@@ -11,7 +11,6 @@ FUSED = "fastload fuse=True"
 WORDS = {name: one.what for name, one in PIPELINES.items()}
 """A pipeline of ``benchmarks/pipelines`` in words for readers."""
 
-KEYS = "Measured with a key for each sample, the default until 2026-11-29 and now what `seed=1` means."
 
 RATIO = "Ratios to torch's loader, above 1 in fastload's favour: 2 means twice as fast."
 
