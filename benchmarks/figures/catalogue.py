@@ -56,6 +56,7 @@ def _pipeline(name: str) -> Callable[[Rows], str]:
 FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "imagefolder": _pipeline("imagefolder"),
     "timm": _pipeline("timm"),
+    "lerobot": _pipeline("lerobot_actions"),
     "cache": _cache,
     "all-pipelines": lambda rows: tables.all_pipelines(rows).text.partition(" ")[0],
     "fuse": _ratio("engine", "fuse-imagefolder-float32", tables.FUSED, tables.STEADY),

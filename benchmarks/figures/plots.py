@@ -81,6 +81,10 @@ SHORT = {
     "hf_images": "Hugging Face datasets, images",
     "webdataset_pipeline": "webdataset, batched in the pipeline",
     "webdataset_loader": "webdataset, batched by the loader",
+    "lerobot_actions": "LeRobot: a frame, 50 actions",
+    "lerobot_cameras": "LeRobot: three cameras, 50 actions",
+    "lerobot_history": "LeRobot: two frames in float32",
+    "lerobot_frames": "LeRobot: a frame, no actions",
     "hf_tokens": "Hugging Face datasets, tokens",
     "tensordataset": "TensorDataset, batches of 256",
 }

@@ -80,4 +80,11 @@ PIPELINES: Mapping[str, Pipeline] = {
         ("pandas_iloc", "pandas `df.iloc[i]`"),
         ("windows", "windows `data[:, a:b]` of 64 MB"),
     ),
+    **_family(
+        "robots",
+        ("lerobot_actions", "LeRobot: a frame in uint8, 50 actions, batches of 8", 1.9),
+        ("lerobot_cameras", "LeRobot: frames of three cameras in uint8, 50 actions, batches of 8", 1.35),
+        ("lerobot_history", "LeRobot: two frames in float32, 16 actions"),
+        ("lerobot_frames", "LeRobot: a frame in float32, no actions"),
+    ),
 }
