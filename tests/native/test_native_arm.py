@@ -31,7 +31,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("here"), None, "-O1")
 
 
-@pytest.fixture(scope="module", params=["NEON", "plain C"])
+@pytest.fixture(scope="module", params=["NEON", pytest.param("plain C", marks=pytest.mark.thorough)])
 def there(request: pytest.FixtureRequest, here: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     portable = ["-DFASTLOAD_PORTABLE"] if request.param == "plain C" else []
     return built(tmp_path_factory.mktemp("there"), COMPILER, "-O3", "-static", *portable)
