@@ -179,11 +179,12 @@ def test_a_setting_that_fails_is_kept_with_its_reason_and_the_others_are_tried()
 
 @given(st.floats(0.1, 20.0), st.floats(1.0, 60.0))
 @example(3.0, 30.0)  # slices take most of the time
+@example(0.99999, 9.5)  # as many slices as there may be, summed in another order
 def test_the_time_is_kept_as_far_as_slices_allow(slice_s, seconds):
     made = Made(threads_are_faster, slice_s=slice_s)
     outcome = made.search(seconds)
     # The first slices, one candidate of the first two stages with the best before it, the batches and three pairs.
-    assert made.now <= max(1.25 * seconds, 12 * slice_s) + 2 * slice_s
+    assert made.now <= max(1.25 * seconds, 12 * slice_s) + 2 * slice_s + 1e-9
     assert outcome.best is not None
 
 
