@@ -164,7 +164,7 @@ def too_long(index: int, length: int, max_tokens: int) -> ConfigError:
 
 @dataclass(frozen=True)
 class PackedEpochs(EpochOrder):
-    """The packs of an epoch, in steps of ``shard.global_batch_size``, and one rank's share: every so manieth of a step.
+    """The packs of an epoch, in steps of ``shard.global_batch_size``, and one rank's share: every n-th, of n ranks.
 
     A position to go on from is ``first * global_batch_size + given``: where the first pack of the step under way begins
     in the packed order, and how many of the step's packs were given out. Steps go on from one window to the next.

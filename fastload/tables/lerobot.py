@@ -61,8 +61,11 @@ class _Table:
         Raises:
             Unreadable: `datasets` has to read them.
         """
-        numbers = np.array(rows) if type(rows) is list and rows else None
-        if numbers is None or numbers.dtype != np.int64 or numbers.ndim != 1:
+        try:
+            numbers = np.array(rows)
+        except ValueError as error:  # lists of different lengths
+            raise Unreadable(str(error)) from error
+        if numbers.dtype != np.int64 or numbers.ndim != 1 or not numbers.size:
             raise Unreadable("not a list of row numbers")
         if torch.get_default_dtype() != torch.float32 or torch.get_default_device().type != "cpu":
             raise Unreadable("torch.tensor makes other tensors")
@@ -77,7 +80,8 @@ class _Table:
             theirs = original()
             for name in new:
                 self._compared.add(name)
-                if not all(alike(*pair) for pair in zip(found[name], theirs[name], strict=True)):
+                same = len(found[name]) == len(theirs[name])
+                if not (same and all(map(alike, found[name], theirs[name]))):
                     del found[name], self._columns[name]
         return found
 

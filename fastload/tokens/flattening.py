@@ -93,8 +93,8 @@ def collate_packed(
         widths = np.append(widths, pad_to - total)
     if max_documents is not None and len(widths) > max_documents:
         raise DatasetError(
-            f"a row has {len(widths)} documents, padding included, and max_documents={max_documents}: give "
-            f"PackedBatchSampler max_samples={max_documents - 1}"
+            f"a row has {len(widths)} documents, padding included, and max_documents={max_documents}: give at least "
+            f"{len(widths)}" + (f", or PackedBatchSampler max_samples={max_documents - 1}" if max_documents > 1 else "")
         )
     ends = np.cumsum(widths)
     starts, size = ends - widths, int(ends[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from typing import Any
@@ -142,8 +143,11 @@ def test_what_is_not_known_is_left_to_datasets(installed, read_here, case):
     try:
         for read in (lambda: dataset["action"], lambda: dataset):
             if case == "bad row":
-                with pytest.raises(IndexError):
-                    read()[[0, 12]]
+                for rows in ([0, 12], [[0], [1, 2]], []):
+                    with pytest.raises((IndexError, TypeError, ValueError)) as theirs:
+                        by_datasets(lambda: read()[rows])  # noqa: B023
+                    with pytest.raises(theirs.type, match=re.escape(str(theirs.value))):
+                        read()[rows]
             else:
                 key = range(2) if case == "no list" else rows
                 assert difference(read()[key], by_datasets(lambda: read()[key])) is None  # noqa: B023

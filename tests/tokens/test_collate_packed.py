@@ -83,6 +83,7 @@ def test_labels_are_shifted_and_documents_are_aligned_on_request():
         (SHORT, {"max_tokens": 4}, DatasetError, "max_tokens=4, pad_to=None takes 1 to 4 tokens"),
         (SHORT, {"max_documents": 2}, ConfigError, "max_documents needs pad_to"),
         (SHORT, {"max_documents": 2, "pad_to": 6}, DatasetError, "3 documents, padding included, .* max_samples=1"),
+        (SHORT[:1], {"max_documents": 1, "pad_to": 6}, DatasetError, "2 documents, .* give at least 2$"),
         (SHORT, {"align": 0}, ConfigError, "align must be"),
         (SHORT, {"align": None}, ConfigError, "align must be"),
         (SHORT, {"pad_to": 8.0}, ConfigError, "pad_to must be"),
