@@ -83,9 +83,9 @@ def _check_on_error(name: str, value: Any) -> Any:
     return value
 
 
-_FLAG = "true or false; without a value: true"
-_FUSE = "true, false or auto; without a value: true"
-_CACHE = "memory for coefficients of JPEG files, as 64GiB; auto; or a folder on a local disk"
+_FLAG = "true (also without a value) or false: "
+_FUSE = "true (also without a value), false or auto: datasets and transforms that are known in one call of C"
+_CACHE = "memory for half-decoded JPEG files, as 64GiB; auto; or a folder on a local disk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,22 +94,22 @@ class Options:
 
     worker_method: WorkerMethod = _option("multiprocessing", _check_method, "multiprocessing, thread or ray")
     ray_options: Mapping[str, Any] | None = _option(None, _any, of_feature=True)
-    seed: int | None = _option(None, check_seed, "an integer")
-    seeding: Seeding = _option(None, one_of(None, "sample", "torch"), "sample or torch; none: by the seed")
-    chunk_size: int | Literal["batch"] | None = _option(None, _check_chunk_size, "samples a task; or batch")
-    overlap_epochs: bool = _option(True, check_flag, _FLAG)
+    seed: int | None = _option(None, check_seed, "an integer: the same samples for any workers")
+    seeding: Seeding = _option(None, one_of(None, "sample", "torch"), "sample, torch; none: sample with a seed")
+    chunk_size: int | Literal["batch"] | None = _option(None, _check_chunk_size, "samples a worker takes; or batch")
+    overlap_epochs: bool = _option(True, check_flag, _FLAG + "begin the next epoch early, with kept workers and a seed")
     device: Any = _option(None, _any, "where batches are to be, as torch names it", of_feature=True)
     prefetch_to_device: int = _option(2, check_count, "batches on the device beyond the one given out")
     keep_on_host: Collection[str | int] = _option((), check_paths)
-    channels_last: bool = _option(False, check_flag, _FLAG)
-    fixed_buffers: bool = _option(False, check_flag, _FLAG)
+    channels_last: bool = _option(False, check_flag, _FLAG + "images in channels-last format, on the device")
+    fixed_buffers: bool = _option(False, check_flag, _FLAG + "the same memory in turn, for CUDA graphs")
     batch_transform: Callable[[Any], Any] | None = _option(None, check_transform)
     resident: Resident | None = _option(
-        None, one_of(None, "device", "host", "auto"), "host, device or auto", of_samples=True
+        None, one_of(None, "device", "host", "auto"), "host, device or auto: keep all data there", of_samples=True
     )
     fuse: bool | str = _option("auto", one_of("auto", True, False), _FUSE, of_samples=True)
     on_error: str = _option("raise", _check_on_error, "raise, skip or replace", of_samples=True, of_feature=True)
-    max_errors: int = _option(100, check_number, "samples that may fail in an epoch", of_samples=True)
+    max_errors: int = _option(100, check_number, "samples that may fail in an epoch (100)", of_samples=True)
     cache: str | int | os.PathLike[str] | None = _option(
         None, _any, _CACHE, of_samples=True, of_feature=True, where_possible=True
     )

@@ -39,7 +39,7 @@ def examine(only_overrides: bool = False) -> list[Finding]:
         with contextlib.suppress(ImportError):  # why, the packages say
             from .overridden import overridden
 
-            return list(overridden())
+            return list(overridden(named=True))
     found = [*own(), *required()]
     if any(finding.state == "broken" for finding in found):
         return found

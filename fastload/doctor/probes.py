@@ -58,7 +58,7 @@ def native_library() -> Iterator[Finding]:
         return
     reason = opener.unavailable_reason()
     remedy = pip("--upgrade 'pillow>=10.1'") if reason == opener.TOO_OLD else ""
-    yield _asked("late decoding", reason, "images are decoded late, to Pillow's pixels", cost, remedy)
+    yield _asked("late decoding", reason, "only pixels that crops keep are decoded, as by Pillow", cost, remedy)
     cost, remedy = "PNG files are inflated by Python's zlib, which takes longer", pip("'isal>=1.8'")
     yield _asked("PNG files", inflate.unavailable_reason(), "are inflated by ISA-L", cost, remedy)
     cost = "with a seed, 7 µs of processor time per sample instead of 1 µs"

@@ -62,9 +62,9 @@ def facts_of(decisions: Decisions, runtime: LoaderRuntime) -> list[tuple[str, st
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         if statistics.stages_s:
             lines.append(("time", stages_in_words(statistics.stages_s)))
-        lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
+        lines += [("slower", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if asked.cache is not None and not (overrides.ON or facts.is_fused):
-        lines.append(("cache", f"{asked.cache}: nothing is kept, since images are decoded at once"))
+        lines.append(("cache", f"{asked.cache}: nothing is kept, since Pillow decodes whole images"))
     elif asked.cache is not None:
         lines.append(("cache", _cache(asked.cache, asked.cache_size, statistics, runtime.cache)))
         if statistics.not_kept:
@@ -104,15 +104,15 @@ class _Facts(NamedTuple):
         if self.is_fused:
             return
         if asked.fuse is False:
-            yield "decoded at once, as fuse=False asks"
+            yield "decoded whole by Pillow, as fuse=False asks"
             return
         if "PIL.Image" in sys.modules:
             reason = late_module("opener").unavailable_reason()
             files = "JPEG and PNG files that a sample opens through Pillow"
             yield (
-                f"{files} are decoded late, as far as their pixels are used"
+                f"{files} are decoded when their pixels are needed, and only those that crops keep"
                 if reason is None
-                else f"decoded at once: {reason}"
+                else f"decoded whole by Pillow: {reason}"
             )
         if not sys.modules.keys().isdisjoint(overrides.MODULES):
             yield from late_module("arrays").in_words()
@@ -149,7 +149,7 @@ class _Facts(NamedTuple):
             if asked.worker_method != "ray":
                 way = "through shared memory" if statistics.transport == "packets" else f"over {statistics.transport}"
                 words += f", started by {statistics.start_method}; batches come {way}"
-            words += f"; dataset {statistics.dataset_pickled}"
+            words += f"; the dataset is {statistics.dataset_pickled}"
         yield "workers", words
         if decisions.seeded and (decisions.has_threads or decisions.worker_threads > 1) and overrides.ON:
             from ..workers import routing
@@ -205,7 +205,7 @@ class _Facts(NamedTuple):
             return f"torch's: {streams}, so every batch is torch's, bit for bit"
         name, why = "index" if decisions.ids_are_indices else "position in the epoch", decisions.keyed_by
         words = f"each sample, by its {name}, since {why} asks for it: not as torch, but alike for any workers"
-        return words if decisions.sample_seed is not None else f"{words}; without a seed from torch's base seed"
+        return words if decisions.sample_seed is not None else f"{words}; torch draws its seed, since none was given"
 
 
 def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:
@@ -213,7 +213,7 @@ def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: 
         waits = ", ".join(f"{wait:g}" for wait in on_error.waits())
         yield "on error", f"a sample that cannot be loaded is tried again after {waits} s"
     if on_error != "retry":
-        done = "left out of their batches" if on_error == "skip" else "replaced by others, which their keys choose"
+        done = "left out of their batches" if on_error == "skip" else "replaced by others"
         yield "on error", f"samples that cannot be loaded are {done}; at most {max_errors} in an epoch"
     if statistics.failed_samples:
         last = list(failures.recent)[-_LISTED:]

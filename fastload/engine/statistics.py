@@ -31,7 +31,8 @@ class Statistics:
     transport: str | None
     """How results come back: ``packets``, ``pipes``, ``memory`` for threads, ``ray``; None before the first batch."""
     dataset_pickled: str | None
-    """How workers got the dataset: ``inherited``, ``shared``, pickled ``once for all workers``, ``for each worker``."""
+    """How workers got the dataset: ``inherited``, ``shared``, ``pickled once for all workers``, ``pickled for each
+    worker``."""
     chunk_size: int
     """Samples in the last task. 0 if tasks are whole batches (an IterableDataset, ``batch_size=None``, a custom
     ``collate_fn``), or without workers."""
@@ -56,7 +57,7 @@ class Statistics:
     failed_samples: int
     """Samples that could not be loaded, and were left out or replaced (``on_error``)."""
     decoded: dict[str, int]
-    """Numbers of decoded images. With ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, ``"at once (REASON)"``
+    """Numbers of decoded images. With ``fuse="auto"``: ``"only what crops keep"``, ``"whole"``, ``"at once (REASON)"``
     (by Pillow). With ``fuse=True``: ``"native"``, ``"torchvision"``, ``"pillow"``, ``"pillow (REASON)"`` (left to
     Pillow). ``", from coefficients"`` is added for packs of coefficients, and with ``fuse=True`` for the cache; else
     ``", kept in the cache"`` and later ``", from the cache"``; ``", from pixels"`` with ``fuse=True`` for packs of

@@ -50,12 +50,7 @@ class Plan:
             yield self.dataset, f"as it is: {self.reason}"
             return
         _, source, pipeline = self.found
-        rows = self.reads_files or pipeline.resize is not None
-        words = {
-            "moves": f"{'row' if rows else 'block'} of the batch",
-            "values": "table of values",
-            "erases": "in place",
-        }
+        words = {"moves": "in one pass, into the batch", "values": "in the same pass", "erases": "in the batch"}
         yield f"{self.dataset}: {source.shown}", ""
         if self.reads_files:
             yield "  read, decode", words["moves"]
@@ -66,7 +61,7 @@ class Plan:
     def __str__(self) -> str:
         lines = [
             (f"{stage[: _WIDEST - 3]}..." if runs and len(stage) > _WIDEST else stage, runs)
-            for stage, runs in (("stage", "runs"), *self.lines())
+            for stage, runs in (("stage", "done"), *self.lines())
         ]
         widest = max(len(stage) for stage, runs in lines if runs)
         return "\n".join(f"{stage:<{widest}}  {runs}".rstrip() for stage, runs in lines)

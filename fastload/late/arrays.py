@@ -320,8 +320,7 @@ def in_words() -> Iterator[str]:
     libraries = [one for one in dict.fromkeys(one.library for one in OVERRIDES) if overrides.is_imported(one)]
     known = [library for library in libraries if overrides.ON and unavailable_reason(library) is None]
     if known:
-        files = f"JPEG and PNG files that worker processes read by {', '.join(known)}"
-        yield f"{files} are decoded by the native library, where its pixels are the same"
+        yield f"where workers call {' or '.join(known)}, fastload decodes JPEG and PNG files, to the same pixels"
 
 
 def _makes_the_same(override: WholeImage, kind: str, mode: int) -> bool:

@@ -198,7 +198,7 @@ class FileSource:
             if not isinstance(made, Status):
                 if scope is not None:
                     keeps_all = cut.box[2:] == cut.window[2:] == (self.height, self.width)
-                    scope.count(f"late, {'whole' if keeps_all else 'in part'}{self._origin}")
+                    scope.count(f"{'whole' if keeps_all else 'only what crops keep'}{self._origin}")
                 return made
         return make(self._decoded(scope))
 
@@ -223,7 +223,7 @@ class FileSource:
             with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
                 pixels = np.array(image)
         if scope is not None:
-            scope.count(f"late, whole{self._origin}")
+            scope.count(f"whole{self._origin}")
             scope.num_bytes += pixels.nbytes
         self._data = pixels
         return pixels

@@ -88,9 +88,9 @@ def work_shares(found: Mapping[str, float]) -> dict[str, float]:
 def stages_in_words(found: Mapping[str, float]) -> str:
     """Return where the time went in a line: shares of at least 1 %."""
     shares = [f"{name} {100 * share:.0f} %" for name, share in work_shares(found).items() if share >= 0.01]
-    words = f"loading: {', '.join(shares)}"
+    words = f"loading: {', '.join(shares)}".replace("queue", "waiting for a core")
     if "wait" in found:
-        words += f"; transport {found['transport']:.3g} s; the loop waited {found['wait']:.3g} s for workers"
+        words += f"; sending batches took {found['transport']:.3g} s; the loop waited {found['wait']:.3g} s for workers"
     return words
 
 

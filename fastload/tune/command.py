@@ -54,8 +54,8 @@ VERB = Verb(
     summary="try settings of a loader, and recommend the fastest",
     description="""\
 Try settings of a loader on this machine, and recommend the fastest that gives the same batches. Without a seed these
-are torch's: with another number of worker processes the augmentation is another, as with torch's loader, and the table
-says so. What leaves torch's batches (seed=1, threads, fuse=True) is shown as "other augmentation", not recommended.
+are torch's, whose augmentation depends on the number of worker processes: the table names it. Settings that draw other
+random numbers than torch (seed=1, threads, fuse=True) are marked "other augmentation", and not recommended.
 
 Processes or threads, how many, fuse, cache, seed, chunk_size, resident and prefetch_factor are tried in turns. A script
 runs unmodified up to the loader that it iterates first, and ends there: nothing is trained.""",

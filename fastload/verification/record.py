@@ -137,12 +137,12 @@ def _in_leaves(before: Sequence[Leaf], after: Sequence[Leaf]) -> tuple[str, str]
         other = others.pop(leaf.path, None)
         path = leaf.path.removesuffix(" type")
         if other is None:
-            return "a leaf is missing", path
+            return "a part is missing", path
         if other.kind != leaf.kind:
             return f"the types differ, {other.kind} instead of {leaf.kind}", path
         if other.digest != leaf.digest:
             return "the values differ", path
-    return next((("a leaf was added", path.removesuffix(" type")) for path in others), None)
+    return next((("a part was added", path.removesuffix(" type")) for path in others), None)
 
 
 def note_of_pickles(made: Record) -> list[str]:

@@ -46,7 +46,7 @@ class Difference:
     """Index of the sample in the dataset, as the sampler gave it; None: not known."""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.place()}" + (f", leaf {self.leaf}" if self.leaf else "")
+        return f"{self.what}: {self.place()}" + (f", part {self.leaf}" if self.leaf else "")
 
     def place(self) -> str:
         """Return where the batch or sample is, in words."""

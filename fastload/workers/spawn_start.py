@@ -95,7 +95,7 @@ class SpawnStart:
         self.source = shared or PickledJob(job)
         self.at_once = _cores() if shared is not None and takes_any else job.num_workers
         """How many workers may be starting."""
-        self.job_pickled = "for each worker" if shared is None else "once for all workers"
+        self.job_pickled = "pickled for each worker" if shared is None else "pickled once for all workers"
 
     def start(self, process: BaseProcess) -> None:
         """Start a worker; again where the fork server is just ending, after an interrupt: then another one is started.

@@ -97,7 +97,7 @@ def test_batches_are_those_without_a_cache_in_every_epoch_and_run(folder, monkey
     loader = loader_of(folder, kind, fuse, **options)
     assert difference(epochs(loader), expected) is None
     statistics = loader.statistics()
-    assert fuse or counts(loader, "late, in part") > 0  # also of workers that inherit nothing
+    assert fuse or counts(loader, "only what crops keep") > 0  # also of workers that inherit nothing
     assert not statistics.cache_is_full
     assert statistics.cache_folder == (None if in_memory else str(on_disk["cache"]))
     assert ("on the disk, for later runs too" in loader.explain()) != in_memory

@@ -41,7 +41,7 @@ class Changing(Squares):
 
 
 TORCHS = "torch's: a stream for each worker, so every batch is torch's, bit for bit"
-OF_A_REPLICA = ["an IterableDataset's replicas stay with their workers", "has no sample ids", "no layout   4 batches"]
+OF_A_REPLICA = ["an IterableDataset's replicas stay with their workers", "has no sample ids", "slower      4 batches"]
 
 # dataset, arguments, what statistics() says after one epoch, what explain() says then
 CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
@@ -58,7 +58,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         | {"dataset_pickled": "inherited", "batches_without_layout": 0},
         [
             "2 processes, started by fork; batches come ",
-            "; dataset inherited",
+            "; the dataset is inherited",
             "batch i to worker i % num_workers",
             "the whole batch: each worker has one random stream",
             "at most 4 batches (num_workers x prefetch_factor), in order",
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         Squares(10),
         {"num_workers": 2, "worker_method": "thread"},
         {"worker_method": "thread", "transport": "memory", "batches_without_layout": 0},
-        ["2 threads", "by its position in the epoch, since worker_method='thread' asks", "from torch's base seed"],
+        ["2 threads", "by its position in the epoch, since worker_method='thread' asks", "torch draws its seed"],
     ),
     "no draws": (TensorDataset(torch.arange(10)), FORKED, {}, ["the dataset is known to draw nothing"]),
     "whole batches asked for": (
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         Ragged(10),
         {"collate_fn": padded, **FORKED},
         {"samples": 10, "chunk_size": 0, "batches_without_layout": 3},
-        ["the whole batch: custom collate_fn", "no layout   3 batches: custom collate_fn"],
+        ["the whole batch: custom collate_fn", "slower      3 batches: custom collate_fn"],
     ),
     "a dataset that loads batches": (
         SquaresInBatches(10),

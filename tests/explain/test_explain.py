@@ -114,7 +114,7 @@ def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, 
     data = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.Resize((24, 24)), transforms.ToTensor()]))
     monkeypatch.setattr(tables, "why_not_native", lambda: "PIL 1 resizes to other values than the native library")
     said = words_shown(data, capsys)
-    assert "row of the batch" in said
+    assert "in one pass, into the batch" in said
     assert "Pillow decodes the files: PIL" in said
     assert "resizes to other values than the native library" in said
 

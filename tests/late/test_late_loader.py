@@ -229,4 +229,4 @@ def test_worker_threads_cut_first_unless_a_users_mode_may_see_the_calls(options,
         late = list(loader)
         decoded = loader.statistics().decoded
     assert difference(late, epochs(Made(12, sample), 1, fuse=False)[0]) is None
-    assert decoded == {"late, in part" if mode is contextlib.nullcontext else "late, whole": 12}
+    assert decoded == {"only what crops keep" if mode is contextlib.nullcontext else "whole": 12}

@@ -152,8 +152,8 @@ def test_stages_that_were_measured_stand_for_the_time_of_all_tasks():
     )
     assert list(work_shares(found)) == ["decode", "transform", "queue", "read", "collate"]
     assert stages_in_words(found) == (
-        "loading: decode 30 %, transform 30 %, queue 20 %, read 10 %, collate 10 %; transport 0.1 s; "
-        "the loop waited 0.25 s for workers"
+        "loading: decode 30 %, transform 30 %, waiting for a core 20 %, read 10 %, collate 10 %; "
+        "sending batches took 0.1 s; the loop waited 0.25 s for workers"
     )
 
 

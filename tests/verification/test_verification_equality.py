@@ -145,7 +145,7 @@ class _CollateDrawing:
 
 # What fastload's loader is given in place of a dataset of 16 pictures, and what is said of it.
 DEFECTS: dict[str, tuple[dict[str, Any], str]] = {
-    "a sample": ({"dataset": _WrongAt(length=16)}, "the values differ: epoch 0, batch 2, leaf [1]"),
+    "a sample": ({"dataset": _WrongAt(length=16)}, "the values differ: epoch 0, batch 2, part [1]"),
     "fewer batches": ({"dataset": verified.Pictures(length=12), "sampler": None}, "fastload has fewer"),
     "more batches": ({"dataset": verified.Pictures(length=20), "sampler": None}, "fastload has more"),
     "generators": ({"collate_fn": _CollateDrawing()}, "the state of the generators differs: NumPy"),

@@ -86,8 +86,8 @@ def prints(*values: Any) -> list[Hashes]:
     [
         ([[1, 2], [3, 9], [0, 6]], "the values differ", 1, "[1]"),
         ([[1, 2], [3, 4], [5, 6.0]], "the types differ, float instead of int", 2, "[1]"),
-        ([[1, 2], [3], [5, 6]], "a leaf is missing", 1, "[1]"),
-        ([[1, 2, 7], [3, 4], [5, 6]], "a leaf was added", 0, "[2]"),
+        ([[1, 2], [3], [5, 6]], "a part is missing", 1, "[1]"),
+        ([[1, 2, 7], [3, 4], [5, 6]], "a part was added", 0, "[2]"),
         ([[1, 2], [3, 4]], "the number of {} differs, 2 instead of 3", 2, ""),
     ],
 )
@@ -146,7 +146,7 @@ def test_all_is_well_where_something_was_checked_and_all_of_it_was_equal(verdict
 
 def test_the_table_names_place_and_stage_once_for_all_checks_they_explain():
     text = report("equal", "different", "different", "skipped", "error", "error").to_text(200)
-    place = "epoch 0, sample 19, dataset index 7, leaf ['image']"
+    place = "epoch 0, sample 19, dataset index 7, part ['image']"
     assert text.count(f"the values differ: {place}") == 1
     assert text.count("first stage that differs: Noise(std=1) (dataset.transform, stage 2 of 4)") == 1
     assert "\n  workers: 1 fork, prefetch 1\n  workers: 2 fork, prefetch 1\n" in text

@@ -99,7 +99,7 @@ class RayPool(Pool):
     """
 
     start_method = transport = "ray"
-    job_pickled = "once for all workers"
+    job_pickled = "pickled once for all workers"
 
     def __init__(
         self, cluster: Cluster, slots: SlotPool, packed_job: bytes, options: RayOptions, number: int, *, assigned: bool
