@@ -147,8 +147,7 @@ class _Facts(NamedTuple):
             words += "; the GIL is on (see PYTHON_GIL)" if gil.is_on() else ", without the GIL"
         if statistics.start_method and not decisions.has_threads:
             if asked.worker_method != "ray":
-                way = "through shared memory" if statistics.transport == "packets" else f"over {statistics.transport}"
-                words += f", started by {statistics.start_method}; batches come {way}"
+                words += f", started by {statistics.start_method}; batches come by {statistics.transport}"
             words += f"; the dataset is {statistics.dataset_pickled}"
         yield "workers", words
         if decisions.seeded and (decisions.has_threads or decisions.worker_threads > 1) and overrides.ON:
@@ -236,7 +235,7 @@ def _most_first(counts: dict[str, int]) -> str:
 
 
 def _cache(asked: Any, size: Any, statistics: Statistics, records: Any) -> str:
-    words = f"{asked}: coefficients of JPEG files are kept from the first epoch on"
+    words = f"{asked}: half-decoded JPEG files (coefficients) are kept from the first epoch on"
     if size is not None:
         words += ", on the disk, for later runs too"
     if records is None:

@@ -29,7 +29,7 @@ class Statistics:
     """How workers were started: ``fork``, ``spawn``, ``forkserver``, ``thread`` or ``ray``; None before the first
     iteration."""
     transport: str | None
-    """How results come back: ``packets``, ``pipes``, ``memory`` for threads, ``ray``; None before the first batch."""
+    """How results come back: ``shared memory``, ``pipes``, ``memory`` (threads), ``ray``; None before any batch."""
     dataset_pickled: str | None
     """How workers got the dataset: ``inherited``, ``shared``, ``pickled once for all workers``, ``pickled for each
     worker``."""

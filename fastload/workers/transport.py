@@ -73,7 +73,7 @@ class PacketEndpoint:
 class Packets:
     """Socket pairs: one for all workers (``shared``), so that the idle ones take work from it, or one each."""
 
-    name = "packets"
+    name = "shared memory"
 
     def __init__(self, num_workers: int, *, shared: bool) -> None:
         self._num_workers = num_workers

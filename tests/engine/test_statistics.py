@@ -19,7 +19,7 @@ from fastload import DataLoader, Statistics
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
-PACKETS = "packets" if hasattr(socket, "SOCK_SEQPACKET") and hasattr(os, "memfd_create") else "pipes"
+PACKETS = "shared memory" if hasattr(socket, "SOCK_SEQPACKET") and hasattr(os, "memfd_create") else "pipes"
 FORKED = {"num_workers": 2, "multiprocessing_context": "fork"}
 
 
@@ -154,7 +154,7 @@ def test_the_transport_that_was_asked_for_is_told(monkeypatch):
     loader = DataLoader(Squares(4), **FORKED)
     list(loader)
     assert loader.statistics().transport == "pipes"
-    assert "2 processes, started by fork; batches come over pipes" in loader.explain()
+    assert "2 processes, started by fork; batches come by pipes" in loader.explain()
 
 
 def test_statistics_cannot_be_changed_and_have_no_positional_order():
