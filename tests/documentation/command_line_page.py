@@ -34,8 +34,8 @@ MORE = {
     "compare": "[Recordings again](profile.md#recordings-again)",
     "pack": "[Packs](images.md#packs)",
     "unpack": "[Packs](images.md#packs)",
-    "explain": "[Which setting when](settings.md)",
-    "tune": "[Tune](tune.md)",
+    "explain": "[Which setting when](settings.md). Targets: [as for verify](#fastload-verify)",
+    "tune": "[Tune](tune.md). Targets: [as for verify](#fastload-verify)",
     "doctor": "[Install](install.md#check-the-installation)",
 }
 
@@ -69,7 +69,7 @@ def render() -> str:
 
 
 def _section(name: str, verb: argparse.ArgumentParser) -> str:
-    # What else --help says stands on the page that is named.
+    # What else --help says stands on the page that is named; three commands take the same targets.
     summary = " ".join((verb.description or "").strip().partition("\n\n")[0].split())
     lines = [f"## fastload {name}", "", summary, "", f"More: {MORE[name]}.", ""]
     usage = verb.usage or f"fastload {name} [OPTION ...] {' '.join(map(_words, _positionals(verb)))}".rstrip()
@@ -84,7 +84,8 @@ def _section(name: str, verb: argparse.ArgumentParser) -> str:
                 "| --- | --- |",
             ]
             lines += [f"| `{_cell(_words(one))}` | {_cell(_help(one))} |" for one in actions] + [""]
-    parts = [part for part in (verb.epilog or "").strip("\n").split("\n\n") if not part.startswith("examples:")]
+    left_out = ("examples:",) if name == "verify" else ("examples:", "targets:")
+    parts = [part for part in (verb.epilog or "").strip("\n").split("\n\n") if not part.startswith(left_out)]
     if any(parts):
         lines += ["```text", "\n\n".join(parts), "```", ""]
     return "\n".join(lines)
