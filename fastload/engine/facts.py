@@ -48,6 +48,10 @@ def facts_of(decisions: Decisions, runtime: LoaderRuntime) -> list[tuple[str, st
     lines += [("", f"not seeded, though samples draw from it: {name}") for name in list(runtime.counts.unseeded)]
     for number, words in enumerate(facts.images()):
         lines.append(("" if number else "images", words))
+    for library in ("torchcodec.decoders", "decord"):
+        if library in sys.modules and asked.resident is None:
+            words = f"frames that samples decode by {library} are decoded as with torch's loader"
+            lines.append(("video", f"{words}; `fastload profile --level 2` measures their share, and says what helps"))
     if asked.device is not None:
         lines.append(("device", f"{asked.device}, {asked.prefetch_to_device} batches ahead"))
     if asked.batch_transform is not None:

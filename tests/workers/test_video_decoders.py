@@ -154,3 +154,8 @@ def test_workers_begin_with_an_empty_cache_of_lerobots_decoders(monkeypatch, opt
     assert [(opened.tolist(), sizes.tolist()) for opened, sizes in batches] == [([0, 0], [5, 5])] * 2
     assert library._default_decoder_cache is cache
     assert len(cache.opened) == 1
+
+
+def test_a_loader_says_which_library_decodes_its_videos_and_how_to_measure_it(reader):
+    words = str(fastload.DataLoader(range(4)).explain())
+    assert "by decord are decoded as with torch's loader; `fastload profile --level 2` measures" in words
