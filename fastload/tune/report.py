@@ -215,7 +215,7 @@ class TuneReport:
         from rich.text import Text
 
         present = self.present.setting
-        numbers = (f"{self.unit}/s", "", "x", "first\nbatch", "CPU", "memory")
+        numbers = (f"{self.unit}/s", "", "x", "first\nbatch", "CPU\neach", "memory")
         right = [{"header": name, "justify": "right", "no_wrap": True} for name in numbers]
         rows = plain_table(["", {"header": "setting", "overflow": "fold"}, *right, "batches"])
         measured = [trial for trial in [self.present, *self.trials] if trial.slices]
