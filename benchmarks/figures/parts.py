@@ -19,7 +19,7 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("the same, no workers", "tiny-tensors-0-workers", OURS, STEADY),
     ("padded token sequences, a `collate_fn` of one's own", "custom_collate", OURS, STEADY),
     ("the same, `seed=1`", "custom_collate", SEED, STEADY),
-    ("24 small tensors of unequal shapes a sample, left apart", "ragged-2-workers", OURS, STEADY),
+    ("24 tensors of unequal shapes a sample, which a `collate_fn` keeps as lists", "ragged-2-workers", OURS, STEADY),
     ("ImageFolder, `fuse=True`, float32", "fuse-imagefolder-float32", FUSED, STEADY),
     ("the same, worker threads", "fuse-imagefolder-float32", THREADS, STEADY),
     ("ImageFolder, `fuse=True`, left as bytes", "fuse-imagefolder-uint8", FUSED, STEADY),
