@@ -119,10 +119,13 @@ def test_a_summary_has_fixes_with_their_bounds_or_the_reason_why_there_are_none(
         "without a verdict": analysis(None),
         "no known change against this cause": analysis("pin", fixes=[]),
         LIST: analysis(ranks=[rank(loader={"copied": [LIST]})]),
+        "head-of-line-bound (severe) rank 5 delays the others": EIGHT_RANKS,
     }
     for words, one in told.items():
         assert words in " ".join(as_text(summary(one), width=100).split())
-    assert LIST not in as_text(summary(analysis()), width=100)
+    of_one_rank = as_text(summary(analysis()), width=100)
+    assert LIST not in of_one_rank
+    assert "rank 0" not in of_one_rank
 
 
 def precise(step_ms: float) -> Analysis:
@@ -145,6 +148,13 @@ COMPARED = [
 @pytest.mark.parametrize(("before", "after", "words"), COMPARED)
 def test_a_comparison_begins_with_what_has_become_of_a_step(before: Analysis, after: Analysis, words: str) -> None:
     assert said(before, after)[0].startswith(words)
+
+
+def test_states_that_changed_by_half_a_percent_of_a_step_have_lines_the_largest_change_first() -> None:
+    before = analysis(ranks=[rank(blame_ms={"read": 40.0, "cpu": 5.0, "pin": 1.0})])
+    after = analysis(ranks=[rank(blame_ms={"read": 10.0, "cpu": 7.0, "pin": 1.5})])
+    changes = [line.split()[-2] for line in said(before, after) if line.endswith(" ms") and "%" not in line]
+    assert changes == ["-30.0", "+2.0"]
 
 
 def test_the_interval_of_a_difference_combines_those_of_both() -> None:

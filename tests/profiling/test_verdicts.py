@@ -167,6 +167,7 @@ RANKS: dict[str, tuple[list[Rank], str | None]] = {
         [rank_of(0, [1] * 50, [49] * 50), rank_of(1, [40] * 50, [10] * 50), rank_of(2, [1] * 50, [49] * 50)],
         "rank 1",
     ),
+    "the later of two": ([rank_of(0, [1] * 50, [49] * 50), rank_of(1, [40] * 50, [10] * 50)], "rank 1"),
     "none that are late together": ([rank_of(number, [40] * 50, [1] * 50) for number in (0, 1)], None),
     "none that are late by turns, even one more often": ([by_turns(0), by_turns(1)], None),
     "a process without a rank": ([QUICK, later(SLOW, 1)], "process 101"),
