@@ -11,11 +11,11 @@ import multiprocessing
 import resource
 import tempfile
 import time
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 from torch.utils.data.distributed import DistributedSampler
 
 import fastload
@@ -40,27 +40,24 @@ def _epoch(loader: Any) -> Measurement:
     return {"first batch ms": arrivals[0] * 1e3, "epoch s": arrivals[-1], "PSS MiB": read_tree_memory().pss_mib}
 
 
-def workers(side: Side, *, size: int, delay_s: float) -> Measurement:
-    """Time four batches of 16 for each worker, of samples that sleep."""
+def workers(side: Side, *, size: int) -> Measurement:
+    """Time four batches of 16 for each worker, of samples that sleep 50 ms."""
     num_workers = max(1, size // int(str(side.options.get("worker_threads", 1))))
-    dataset = UnequalSamples([delay_s] * (size * 64))
+    dataset = UnequalSamples([0.05] * (size * 64))
     return _epoch(make_loader(side, dataset, batch_size=16, num_workers=num_workers, persistent_workers=True))
 
 
 def ranks(side: Side, *, size: int) -> Measurement:
     """Time an epoch on each rank, with one worker; returned are the times of the slowest, and the memory of all."""
-    context, ends = multiprocessing.get_context("fork"), []
+    told = multiprocessing.get_context("fork").SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
-        for rank in range(size):
-            ours, its = context.Pipe()
-            context.Process(target=_rank, args=(side, rank, size, f"file://{folder}/store", its)).start()
-            its.close()
-            ends.append(ours)
-        found = [end.recv() for end in ends]
+        given = side, size, f"file://{folder}/store", told
+        torch.multiprocessing.start_processes(_rank, given, size, start_method="fork")
+    found = [told.get() for _ in range(size)]
     return {name: (sum if "MiB" in name else max)(one[name] for one in found) for name in found[0]}
 
 
-def _rank(side: Side, rank: int, size: int, store: str, end: Connection) -> None:
+def _rank(rank: int, side: Side, size: int, store: str, told: Any) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store, rank=rank, world_size=size)
     dataset = Numbers(size * 1024)
@@ -68,10 +65,8 @@ def _rank(side: Side, rank: int, size: int, store: str, end: Connection) -> None
     given = {"batch_size": 32, "num_workers": 1, "sampler": sampler, "collate_fn": torch.as_tensor}
     loader = make_loader(side, dataset, **given, persistent_workers=True)
     dist.barrier()
-    found = _epoch(loader)
+    told.put(_epoch(loader))
     dist.barrier()
-    end.send(found)
-    dist.destroy_process_group()
 
 
 def indices(side: Side, *, size: int) -> Measurement:
@@ -82,27 +77,26 @@ def indices(side: Side, *, size: int) -> Measurement:
 
 
 _THREADS = Side(name="fastload, threads", package="fastload", options={"worker_threads": 16}, compared_with="torch")
-_METRICS = tuple(Metric(name=name, least_ratio=None) for name in ("first batch ms", "epoch s", "PSS MiB"))
+_BOTH = (TORCH, FASTLOAD)
 _LIST = {"start_method": "spawn", "payload": "objects"}
+_METRICS = tuple(Metric(name=name, least_ratio=None) for name in ("first batch ms", "epoch s", "PSS MiB"))
 
 
-def _case(what: str, size: int, sides: tuple[Side, ...], **given: object) -> Case:
-    """Return a case, with the metrics that its function returns."""
-    is_list = what == "files"
+def _case(what: str, size: int, sides: tuple[Side, ...], function: str = "", **given: object) -> Case:
     return Case(
         name=f"scale-{what}-{size}",
-        measure="benchmarks.cases.startup:first_batch" if is_list else f"benchmarks.cases.scale:{what}",
-        metrics=_METRICS[:1] if is_list else (*_METRICS, Metric(name="peak MiB", has_ratio=False)),
+        measure=f"benchmarks.cases.{function or f'scale:{what}'}",
+        metrics=(*_METRICS, Metric(name="peak MiB", has_ratio=False)),
         sides=sides,
-        arguments={**given, "payload_mb": size // 10_000} if is_list else {**given, "size": size},
+        arguments=given or {"size": size},
         fresh_process=True,
         repetitions=3,
     )
 
 
 CASES = (
-    *(_case("workers", size, (TORCH, FASTLOAD, _THREADS), delay_s=0.05) for size in (16, 64, 256)),
-    *(_case("ranks", size, (TORCH, FASTLOAD)) for size in (1, 4, 16)),
-    *(_case("files", 10**power, (TORCH, FASTLOAD), **_LIST) for power in (4, 5, 6)),
-    *(_case("indices", 10**power, WITH_SEED) for power in (6, 7, 8)),
+    *(_case("workers", size, (*_BOTH, _THREADS)) for size in (16, 64, 256)),
+    *(_case("ranks", size, _BOTH) for size in (1, 4, 16)),
+    *(_case("files", 10**n, _BOTH, "startup:first_batch", **_LIST, payload_mb=10 ** (n - 4)) for n in (4, 5, 6)),
+    *(_case("indices", 10**n, WITH_SEED) for n in (6, 7, 8)),
 )

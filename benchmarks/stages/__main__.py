@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks import command
 from benchmarks.report import complain
 from benchmarks.spec import FASTLOAD, TORCH, Case, Comparison, Metric, Side
+from benchmarks.stages.measuring import make_package
 
 _DECODERS = ("fastload", "pillow", "opencv", "torchvision", "simplejpeg", "torchcodec")
 # imread_benchmark's workloads, and how often a pass decodes all images, so that it takes about a second.
@@ -87,12 +88,9 @@ def _given(options: argparse.Namespace, made: Path, subjects: set[str]) -> dict[
     found = {}
     if "imread" in subjects and find_spec("imread_benchmark"):
         (about := made / "plug_ins-0.dist-info").mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-ins\nVersion: 0\n")
-        lines = [f"{name} = benchmarks.stages.decoders:{name.title()}" for name in ("fastload", "torchcodec")]
-        (about / "entry_points.txt").write_text("\n".join(["[imread_benchmark.decoders]", *lines]))
+        lines = [f"{name} = benchmarks.stages.decoders:{name.title()}\n" for name in ("fastload", "torchcodec")]
+        (about / "entry_points.txt").write_text(f"[imread_benchmark.decoders]\n{''.join(lines)}")
         os.environ["PYTHONPATH"] = os.pathsep.join([str(made), os.environ.get("PYTHONPATH", "")])
-        from benchmarks.stages.measuring import make_package
-
         found["imread"] = {"package": make_package(options.data, made, 4 if options.quick else 56)}
     if options.albumentations is not None:
         found["albumentations"] = {"data": str(options.data), "sources": str(options.albumentations.resolve())}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
+import fastload
 from benchmarks.spec import Measurement, Side
 
 
@@ -34,8 +36,6 @@ def imread(side: Side, *, workload: str, decoder: str, package: str, repeats: in
     from imread_benchmark.plans import RunConfiguration
 
     if side.package == "fastload":
-        import fastload
-
         fastload.install()
     reader = open_dataset_package(package)
     items, made = reader.read_workload_items(workload), REGISTRY[decoder]()
@@ -50,8 +50,8 @@ def imread(side: Side, *, workload: str, decoder: str, package: str, repeats: in
     else:
         found = measurement.run_decode_memory_measurement(made, items, configuration, effective_threads=1)
     [sample] = found.samples
-    library = {"opencv": "opencv-python-headless", "fastload": "torch-fastload"}.get(decoder, decoder)
-    versions = {"python": sys.version.split()[0], **{name: version(name) for name in ("torch", library)}}
+    versions = {name: version(name) for name in ("torch", "imread-benchmark", made.package_name)}
+    versions["python"] = platform.python_version()
     return {"images/s": sample.items_processed / sample.elapsed_seconds, "versions": versions}
 
 
