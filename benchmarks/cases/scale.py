@@ -1,10 +1,9 @@
 """What size costs: workers that wait, ranks in one machine, files of a list, indices of an epoch.
 
-Samples of ``workers`` sleep, so that 256 of them need few cores; ``ranks`` meet by gloo; ``files`` are strings that
-spawned workers get (``startup.py``); ``indices`` are shuffled, and loaded 65,536 at a time, which leaves the order.
+Samples of ``workers`` sleep. ``ranks`` meet by gloo; where cores are fewer, times say what a rank costs, not how many a
+machine feeds. Spawned workers get the ``files``. ``indices`` are shuffled, and loaded 65,536 at a time.
 
-Meaningless if: other work runs on the cores, or the machine swaps. Of more ranks than cores the times say that it
-works, and what a rank costs, not how many a machine feeds.
+Meaningless if: other work runs on the cores, or the machine swaps.
 """
 
 import multiprocessing

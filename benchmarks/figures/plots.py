@@ -91,14 +91,16 @@ def scale(rows: Rows) -> str:
             y = top + 120 - 28 * power
             parts.append(f'<path class="grid" d="M{left} {y}h206"/>')
             parts.append(f'<text class="small label" x="{left - 6}" y="{y + 4}">{tick}</text>')
-        for place, size in enumerate(dict.fromkeys(int(row.case.rpartition("-")[2]) for row in of_panel)):
-            x = left + 20 + 83 * place
+        across = {
+            case: left + 20 + 83 * place for place, case in enumerate(dict.fromkeys(row.case for row in of_panel))
+        }
+        for case, x in across.items():
+            size = int(case.rpartition("-")[2])
             parts.append(f'<text class="small middle" x="{x}" y="{top + 140}">{size:,}</text>')
         for side in dict.fromkeys(row.side for row in of_panel):
-            values = [row.value or 1 for row in of_panel if row.side == side]
-            points = [f"{left + 20 + 83 * place},{top + 120 - 28 * math.log10(ms):.1f}"
-                      for place, ms in enumerate(values)]  # fmt: skip
-            parts.append(f'<polyline class="line {kinds.get(side, "other")}" points="{" ".join(points)}"/>')
+            values = {across[row.case]: math.log10(row.value or 1) for row in of_panel if row.side == side}
+            points = " ".join(f"{x},{top + 120 - 28 * power:.1f}" for x, power in values.items())
+            parts.append(f'<polyline class="line {kinds.get(side, "other")}" points="{points}"/>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

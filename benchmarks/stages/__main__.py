@@ -44,10 +44,6 @@ def _case(name: str, sides: Sequence[Side], metrics: Sequence[str], **arguments:
     )
 
 
-def _imread(name: str, sides: Sequence[Side], workload: str, workers: int = 0) -> Case:
-    return _case(name, sides, ["images/s"], workload=workload, repeats=_WORKLOADS[workload], workers=workers)
-
-
 def _decoder(name: str, package: str = "none") -> Side:
     beside = f"torch, {name}" if package == "fastload" else None
     shown = name if package == "none" else f"{package}, {name}"
@@ -58,8 +54,12 @@ _SUPPLYING = [_decoder(name, at) for name in ("pillow", "simplejpeg", "fastload"
 _GIVEN = {"recipes": _RECIPES, "num_images": 500}
 _RUNS = (TORCH, replace(FASTLOAD, name="fastload run"))
 CASES = (
-    *(_imread(f"imread-{name}", [*map(_decoder, _DECODERS)], name) for name in _WORKLOADS),
-    _imread("imread-loader-supply", _SUPPLYING, "controlled-le0512-q075", workers=2),
+    *(
+        _case(f"imread-{name}", [*map(_decoder, _DECODERS)], ["images/s"], workload=name, repeats=repeats, workers=0)
+        for name, repeats in _WORKLOADS.items()
+    ),
+    _case("imread-loader-supply", _SUPPLYING, ["images/s"],
+          workload="controlled-le0512-q075", repeats=20, workers=2),
     *(
         _case(f"albumentations-{scope}", _RUNS, [f"{one}, images/s" for one in _RECIPES],
               scope=f"{scope}_dataloader_augment", **_GIVEN)

@@ -5,14 +5,12 @@ from typing import Any
 import numpy as np
 from imread_benchmark.decoders import BaseDecoder
 
+from fastload.images import decode
+
 
 class Fastload(BaseDecoder):
     name, package_name = "fastload", "torch-fastload"
-
-    def decode(self, data: bytes) -> Any:
-        from fastload.images import decode
-
-        return decode(data)
+    decode = staticmethod(decode)
 
 
 class Torchcodec(BaseDecoder):

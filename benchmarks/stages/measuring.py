@@ -72,6 +72,5 @@ def albumentations(
         if done.returncode:
             raise RuntimeError(f"the program ended with status {done.returncode}:\n{done.stderr[-4000:]}")
         found = json.loads(output.read_text())["results"]
-    if failed := [name for name in names.values() if not found.get(name, {}).get("throughputs")]:
-        raise RuntimeError(f"the program has no rate of {failed[0]}: {found.get(failed[0])}")
-    return {f"{recipe}, images/s": found[name]["median_throughput"] for recipe, name in names.items()}
+    # Of a recipe that failed there is no rate, which raises IndexError.
+    return {f"{recipe}, images/s": found[name]["throughputs"][0] for recipe, name in names.items()}
