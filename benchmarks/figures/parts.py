@@ -75,8 +75,8 @@ def work(rows: Rows) -> str:
 def stages(rows: Rows) -> str:
     """Others' benchmarks, all that was compared."""
     found = [row for row in rows.suite("stages") if row.ratio_of]
-    listed = [(f"{row.case}: {', '.join((row.side, row.metric))}", row.case, row.side, row.metric) for row in found]
-    return _pairs(rows, "stages", listed, ("case", "it", "fastload"), "")
+    listed = [(f"{row.case}: {row.side}, {row.metric}".removesuffix(", images/s"), *row.key) for row in found]
+    return _pairs(rows, "stages", listed, ("case", "it, images/s", "fastload"), "")
 
 
 def _pairs(rows: Rows, suite: str, listed: Sequence[tuple[str, str, str, str]], head: Sequence[str], about: str) -> str:
