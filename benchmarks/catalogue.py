@@ -9,7 +9,7 @@ import importlib
 from benchmarks.spec import Case
 
 FILES = (
-    "imagefolder", "fuse", "small", "heavy_tail", "startup", "memory", "waiting", "tables",
+    "imagefolder", "fuse", "small", "heavy_tail", "startup", "memory", "waiting", "tables", "scale",
 )  # fmt: skip
 ALL: tuple[Case, ...] = tuple(
     case for name in FILES for case in importlib.import_module(f"benchmarks.cases.{name}").CASES

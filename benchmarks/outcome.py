@@ -140,7 +140,8 @@ class Outcome:
         """Return a row for each side and metric, with the ratio of those that are compared."""
         found: dict[tuple[str, str], Row] = {}
         for side in self.measured.measurements:
-            versions = self.measured.first.get(side, {}).get("versions")
+            told = {**self.measured.measurements[side][-1], **self.measured.first.get(side, {})}
+            versions = told.get("versions")
             common = stamp(surroundings, self.cores_used_by_others, versions if isinstance(versions, dict) else None)
             for metric, spread in self.spreads(side).items():
                 found[side, metric.name] = Row(

@@ -82,6 +82,46 @@ def test_the_smallest_case_of_a_family_runs_and_its_rows_come_back_from_their_fi
     assert list(found["skipped"]) == (["DALI"] if family == "peers" else [])
 
 
+# Others' program, with a rate that tells which class a loader is of.
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+from torch.utils.data import DataLoader
+
+given = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
+loader = DataLoader(range(int(given["num-items"])), num_workers=int(given["workers"]))
+rate = len(list(loader)) * (2.0 if "fastload" in type(loader).__module__ else 1.0)
+names = os.environ["BENCHMARK_TRANSFORMS_FILTER"].split(",")
+found = {name: {"throughputs": [rate], "median_throughput": rate} for name in names}
+Path(given["output"]).write_text(json.dumps({"results": found}))
+"""
+
+
+@pytest.mark.slow
+def test_others_program_runs_with_each_loader_and_what_is_not_there_is_left_out(images, tmp_path):
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "pipeline_runner.py").write_text(PROGRAM)
+    rows_file = tmp_path / "rows.csv"
+    command = [sys.executable, "-m", "benchmarks.stages", "--quick", "--data", str(images), "--rows", str(rows_file)]
+    command += ["--repetitions", "1", "--albumentations", str(tmp_path), "albumentations-memory", "imread"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "skipped imread" in done.stderr
+    assert {(row.side, row.value, row.ratio) for row in read_file(rows_file)} == {
+        ("torch", 4.0, None), ("fastload run", 8.0, 2.0)
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_small_sizes_of_what_the_scale_cases_measure_run():
+    code = """if True:
+        from benchmarks.cases import scale
+        for measure, size in ((scale.workers, 2), (scale.ranks, 2), (scale.indices, 1000)):
+            assert measure(scale.FASTLOAD, size=size)["epoch s"] > 0
+    """
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=200, check=True)
+
+
 @pytest.mark.parametrize(
     ("goal", "met"), [(1.8, "met"), (2.0, "undecided"), (2.3, "not met"), (None, None)], ids=str
 )  # fmt: skip

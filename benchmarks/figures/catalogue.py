@@ -17,6 +17,7 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "peers": tables.peers,
     "peers-cifar": tables.peers_cifar,
     "work": parts.work,
+    "stages": parts.stages,
     "training": parts.training,
     "gpu": parts.gpu,
     "versions": parts.versions,
@@ -73,6 +74,8 @@ FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "heavy-tail": _value("engine", "heavy_tail-rare-4-workers", "fastload seed=1", "x of bound as slept", "{:.2f}"),
     "heavy-tail-torch": _value("engine", "heavy_tail-rare-4-workers", "torch", "x of bound as slept", "{:.2f}"),
     "imagefolder-before-late": _ratio("engine", "imagefolder-v1", "fastload", "samples/s steady"),
+    "startup": _ratio("engine", "startup-forkserver-8-workers", "fastload", "first loader ms"),
+    "waiting": _ratio("engine", "waiting-server-32-workers", "fastload, 16 threads", tables.STEADY),
     "tensors32": _ratio("engine", "tensors32-ready", "fastload", "samples/s steady"),
     "tensors32-collated": _ratio("engine", "tensors32-collated", "fastload", "samples/s steady"),
     "tensordataset": _ratio("engine", "tiny-tensors-2-workers", "fastload", "samples/s steady"),
@@ -87,6 +90,7 @@ FIGURES: Mapping[str, Callable[[Rows], str]] = {
 PLOTS: Mapping[str, Callable[[Rows], str]] = {
     "docs/assets/pipelines.svg": plots.pipelines,
     "docs/assets/peers.svg": plots.peers,
+    "docs/assets/scale.svg": plots.scale,
 }
 """Files that are made of rows alone."""
 

@@ -57,26 +57,38 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("the same: memory (PSS), MiB", "waiting-server-32-workers", SIXTEEN, "PSS MiB"),
     ("files that do not wait: `worker_threads=2` beside 1", "waiting-nothing", "fastload, 2 threads", STEADY),
     ("growth from batch 100 to batch 1,000, MiB", "memory-images", OURS, "growth MiB"),
+    ("256 workers that wait 50 ms a sample: first batch, ms", "scale-workers-256", OURS, FIRST),
+    ("the same with 16 of 16 threads: memory (PSS), MiB", "scale-workers-256", "fastload, threads", "PSS MiB"),
+    ("16 ranks: first batch, ms", "scale-ranks-16", OURS, FIRST),
+    ("a shuffled epoch of 10^8 indices, s", "scale-indices-100000000", OURS, "epoch s"),
+    ("the same, `seed=1`", "scale-indices-100000000", SEED, "epoch s"),
     ("no loader at all: two processes that load JPEG files and drop them", "imagefolder-bound", "no loader", STEADY),
 )  # fmt: skip
 
 
 def work(rows: Rows) -> str:
     """Other work than images from files: many samples a second, start, memory; where fastload loses, too."""
+    about = "Samples a second unless stated otherwise; two workers unless stated otherwise."
+    return _pairs(rows, "engine", WORK, ("work", "torch", "fastload"), about)
+
+
+def stages(rows: Rows) -> str:
+    """Others' benchmarks, all that was compared."""
+    found = [row for row in rows.suite("stages") if row.ratio_of]
+    listed = [(f"{row.case}: {row.side}, {row.metric}".removesuffix(", images/s"), *row.key) for row in found]
+    return _pairs(rows, "stages", listed, ("case", "it, images/s", "fastload"), "")
+
+
+def _pairs(rows: Rows, suite: str, listed: Sequence[tuple[str, str, str, str]], head: Sequence[str], about: str) -> str:
+    """Return a table of two sides each: fastload's, and the one that it is compared with."""
     lines = []
-    for words, case, side, metric in WORK:
-        ours = rows.get("engine", case, side, metric)
-        if ours is None:
-            continue
-        others = [row for row in rows.suite("engine") if row.case == case and row.metric == metric]
-        baseline = ours.ratio_of.partition(" / ")[2]
-        theirs = next(row for row in others if row.side == (baseline or "torch"))
-        theirs = rows.beside("engine", ours, theirs.side)
-        lines.append(line(words, value_cell(theirs), value_cell(ours), ratio_cell(ours, with_spread=True)))
-    return markdown(
-        ("work", "torch", "fastload", "times as good (95 %)"), lines,
-        about="Samples a second unless stated otherwise; two workers unless stated otherwise.",
-    )  # fmt: skip
+    for words, case, side, metric in listed:
+        if (found := rows.get(suite, case, side, metric)) is not None:
+            ours, _, theirs = found.ratio_of.partition(" / ")
+            first = rows.beside(suite, found, theirs or "torch")
+            second = rows.beside(suite, found, ours) if side == theirs else found
+            lines.append(line(words, value_cell(first), value_cell(second), ratio_cell(found, with_spread=True)))
+    return markdown((*head, "times as good (95 %)"), lines, about=about)
 
 
 def training(rows: Rows) -> str:

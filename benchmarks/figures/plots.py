@@ -1,5 +1,6 @@
-"""Drawings of rows: bars in SVG, in light and dark, written by hand so that nothing has to be installed."""
+"""Drawings of rows: bars and lines in SVG, in light and dark, written by hand so that nothing has to be installed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,11 +16,14 @@ _STYLE = """
   .title { font-size: 15px; font-weight: 600; }
   .small { font-size: 12px; fill: #57606a; }
   .label { text-anchor: end; }
+  polyline.line { fill: none; stroke-width: 2; } .line.ours { stroke: #3b78c9; } .line.theirs { stroke: #8c959f; }
+  .line.other { stroke: #3b78c9; stroke-dasharray: 5 4; } .grid { stroke: #d0d7de; } .middle { text-anchor: middle; }
   .ours { fill: #3b78c9; } .theirs { fill: #b6bec8; } .rule { stroke: #57606a; stroke-dasharray: 3 3; }
   @media (prefers-color-scheme: dark) {
     .card { fill: #161b22; stroke: #3d444d; }
     text { fill: #e6edf3; }
     .small { fill: #9da7b3; }
+    .grid { stroke: #3d444d; } .line.ours, .line.other { stroke: #6ea8f5; }
     .ours { fill: #6ea8f5; } .theirs { fill: #57606a; } .rule { stroke: #9da7b3; }
   }
 """
@@ -37,17 +41,8 @@ class Bar:
 
 def bars(title: str, below: str, found: Sequence[Bar], *, rule: float | None = None) -> str:
     """Return a drawing of horizontal bars; ``rule`` is a value at which a line is drawn through all of them."""
-    height = _TOP + _STEP * len(found) + 14
     scale = (_WIDTH - _LABELS - 80) / max(bar.value for bar in found)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
-        'role="img" aria-labelledby="title">',
-        f'<title id="title">{escape(title)}</title>',
-        f"<style>{_STYLE}</style>",
-        f'<rect class="card" x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="6"/>',
-        f'<text class="title" x="20" y="27">{escape(title)}</text>',
-        f'<text class="small" x="20" y="46">{escape(below)}</text>',
-    ]
+    parts = _head(title, below, _WIDTH, _TOP + _STEP * len(found) + 14)
     for number, bar in enumerate(found):
         top = _TOP + _STEP * number
         width = max(1.0, bar.value * scale)
@@ -60,6 +55,52 @@ def bars(title: str, below: str, found: Sequence[Bar], *, rule: float | None = N
     if rule is not None:
         x, bottom = _LABELS + rule * scale, _TOP + _STEP * len(found) - 4
         parts.append(f'<line class="rule" x1="{x:.1f}" y1="{_TOP - 5}" x2="{x:.1f}" y2="{bottom}"/>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _head(title: str, below: str, width: int, height: int) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'role="img" aria-labelledby="title">',
+        f'<title id="title">{escape(title)}</title>',
+        f"<style>{_STYLE}</style>",
+        f'<rect class="card" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6"/>',
+        f'<text class="title" x="20" y="27">{escape(title)}</text>',
+        f'<text class="small" x="20" y="46">{escape(below)}</text>',
+    ]
+
+
+_SCALES = {
+    "workers": "workers that wait (dashed: threads)",
+    "ranks": "ranks of one machine",
+    "files": "files in a list, spawned workers",
+    "indices": "indices (dashed: seed=1)",
+}
+
+
+def scale(rows: Rows) -> str:
+    """Time to the first batch against size, a panel for each kind of size; both axes are logarithmic."""
+    found = [row for row in rows.suite("engine") if row.case.startswith("scale-") and row.metric == "first batch ms"]
+    parts = _head("Time to the first batch, by size", f"blue: fastload, grey: torch. {_where(found)}", 560, 440)
+    kinds = {"torch": "theirs", "fastload": "ours"}
+    for number, (what, words) in enumerate(_SCALES.items()):
+        of_panel = [row for row in found if row.case.startswith(f"scale-{what}-")]
+        left, top = 62 + 268 * (number % 2), 92 + 182 * (number // 2)
+        parts.append(f'<text x="{left}" y="{top - 12}">{words}</text>')
+        for power, tick in enumerate(("1 ms", "10 ms", "0.1 s", "1 s", "10 s")):
+            y = top + 120 - 28 * power
+            parts.append(f'<path class="grid" d="M{left} {y}h206"/>')
+            parts.append(f'<text class="small label" x="{left - 6}" y="{y + 4}">{tick}</text>')
+        across = {
+            case: left + 20 + 83 * place for place, case in enumerate(dict.fromkeys(row.case for row in of_panel))
+        }
+        for case, x in across.items():
+            size = int(case.rpartition("-")[2])
+            parts.append(f'<text class="small middle" x="{x}" y="{top + 140}">{size:,}</text>')
+        for side in dict.fromkeys(row.side for row in of_panel):
+            values = {across[row.case]: math.log10(row.value or 1) for row in of_panel if row.side == side}
+            points = " ".join(f"{x},{top + 120 - 28 * power:.1f}" for x, power in values.items())
+            parts.append(f'<polyline class="line {kinds.get(side, "other")}" points="{points}"/>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

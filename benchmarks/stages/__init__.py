@@ -1,0 +1,1 @@
+"""Others' benchmarks, by their rules, with fastload's loader or decoder in them; nothing of theirs is changed."""
