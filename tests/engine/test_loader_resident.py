@@ -129,7 +129,7 @@ def test_a_state_goes_on_where_the_user_was(first, later, order):
     assert_resumes(make_first, [(0, 1), (0, 8)], make_later, lambda loader: epochs(loader, 1)[0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     length=st.integers(1, 30),
     batch_size=st.integers(1, 9),
