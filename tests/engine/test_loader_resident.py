@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.comparison import difference
 from kit.datasets import Made, Stream
+from kit.generators import generator_states
 from kit.outcomes import outcomes
 from kit.resuming import assert_resumes
 from kit.transforms import Shifted
@@ -401,14 +402,11 @@ def test_a_dataset_that_cannot_reside_is_refused_and_nothing_has_changed(case, w
     length, make, error, words = REFUSED[case]
     loader = DataLoader(Made(length, make), 5, shuffle=case.startswith("draws"), resident="host", **WAYS[way])
 
-    def states() -> Any:
-        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-
-    before = states(), str(loader.state_dict())
+    before = generator_states(), str(loader.state_dict())
     with pytest.raises(error) as caught:
         iter(loader)
     assert re.search(words, "".join([str(caught.value), *getattr(caught.value, "__notes__", ())]))
-    assert (states(), str(loader.state_dict())) == before
+    assert (generator_states(), str(loader.state_dict())) == before
     loader.close()
 
 
