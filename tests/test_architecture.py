@@ -348,7 +348,7 @@ _LIBRARIES = {"torch._dynamo", "sympy", "triton", "torchvision", "PIL", "acceler
 _LIBRARIES |= {"transformers", "timm", "rich", "IPython", "tensorboard", "wandb", "datasets", "pyarrow"}
 
 
-@pytest.mark.interpreter
+@pytest.mark.slow
 def test_a_plain_loader_runs_few_files_and_lines_and_imports_nothing_that_it_does_not_need(tmp_path):
     names = f"UNUSED, LIBRARIES = {_UNUSED}, {_LIBRARIES}\n"
     done = subprocess.run(

@@ -80,7 +80,7 @@ def joined(chunks: dict[tuple[int, int], list[Any]]) -> list[list[Any]]:
     return [[value for part in column for value in part] for column in columns]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds, copied=st.booleans())
 def test_rows_written_in_any_order_are_the_samples_still_and_build_what_default_collate_gives(
     make, num_rows, seed, copied

@@ -239,9 +239,9 @@ def test_the_dtype_of_a_batch_of_mixed_dtypes_is_torchs_without_workers(load):
 
 
 def _large(index: int) -> Any:
-    """Samples that hold an array, a text and bytes of some megabytes each."""
-    array = np.full((2_000_000,), index)
-    return {"array": array, "text": f"{index}" * 3_000_000, "bytes": bytes([index]) * 4_000_000}
+    """Samples that hold an array, a text and bytes of about a megabyte each."""
+    array = np.full((150_000,), index)
+    return {"array": array, "text": f"{index}" * 1_000_000, "bytes": bytes([index]) * 1_500_000}
 
 
 def _small_and_large(index: int) -> Any:

@@ -277,7 +277,7 @@ def test_too_many_workers_are_warned_of_unless_the_check_is_overridden(load, mon
     monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
     seen = []
     for make in (load.loader_class, Quiet):
-        for num_workers, persistent in [(0, False), (1, False), (2, False), (2, True)]:
+        for num_workers, persistent in [(0, False), (1, False), (2, True)]:
             made: list[Any] = []
             arguments = {"num_workers": num_workers, "persistent_workers": persistent}
             seen.append(recorded(lambda make=make, made=made, arguments=arguments: made.append(make([1], **arguments))))

@@ -44,8 +44,14 @@ _PROCESSES = [ways.INLINE, ways.TWO_PERSISTENT, ways.THREE]
 
 
 def _of_each(rows: loaders.Rows, settings: list[Workers]) -> list[Any]:
+    # MONAI takes seconds to import.
     return [
-        pytest.param(one, name, id=f"{name}-{one}", marks=ways.marked(one, *settings))
+        pytest.param(
+            one,
+            name,
+            id=f"{name}-{one}",
+            marks=[pytest.mark.slow] if name == "monai" else ways.marked(one, *settings),
+        )
         for name in rows
         for one in settings
     ]

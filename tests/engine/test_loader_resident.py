@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.comparison import difference
 from kit.datasets import Made, Stream
+from kit.generators import generator_states
 from kit.outcomes import outcomes
 from kit.resuming import assert_resumes
 from kit.transforms import Shifted
@@ -129,7 +130,7 @@ def test_a_state_goes_on_where_the_user_was(first, later, order):
     assert_resumes(make_first, [(0, 1), (0, 8)], make_later, lambda loader: epochs(loader, 1)[0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     length=st.integers(1, 30),
     batch_size=st.integers(1, 9),
@@ -401,14 +402,11 @@ def test_a_dataset_that_cannot_reside_is_refused_and_nothing_has_changed(case, w
     length, make, error, words = REFUSED[case]
     loader = DataLoader(Made(length, make), 5, shuffle=case.startswith("draws"), resident="host", **WAYS[way])
 
-    def states() -> Any:
-        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-
-    before = states(), str(loader.state_dict())
+    before = generator_states(), str(loader.state_dict())
     with pytest.raises(error) as caught:
         iter(loader)
     assert re.search(words, "".join([str(caught.value), *getattr(caught.value, "__notes__", ())]))
-    assert (states(), str(loader.state_dict())) == before
+    assert (generator_states(), str(loader.state_dict())) == before
     loader.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import pickle
@@ -12,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from determinism_fakes import stopped_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.datasets import Made, Noisy
+from kit.datasets import Made
 from kit.resuming import assert_resumes
 from ranks import run_ranks
 
@@ -73,21 +71,6 @@ LOADERS = {
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_loader_of_a_mixture_resumes_exactly(name):
     assert_resumes(LOADERS[name], [(0, 0), (0, 3), (1, 2), (2, 1)], view=steps)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
-def test_it_resumes_exactly_with_workers_that_stay(method):
-    def make(num_workers: int = 2) -> DataLoader[Any]:
-        mixture = Mixture({"a": Noisy(40), "b": Noisy(9)}, {"a": 1, "b": 2}, num_samples=48)
-        options = {"persistent_workers": True, "worker_method": method} if num_workers else {}
-        return DataLoader(mixture, 8, shuffle=True, seed=3, num_workers=num_workers, **options)
-
-    def values(loader: DataLoader[Any]) -> Any:
-        return [[part.tolist() for part in batch] for batch in loader]
-
-    assert_resumes(make, view=values)
-    assert_resumes(make, later=lambda: make(0), view=values)
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 6, 8])
@@ -344,13 +327,6 @@ def test_ranks_that_mix_otherwise_are_told_so(tmp_path):
     first, second = run_ranks(body, tmp_path)
     sampler = DistributedBatchSampler(mixture_of(), 8, seed=1)
     assert [a + b for a, b in zip(first, second, strict=True)] == steps(DataLoader(mixture_of(), batch_sampler=sampler))
-
-
-def test_a_state_goes_through_torch_save():
-    state = loader_of().state_dict()
-    torch.save(state, buffer := io.BytesIO())
-    buffer.seek(0)
-    assert torch.load(buffer, weights_only=True) == state
 
 
 def test_packs_of_the_window_under_way_stay_and_the_next_window_has_the_new_weights():

@@ -1,4 +1,4 @@
-"""A loader in torch.distributed.checkpoint, as any Stateful: saved in the middle of an epoch, by one rank or by two."""
+"""A loader in torch.distributed.checkpoint, as any Stateful: saved in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from ranks import run_ranks
 from resumed_loaders import LENGTH, Count, Noisy, global_batches, keyed
 from torch.distributed.checkpoint.stateful import Stateful
 
@@ -84,17 +83,3 @@ def test_a_saved_loader_goes_on_where_it_was(make: Callable[..., Any], num_worke
     assert (resumed.state_dict()["kind"], resumed.state_dict()["epoch"]) == (KINDS[make], 1)
     assert rows(resumed) == following
     assert len(rows(resumed)) == STEPS
-
-
-def test_two_ranks_save_what_one_and_two_go_on_with(tmp_path: Path) -> None:
-    def save(rank: int) -> Any:
-        return saved_on_the_way(global_batches(), tmp_path)
-
-    def go_on(rank: int) -> Any:
-        return rows(loaded(global_batches(), tmp_path))
-
-    for body in (save, go_on):
-        first, second = run_ranks(body, tmp_path)
-        assert len(first) == len(second) == STEPS - STEP
-        alone = rows(loaded(global_batches(num_workers=2), tmp_path))
-        assert alone == [mine + others for mine, others in zip(first, second, strict=True)]

@@ -134,7 +134,7 @@ shapes = st.fixed_dictionaries(
 rngs = st.integers(0, 2**32).map(random.Random)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(
     epochs=st.lists(st.tuples(sizes, st.integers(0, 12)), max_size=2),
     last=sizes,

@@ -102,19 +102,19 @@ def test_data_dir_trains_on_image_folders(tmp_path: Path) -> None:
 
 
 def test_json_lines_have_what_the_readme_says_and_each_image_counts_once_on_any_number_of_ranks(tmp_path: Path) -> None:
-    words = ("--epochs", "1", "--limit-batches", "6", "--batch-size", "42", "--workers", "0", "--peak-tflops", "1")
+    words = ("--epochs", "1", "--limit-batches", "3", "--batch-size", "42", "--workers", "0", "--peak-tflops", "1")
     with Training(tmp_path, *words, "--out", str(tmp_path), ranks=2) as training:
         training.finish()
     logged = training.logged()
     table = {kind: names for kind, _, names in ROW.findall((EXAMPLES / "README.md").read_text())}
-    assert [one["kind"] for one in logged] == ["start", *["step"] * 6, "save", "epoch", "end"]
+    assert [one["kind"] for one in logged] == ["start", *["step"] * 3, "save", "epoch", "end"]
     for one in logged:
         documented = set(re.findall(r"`(\w+)`", table[one["kind"]])) | {"kind", "step"}
         assert documented < one.keys() if one["kind"] == "start" else one.keys() == documented, one["kind"]
     assert re.findall(r"`(\w+)`", table["stop"]) == ["signal"]
     (epoch,) = training.logged("epoch")
     assert all(0 < wait < 1 for wait in epoch["data_wait_of_ranks"])
-    assert epoch["images_per_s"] * epoch["seconds"] == pytest.approx(6 * 42)
+    assert epoch["images_per_s"] * epoch["seconds"] == pytest.approx(3 * 42)
     with Training(tmp_path, *words, "--out", str(tmp_path), ranks=7) as training:  # 360 = 7 * 51 + 3
         training.finish()
     assert training.logged("step") == []  # it was saved after its last step: only the test is left

@@ -294,31 +294,6 @@ def ignores_the_death_of_children(tell, options):
 # --- Users that fork -------------------------------------------------------------------------------------------------
 
 
-def forks_with_batches(tell, options, form, seed):
-    """Fork while batches are held; drop them and load more; the child still sees what it saw."""
-    rng = random.Random(seed)
-    loader = loader_of(Numbers(300, form), **options)
-    expected = batches_of(300, options["batch_size"])
-    go_on, let_go = os.pipe()
-    held, forked = [], []
-    for place, batch in enumerate(loader):
-        held.append((place, batch))
-        if len(forked) < 5 and rng.random() < 0.1:
-            child = os.fork()
-            if child == 0:
-                os.close(let_go)
-                os.read(go_on, 1)
-                os._exit(0 if all(numbers(batch) == expected[place] for place, batch in held) else 2)
-            forked.append(child)
-        if rng.random() < 0.3:
-            del held[rng.randrange(len(held)) :]
-    held.clear()
-    assert outcomes(iter(loader)) == expected
-    loader.close()
-    os.close(let_go)
-    tell([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in forked])
-
-
 def forks_a_child_that(tell, options, does, taken):
     """Fork in the middle of an iteration; whatever the child does with what it inherited, the parent goes on."""
     loader = loader_of(Numbers(120), **options)

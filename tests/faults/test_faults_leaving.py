@@ -108,22 +108,6 @@ class _Slow(Numbers):
         return super().__getitem__(index)
 
 
-@kinds.of_kinds(kinds.PACKETS, kinds.PIPES, kinds.THREAD, kinds.SPAWN)
-@kinds.draws(1)
-def test_persistent_workers_start_a_new_epoch_after_one_was_left_anywhere(kind, draw):
-    options = draw.loading(kind, max_workers=1 if kind is kinds.SPAWN else 3) | {"persistent_workers": True}
-    form = draw.choice(FORMS)
-    loader = loader_of(Numbers(80, form), **options)
-    expected = batches_of(80, options["batch_size"])
-    for _ in range(8):
-        after = draw.randint(0, len(expected))
-        iterator = iter(loader)
-        assert [numbers(next(iterator)) for _ in range(after)] == expected[:after]
-    assert outcomes(iter(loader)) == expected
-    del iterator
-    loader.close()
-
-
 # --- Workers that are stuck ------------------------------------------------------------------------------------------
 
 

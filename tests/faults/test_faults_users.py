@@ -8,7 +8,6 @@ from typing import Any
 
 import fault_kinds as kinds
 import pytest
-from fault_tools import FORMS
 
 # A pool that is closed gives its workers five seconds for what they are at, and then two more to die.
 BOUND_S = 60.0
@@ -215,16 +214,6 @@ def test_where_the_user_lets_the_system_collect_children_a_workers_death_is_told
 
 
 # --- Forks -----------------------------------------------------------------------------------------------------------
-
-
-@kinds.with_workers
-@kinds.draws(3)
-def test_a_fork_sees_its_batches_unchanged_after_the_parent_has_dropped_them(kind, draw, launcher):
-    options = draw.loading(kind)
-    form = draw.choice(FORMS)
-    user = launcher.start("forks_with_batches", **of(kind, options), form=form, seed=draw.randrange(10**6))
-    assert set(user.hears()) <= {0}
-    user.ends_as(0)
 
 
 @kinds.persistent_or_not(kinds.PACKETS, kinds.PIPES, kinds.THREAD)

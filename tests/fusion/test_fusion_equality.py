@@ -60,7 +60,7 @@ def test_files_and_arrays_equal_torchvisions_samples(name, root):
     size=st.tuples(st.integers(1, 45), st.integers(1, 45)),
     epoch=st.integers(0, 1000),
 )
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_images_of_any_size_equal_torchvisions_samples(name, size, epoch):
     dataset = cifar(v1.Compose(PIPELINES[name]), size=size, count=2, seed=epoch)
     plan = fastload.fusion.recognise(dataset)
@@ -81,7 +81,7 @@ def test_images_of_any_size_equal_torchvisions_samples(name, size, epoch):
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     resized=st.booleans(),
 )
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_crops_and_flips_equal_torchvisions(padding, mode, fill, module, moves, size, resized):
     crop = module.RandomCrop(size, padding, fill=fill if mode == "constant" else 0, padding_mode=mode)
     center = {"CenterCrop": ((5, 12),)}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-import random
 from unittest.mock import Mock
 
-import numpy as np
 import PIL.Image
 import pytest
 import torch
 from fusion_tools import MEAN, STD, cifar, folder, made, mnist, pixels
+from kit.generators import generator_states
 from torch import nn
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 from torchvision import datasets
@@ -208,7 +207,7 @@ def test_a_dataset_that_is_not_fused_says_why(make, reason):
 
 def test_recognition_calls_nothing_of_the_users_and_draws_nothing(tmp_path):
     transform, target = Mock(), Mock()
-    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    before = generator_states()
     steps = [v1.RandomResizedCrop(9), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.RandomErasing()]
     for dataset in (
         folder(tmp_path, v1.Compose([*steps, transform])),
@@ -218,6 +217,6 @@ def test_recognition_calls_nothing_of_the_users_and_draws_nothing(tmp_path):
         plan = recognise(dataset)
         str(plan)
     assert plan.fused
-    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+    assert generator_states() == before
     assert not transform.called
     assert not target.called

@@ -12,6 +12,7 @@ import pytest
 import torch
 from fakes import Squares
 from kit.datasets import Made
+from kit.generators import generator_states
 from torch.utils.data import ChainDataset, ConcatDataset, StackDataset, Subset, TensorDataset
 
 import fastload
@@ -71,11 +72,6 @@ def test_accelerators_are_never_seeded(monkeypatch):
         seed_global_generators(bytes(16))
 
 
-def states() -> tuple[Any, ...]:
-    kind, words, *rest = np.random.get_state()
-    return random.getstate(), (kind, words.tolist(), *rest), torch.get_rng_state().tolist()
-
-
 def drawing(index: int) -> tuple[float, float, float]:
     return random.random(), float(np.random.rand()), torch.rand(1, dtype=torch.float64).item()
 
@@ -124,7 +120,7 @@ def after_each(seeder: GlobalSeeder, keys: Keys, ids: Any) -> list[Any]:
         seed_next = seeder.each(keys, ids)
         for _ in range(20):
             seed_next()
-            found.append(states())
+            found.append(generator_states())
             random.gauss()
             np.random.randn()
             torch.randn(1)
@@ -149,7 +145,7 @@ def test_a_run_of_samples_is_seeded_as_one_after_the_other(ids):
         expected = []
         for place in range(20):
             seed_global_generators(keys.key(int(ids[place])))
-            expected.append(states())
+            expected.append(generator_states())
     assert after_each(GlobalSeeder(), keys, ids) == expected
 
 
@@ -157,16 +153,16 @@ def test_a_run_of_samples_is_seeded_as_one_after_the_other(ids):
 def test_the_states_are_given_back_after_an_error_too_and_more_than_once(error):
     drawing(0)
     random.gauss()
-    before, saved = states(), SavedStates()
+    before, saved = generator_states(), SavedStates()
     with pytest.raises(error) if error else contextlib.nullcontext(), preserved_global_generators():
         GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2, 3])()
         drawing(0)
         saved.restore()
-        assert states() == before
+        assert generator_states() == before
         drawing(0)
         if error:
             raise error
-    assert states() == before
+    assert generator_states() == before
 
 
 @pytest.mark.skipif(slow_seeding_reason() is not None, reason="states cannot be installed here")

@@ -17,4 +17,5 @@ def seed_generators(seed: int) -> None:
 
 def generator_states() -> tuple[Any, ...]:
     """Return their states, which can be compared."""
-    return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    kind, words, *rest = np.random.get_state()
+    return random.getstate(), (kind, words.tolist(), *rest), torch.get_rng_state().tolist()

@@ -20,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("as_in_a_worker")
 COUNT = int(os.environ.get("FASTLOAD_CHAINS", "0"))
 
 
-@settings(max_examples=COUNT or 300)
+@settings(max_examples=COUNT or 200)
 @given(st.integers(0, len(files()) - 1), steps(7))
 def test_any_chain_of_calls_gives_what_it_gives_with_pillows_own_images(place: int, steps: Steps) -> None:
     assert_equal(lambda: outcomes_of(opened(files()[place]), steps))
 
 
-@settings(max_examples=COUNT or 100)
+@settings(max_examples=COUNT or 70)
 @given(samples())
 def test_any_series_of_samples_that_keep_images_and_fail_gives_what_it_gives_with_pillows_own(
     series: list[Sample],

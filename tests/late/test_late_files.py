@@ -317,7 +317,7 @@ def test_damaged_files_give_what_pillow_gives(kind, monkeypatch):
         colors = [(8, 2), (8, 0), (16, 2), (4, 0), (8, 3)] if kind == "PNG" else TO_RGB
         wholes = [drawn(rng, 24, 17, *one) for one in colors]
         files = (damaged(rng, wholes) for _ in itertools.count())
-    for data in itertools.islice(files, 600):
+    for data in itertools.islice(files, 300):
         assert_equal(lambda data=data: colors_of(data) if "alpha" in kind else used(data))
 
 

@@ -166,7 +166,7 @@ class Called(nn.Module):
         return self.transform(image)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     pipelines(),
     st.sampled_from(((40, 31), (16, 16), (9, 50), (1, 7), (6, 1), (1, 1))),
@@ -208,7 +208,7 @@ MADE = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(pipelines(of_tensors=True), st.sampled_from(sorted(MADE)), st.sampled_from(((70, 60), (61, 90), (9, 50))))
 def test_any_transforms_of_a_tensor_give_the_same_in_the_same_memory(run, kind, size):
     assert_equal(of_tensor(run, MADE[kind]), jpeg(*size))

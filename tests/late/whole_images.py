@@ -72,7 +72,7 @@ def tensor(path: Path) -> torch.Tensor:
 def read_by_opencv(path: Path) -> list[Any]:
     data = memory(path)
     given = [
-        *(lambda flags=flags: cv2.imread(str(path), flags) for flags in FLAGS),
+        *(lambda flags=flags: cv2.imread(str(path), flags) for flags in FLAGS[::3]),
         *(lambda flags=flags: cv2.imdecode(data, flags) for flags in FLAGS),
         lambda: cv2.imread(str(path)),
         lambda: cv2.imread(filename=str(path), flags=1),

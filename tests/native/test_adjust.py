@@ -62,7 +62,7 @@ def test_all_colors_are_those_of_pillow(colors: Pixels, change: Change, part: fl
     assert np.array_equal(made, by_pillow(colors, change, part, steps))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.sampled_from(list(Change)), factors, st.integers(-255, 255), st.integers(1, 40), st.integers(1, 70),
     st.integers(0, 9), st.sampled_from([1, 2, 64, 255]), levels,
@@ -116,7 +116,7 @@ _matrices = st.tuples(_coefficients, _coefficients, _offsets, _coefficients, _co
 _sizes = st.tuples(st.integers(1, 90), st.integers(1, 40))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     _sizes, _sizes, st.sampled_from(["RGB", "L"]), _matrices, st.sampled_from(AFFINE_FILTERS), levels,
     st.integers(0, 9), st.sampled_from([1, 64, 125, 255]),

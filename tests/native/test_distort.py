@@ -86,7 +86,7 @@ def test_all_colors_are_those_of_torchvision() -> None:
                 assert torch.equal(change(part, argument), expected), name
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     changes, st.integers(2, 40), st.integers(2, 40), st.sampled_from(FORMS), st.integers(0, 5), levels,
 )  # fmt: skip

@@ -106,7 +106,7 @@ def test_a_damaged_copy_equals_pillows_or_is_left_to_it_without_a_word(capfd):
     )
     files += [files[0][:2] + segments + files[0][2:]] * 2
     counts = dict.fromkeys(Status, 0)
-    for data in itertools.islice(mutants(rng, files), 3000):
+    for data in itertools.islice(mutants(rng, files), 1500):
         header = jpeg.read_size(data)
         if jpeg.can_wait(data).status is Status.DONE:
             Image.open(io.BytesIO(data)).load()  # so that it must not fail
@@ -117,7 +117,7 @@ def test_a_damaged_copy_equals_pillows_or_is_left_to_it_without_a_word(capfd):
         counts[found if isinstance(found, Status) else Status.DONE] += 1
         if not isinstance(found, Status):
             np.testing.assert_array_equal(found, by_pillow(data, cut))
-    assert min(counts[Status.DONE], counts[Status.DAMAGED]) > 200
+    assert min(counts[Status.DONE], counts[Status.DAMAGED]) > 100
     assert capfd.readouterr() == ("", "")
 
 

@@ -213,7 +213,7 @@ def test_damaged_copies_equal_pillows_or_are_left_to_it():
         for before in (b"", b"".join(HARMLESS[what] for what in ("gAMA", "text", "a profile")))
     ]
     counts = dict.fromkeys(Status, 0)
-    for _ in range(3000):
+    for _ in range(1500):
         data = damaged(rng, files)
         counts[assert_as_pillow_or_left(data)] += 1
-    assert min(counts[status] for status in (Status.DONE, Status.DAMAGED, Status.NOT_PNG)) > 200
+    assert min(counts[status] for status in (Status.DONE, Status.DAMAGED, Status.NOT_PNG)) > 100

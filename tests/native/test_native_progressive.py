@@ -52,7 +52,7 @@ def progressions(draw: Any, num: int) -> list[Scan]:
     return begin
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_any_progression_of_any_image_is_pillows(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))

@@ -36,7 +36,7 @@ def test_a_pillow_that_computes_something_else_is_noticed(monkeypatch):
         rows.pixels_of_image(np.zeros((9, 9, 3), dtype=np.uint8), cut_of((0, 0, 9, 9)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(data=st.data())
 def test_any_window_of_any_resize_equals_pillows_in_each_layout(data):
     """Parts at the very edges too, sources thinner than a sample, and rows that lie apart or run backwards."""

@@ -175,7 +175,7 @@ def test_what_cannot_be_written_is_the_systems_error_and_the_next_run_goes_on(so
 def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_path):
     """Also of a folder whose name cannot be printed."""
     destination = os.fsencode(tmp_path / "pack") + b"\xff"
-    options = ["--max-side", "40", "--workers=2", "--quality", "90"]
+    options = ["--max-side", "40", "--workers=1", "--quality", "90"]
     command = [sys.executable, "-m", "fastload.cli", "pack", source, destination, *options]
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -225,7 +225,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     return plain[kind]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(values_of(Analysis))
 def test_whatever_the_numbers_and_words_are_every_report_is_made_and_its_page_loads_and_runs_nothing(one):
     assert json.loads(one.to_json()) == dataclasses.asdict(one)

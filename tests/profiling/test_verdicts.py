@@ -320,7 +320,7 @@ def test_in_the_trace_for_perfetto_each_worker_has_a_track():
 
 
 @given(one=ranks(), other=ranks(), alone=st.booleans(), warmup=st.integers(0, 4))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_whatever_was_recorded_is_charged_whole_and_comes_to_something_with_no_number_below_zero(
     one, other, alone, warmup
 ):

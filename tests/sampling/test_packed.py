@@ -149,7 +149,7 @@ def test_each_sample_is_in_one_pack_and_len_is_true_and_steps_are_equal_on_all_r
 
 
 @given(CASES, st.integers(1, 200), st.integers(0, 3), st.sampled_from(RANKS), st.sampled_from(RANKS))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_from_each_step_other_ranks_go_on_with_the_rest(case, number, epoch, num_ranks, other_ranks):
     order = sampler_of(drawn_lengths(number, case["overlong"]), **case).epoch_order
     whole = packs_of(order, epoch)

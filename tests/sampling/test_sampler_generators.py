@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches, samples, stopped_at
+from kit.generators import seed_generators
 from kit.resuming import assert_resumes, resumed
 from torch.utils.data import Dataset, RandomSampler, Sampler, SubsetRandomSampler
 
@@ -81,12 +82,6 @@ WAYS = {
 }
 
 
-def seed_the_global_generators(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-
-
 def epochs(loader: DataLoader[Any], number: int) -> list[Any]:
     try:
         return [batches(loader) for _ in range(number)]
@@ -125,13 +120,13 @@ def test_the_order_drawn_from_a_global_generator_is_drawn_again_and_that_stays_w
         )
 
     for epoch, step in ((0, 0), (0, 3), (1, 2)):
-        seed_the_global_generators(1)
+        seed_generators(1)
         state = stopped_at(make(), epoch, step)
-        seed_the_global_generators(1)
+        seed_generators(1)
         whole = epochs(make(), 2)
-        seed_the_global_generators(99)
+        seed_generators(99)
         expected = random.random(), np.random.rand()  # torch draws a base seed from its own
-        seed_the_global_generators(99)
+        seed_generators(99)
         resumed = make()
         resumed.load_state_dict(state)
         assert epochs(resumed, 1) == [whole[epoch][step:]]

@@ -121,14 +121,14 @@ def assert_equal_to_torch(dataset: Any, **settings: Any) -> None:
     assert difference(*seen) is None
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(tables(), st.integers(1, 4), COLLATE_FN, st.booleans())
 def test_batches_are_those_of_torchs_loader(formats, batch_size, collate_fn, shuffle):
     for dataset in formats:
         assert_equal_to_torch(dataset, batch_size=batch_size, collate_fn=collate_fn, shuffle=shuffle)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(tables(), st.lists(st.integers(-9, 9), min_size=1, max_size=4), COLLATE_FN)
 def test_any_indices_give_the_same_batch_or_the_same_error(formats, indices, collate_fn):
     for dataset in formats:

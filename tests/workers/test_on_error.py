@@ -149,7 +149,7 @@ def test_datasets_that_load_batches_are_asked_for_single_samples_behind_an_error
         assert (mine == theirs) == (not FAILING & {row[0] for row in theirs})
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     failing=st.frozensets(st.integers(0, 19), max_size=20),
     batch_size=st.integers(1, 9),
@@ -257,7 +257,7 @@ def test_samples_left_out_leave_torchs_random_streams_to_the_others(num_workers)
 @pytest.mark.parametrize(
     ("way", "later", "on_error", "seed", "steps"),
     [
-        ("inline", "threads", "skip", 3, range(10)),
+        ("inline", "threads", "skip", 3, (0, 3, 9)),
         ("inline", "inline", "skip", None, range(10)),
         ("inline", "inline", "replace", 3, range(10)),
         ("moved inline", "inline", "skip", 3, range(10)),

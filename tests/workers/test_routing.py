@@ -21,6 +21,7 @@ import routing_captures
 import scipy.stats
 import torch
 from kit.datasets import Sized
+from kit.generators import generator_states
 from torch.utils.data import get_worker_info
 
 import fastload
@@ -82,7 +83,7 @@ def plain(value: Any) -> Any:
 
 def same_in_thread(draw: Callable[[], Any], **arguments: Any) -> None:
     expected = seeded(draw)
-    before = states()
+    before = generator_states()
 
     def work(generators: ThreadGenerators) -> list[Any]:
         found = []
@@ -92,12 +93,7 @@ def same_in_thread(draw: Callable[[], Any], **arguments: Any) -> None:
         return found
 
     assert in_thread(work, **arguments) == expected
-    assert states() == before
-
-
-def states() -> tuple[Any, ...]:
-    kind, words, *rest = np.random.get_state()
-    return random.getstate(), (kind, words.tolist(), *rest), torch.get_rng_state().tolist()
+    assert generator_states() == before
 
 
 def shuffled(shuffle: Callable[[Any], None]) -> list[int]:
@@ -366,9 +362,9 @@ def test_the_info_and_the_init_function_of_a_thread_have_generators_of_its_own()
         fastload.DataLoader(Seeds(24), 5, seed=11, generator=torch.Generator(), **options) for options in ({}, threads)
     )
     with preserving.preserved_global_generators():
-        whole, before = plain(list(expected)), states()
+        whole, before = plain(list(expected)), generator_states()
         assert plain(list(found)) == whole
-        assert states() == before
+        assert generator_states() == before
     assert len(set(drawn)) == 3
 
 

@@ -107,7 +107,7 @@ WAYS = {
 def test_batches_are_those_without_threads_in_processes_and_where_there_are_none(way, monkeypatch):
     monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes" if way == "pipes" else "")
     options = {"dataset": Drawing(), "seed": 4, **WAYS[way]}
-    threads = {"num_workers": 2, "worker_threads": 5, "persistent_workers": way == "kept"}
+    threads = {"num_workers": 1 + (way in ("rows", "kept")), "worker_threads": 5, "persistent_workers": way == "kept"}
 
     def view(loader):
         return [repr(batch) for batch in loader]
