@@ -1,0 +1,175 @@
+"""Runs other projects' own tests with torch's DataLoader, and again with fastload in its place; says what differs.
+
+    uv run -m benchmarks.conformance --rows benchmarks/rows/conformance.csv --torch-tests data-e640e6f --timm-tests DIR
+
+and then ``python -m benchmarks.figures`` writes the table of docs/figures.md. Nothing is fetched: an option gives a
+folder with a project's sources. Its name is noted, so it should contain the commit, as in GitHub's archives. The tests
+run in a copy, and find the installed package, not the sources beside them. On fastload's side ``fastload run``
+runs pytest; tests of images and tables also run as a worker runs a sample (``as_samples.py``). A test whose results
+differ runs once more with both, alone, before it counts. A difference that DIFFERENCES does not explain makes the exit
+status 1.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.figures.rows import Row, append_rows
+from benchmarks.report import look_around, progress, stamp
+from benchmarks.versions import ROOT, results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Tests of another project, in a folder of its sources."""
+
+    package: str
+    """What is tested: its installed version is noted."""
+    copied: tuple[str, ...]
+    """Folders and files of the sources that the tests need."""
+    tests: tuple[str, ...]
+    """What pytest is given."""
+    as_samples: bool = False
+    """Whether each test runs as a worker runs a sample."""
+    swapped: Mapping[str, str] | None = None
+    """Texts of the tests, and what stands there instead."""
+    left_out: Mapping[str, str] | None = None
+    """Parts of tests' names (for ``-k``), and why such tests do not run."""
+
+
+SUITES: Mapping[str, Suite] = {
+    "torch": Suite(  # the suite of torch's loader, as torchdata keeps it for its own: github.com/meta-pytorch/data
+        package="torch",
+        copied=("test/stateful_dataloader",),
+        tests=("test/stateful_dataloader/test_dataloader.py",),
+        swapped={
+            "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader": (
+                "from torch.utils.data import DataLoader"
+            )
+        },
+    ),
+    "torchvision": Suite(
+        package="torchvision",
+        copied=("test",),
+        tests=("test/test_transforms.py", "test/test_transforms_v2.py"),
+        as_samples=True,
+    ),
+    "pillow": Suite(package="pillow", copied=("Tests", "conftest.py"), tests=("Tests",), as_samples=True),
+    "timm": Suite(
+        package="timm",
+        copied=("tests",),
+        tests=("tests/test_data.py", "tests/test_naflex_dataset.py", "tests/test_scheduled_sampler.py"),
+    ),
+    "datasets": Suite(
+        package="datasets",
+        copied=("tests",),
+        tests=("tests/test_formatting.py", "tests/test_iterable_dataset.py", "tests/features/test_image.py"),
+        as_samples=True,
+    ),
+}
+DIFFERENCES: Mapping[str, str] = {}
+"""End of a test's name -> why its result is another with fastload."""
+SIDES = ("torch", "fastload")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=Path, help="the CSV file to which the rows are appended")
+    for name in SUITES:
+        parser.add_argument(f"--{name}-tests", type=Path, metavar="DIR", dest=name, help=f"sources with {name}'s tests")
+    parser.add_argument("-k", metavar="EXPRESSION", default="", help="only these tests, as for pytest")
+    parser.add_argument("--seconds", type=float, default=120, help="that a test may take, on both sides")
+    parser.add_argument("--processes", type=int, default=0, help="of pytest; 0: the tests run in its own")
+    options = parser.parse_args()
+    folders = {name: folder for name in SUITES if (folder := getattr(options, name)) is not None}
+    advance, unexplained = progress(2 * len(folders)), 0
+    for name, folder in folders.items():
+        found = {}
+        with tempfile.TemporaryDirectory() as copy:
+            take_copy(SUITES[name], folder, Path(copy))
+            for side in SIDES:
+                advance(f"{name}, {side}")
+                words = ["--timeout", str(options.seconds), "-n", str(options.processes)]
+                words += ["-k", chosen(SUITES[name], options.k)]
+                found[side] = run(SUITES[name], side, Path(copy), SUITES[name].tests, words)
+            if suspects := differing(found):
+                again = {side: run(SUITES[name], side, Path(copy), suspects, words[:2]) for side in SIDES}
+                found = {side: found[side] | again[side] for side in SIDES}
+        rows = told(name, folder.resolve().name, found)
+        append_rows(options.rows, rows)
+        for row in rows:
+            print(
+                f"{name}, {row.side}: {row.metric} {'' if row.value is None else int(row.value)} {row.note}", flush=True
+            )
+        unexplained += sum(row.metric.startswith("differs: ") and not row.note for row in rows)
+    return int(unexplained > 0)
+
+
+def take_copy(suite: Suite, folder: Path, copy: Path) -> None:
+    for name in suite.copied:
+        (shutil.copytree if (folder / name).is_dir() else shutil.copy)(folder / name, copy / name)
+    for old, new in (suite.swapped or {}).items():
+        for test in suite.tests:
+            text = (copy / test).read_text(encoding="utf-8")
+            if old not in text:
+                raise ValueError(f"{test} must contain {old!r}, but does not: give the sources that SUITES names")
+            (copy / test).write_text(text.replace(old, new), encoding="utf-8")
+
+
+def chosen(suite: Suite, expression: str) -> str:
+    parts = [f"({expression})" if expression else "", *(f"not {part}" for part in suite.left_out or {})]
+    return " and ".join(part for part in parts if part)
+
+
+def run(suite: Suite, side: str, folder: Path, tests: tuple[str, ...], words: list[str]) -> dict[str, str]:
+    """Run a suite's tests with a side's loader; return their results."""
+    command = [sys.executable, *(() if side == "torch" else ("-m", "fastload", "run")), "-m", "pytest", *words]
+    command += ["-p", "no:cacheprovider"]
+    if side == "fastload" and suite.as_samples:
+        command += ["-p", "benchmarks.as_samples"]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return results(command, tests, folder, environment)
+
+
+def differing(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    names = sorted({name for of_side in found.values() for name in of_side})
+    return tuple(name for name in names if len({of_side.get(name) for of_side in found.values()}) > 1)
+
+
+def told(name: str, sources: str, found: Mapping[str, Mapping[str, str]]) -> list[Row]:
+    """Return the rows of a suite: how many tests had which result, and which had another with fastload."""
+    suite, surroundings = SUITES[name], look_around(sys.argv[1:], module="benchmarks.conformance")
+    common = stamp(surroundings, versions={**surroundings.versions, suite.package: version(suite.package)})
+    left_out = "".join(f"; without {part}: {why}" for part, why in (suite.left_out or {}).items())
+    rows = []
+    for side, of_side in found.items():
+        counts = Counter(of_side.values())
+        rows += [
+            Row(
+                case=name,
+                side=side,
+                metric=metric,
+                value=counts[metric],
+                n=len(of_side),
+                note=sources + left_out,
+                **common,
+            )
+            for metric in ("passed", "failed", "skipped")
+        ]
+    for test in differing(found):
+        why = next((why for end, why in DIFFERENCES.items() if test.endswith(end)), "")
+        here = f"differs: {test}, {' -> '.join(found[side].get(test, 'absent') for side in SIDES)}"
+        rows.append(Row(case=name, side="fastload", metric=here, note=why, **common))
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())
