@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -79,7 +79,7 @@ DIFFERENCES: Mapping[str, str] = {}
 SIDES = ("torch", "fastload")
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, help="the CSV file to which the rows are appended")
     for name in SUITES:
@@ -87,9 +87,9 @@ def main() -> int:
     parser.add_argument("-k", metavar="EXPRESSION", default="", help="only these tests, as for pytest")
     parser.add_argument("--seconds", type=float, default=120, help="that a test may take, on both sides")
     parser.add_argument("--processes", type=int, default=0, help="of pytest; 0: the tests run in its own")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     folders = {name: folder for name in SUITES if (folder := getattr(options, name)) is not None}
-    surroundings = look_around(sys.argv[1:], module="benchmarks.conformance")
+    surroundings = look_around(sys.argv[1:] if arguments is None else arguments, module="benchmarks.conformance")
     advance, unexplained = progress(2 * len(folders)), 0
     for name, folder in folders.items():
         found = {}
