@@ -45,7 +45,7 @@ def test_results_of_both_sides_are_rows_and_a_difference_that_nothing_explains_f
         package="torch", copied=("tests",), tests=("tests/test_made_up.py",), as_samples=True,
         swapped={"from other": "from torch.utils.data"}, left_out={"test_left_out": "it fails"},
     )  # fmt: skip
-    monkeypatch.setattr(conformance, "SUITES", {"torch": suite})
+    monkeypatch.setattr(conformance, "SUITES", {"--torch-tests": suite})
     monkeypatch.setattr(conformance, "DIFFERENCES", {"::test_scope": "only samples have a scope"})
     assert main(["--torch-tests", str(folder), "--rows", str(file)]) == 1
     note = "sources-1234567; without test_left_out: it fails"
