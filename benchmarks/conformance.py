@@ -40,8 +40,6 @@ class Suite:
     """Whether each test runs as a worker runs a sample."""
     swapped: Mapping[str, str] | None = None
     """Texts of the tests, and what stands there instead."""
-    left_out: Mapping[str, str] | None = None
-    """Parts of tests' names (for ``-k``), and why such tests do not run."""
 
 
 SUITES: Mapping[str, Suite] = {
@@ -123,14 +121,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             take_copy(suite, folder, Path(copy))
             for side in SIDES:
                 advance(f"{suite.package}, {side}")
-                words = ["--timeout", str(options.seconds), "-n", str(options.processes)]
-                words += ["-k", chosen(suite, options.k)]
+                words = ["--timeout", str(options.seconds), "-n", str(options.processes), "-k", options.k]
                 found[side] = run(suite, side, Path(copy), suite.tests, words)
             if suspects := differing(found):
                 again = {side: run(suite, side, Path(copy), suspects, words[:2]) for side in SIDES}
                 found = {side: found[side] | again[side] for side in SIDES}
         versions = {**surroundings.versions, suite.package: version(suite.package)}
-        rows = told(suite, folder.resolve().name, found, stamp(surroundings, versions=versions))
+        sources = folder.resolve().name + (f", -k {options.k!r}" if options.k else "")
+        rows = told(suite, sources, found, stamp(surroundings, versions=versions))
         append_rows(options.rows, rows)
         for row in rows:
             value = "" if row.value is None else f" {row.value:.0f}"
@@ -152,19 +150,14 @@ def take_copy(suite: Suite, folder: Path, copy: Path) -> None:
             (copy / test).write_text(text.replace(old, new), encoding="utf-8")
 
 
-def chosen(suite: Suite, expression: str) -> str:
-    parts = [f"({expression})" if expression else "", *(f"not {part}" for part in suite.left_out or {})]
-    return " and ".join(part for part in parts if part)
-
-
 def run(suite: Suite, side: str, folder: Path, tests: tuple[str, ...], words: list[str]) -> dict[str, str]:
     """Run a suite's tests with a side's loader; return their results."""
     command = [sys.executable, *(() if side == "torch" else ("-m", "fastload", "run")), "-m", "pytest", *words]
     command += ["-p", "no:cacheprovider"]
     if side == "fastload" and suite.as_samples:
         command += ["-p", "benchmarks.as_samples"]
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
     return results(command, tests, folder, environment)
 
 
@@ -175,12 +168,11 @@ def differing(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
 
 def told(suite: Suite, sources: str, found: Mapping[str, Mapping[str, str]], common: dict[str, str]) -> list[Row]:
     """Return the rows of a suite: how many tests had which result, and which had another with fastload."""
-    note = "".join([sources, *(f"; without {part}: {why}" for part, why in (suite.left_out or {}).items())])
     rows = []
     for side, of_side in found.items():
         counts, n = Counter(of_side.values()), len(of_side)
         rows += [
-            Row(case=suite.package, side=side, metric=metric, value=counts[metric], n=n, note=note, **common)
+            Row(case=suite.package, side=side, metric=metric, value=counts[metric], n=n, note=sources, **common)
             for metric in ("passed", "failed", "skipped")
         ]
     for test in differing(found):
