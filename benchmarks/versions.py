@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.figures.rows import Row, append_rows
@@ -122,23 +123,37 @@ def prepared(python: str, torch: str, numpy: str) -> list[str]:
 
 def counted(environment: Sequence[str], tests: Sequence[str], processes: int) -> tuple[int, int, list[str]]:
     """Run tests; return how many passed, how many were skipped, and the names of the others, for pytest."""
+    found = results([UV, *environment, "pytest", "-n", str(processes)], tests, ROOT)
+    counts = Counter(found.values())
+    return counts["passed"], counts["skipped"], sorted(name for name, result in found.items() if result == "failed")
+
+
+def results(
+    command: Sequence[str], tests: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Run tests by a command that ends with pytest and options; return "passed", "failed" or "skipped" for each name.
+
+    An error counts as failed, a failure that was expected as skipped. The names are those that pytest takes.
+    """
     with tempfile.TemporaryDirectory() as name:
         report = Path(name, "report.xml")
-        words = [UV, *environment, "pytest", "-q", "-n", str(processes), "-o", "junit_family=xunit1"]
-        done = subprocess.run([*words, f"--junitxml={report}", *tests], cwd=ROOT, text=True, capture_output=True)
+        words = [*command, "-q", "-o", "junit_family=xunit1", f"--junitxml={report}", *tests]
+        done = subprocess.run(words, cwd=folder, env=environment, text=True, capture_output=True)
         if done.returncode not in (0, 1) or not report.exists():  # else interrupted, misused or without tests
             raise RuntimeError(
                 f"pytest ended with status {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
             )
         cases = list(ET.parse(report).iter("testcase"))
-    suspects = {
-        f"{case.get('file')}::{case.get('name')}"
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    }
-    skipped = sum(case.find("skipped") is not None for case in cases)
-    names = {f"{case.get('file')}::{case.get('name')}" for case in cases}
-    return len(names) - skipped - len(suspects), skipped, sorted(suspects)
+    found: dict[str, str] = {}
+    for case in cases:
+        file, parts = case.get("file", ""), case.get("classname", "").split(".")
+        classes = parts[len(Path(file).parts) :]  # behind the names of the file's folders and of the file
+        test = "::".join([file, *classes, case.get("name", "")])
+        tags = {one.tag for one in case}
+        result = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
+        if found.get(test) != "failed":  # a test that failed, and then passed or failed in its teardown, comes twice
+            found[test] = result
+    return found
 
 
 def uv(*words: str | Path) -> str:

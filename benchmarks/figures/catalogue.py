@@ -21,6 +21,7 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "training": parts.training,
     "gpu": parts.gpu,
     "versions": parts.versions,
+    "conformance": parts.conformance,
 }
 """``<!-- figures: NAME -->``"""
 

@@ -116,6 +116,24 @@ def versions(rows: Rows) -> str:
     return markdown(("Python", "torch", "torchvision", "NumPy", "Pillow", "passed", "failed", "skipped"), lines)
 
 
+def conformance(rows: Rows) -> str:
+    """Results of other projects' tests with torch's class and with fastload in its place, and which of them differ."""
+    lines = []
+    for case in dict.fromkeys(row.case for row in rows.suite("conformance")):
+        last = rows.all_of("conformance", case)[-1]
+        of_run = [row for row in rows.all_of("conformance", case) if row.run == last.run]
+        package = next(text for text in last.versions.split(", ") if text.lower().startswith(f"{case} "))
+        cells: list[str | Cell] = [package, of_run[0].note]
+        for side in ("torch", "fastload"):
+            counts = [rows.beside("conformance", last, side, metric) for metric in ("passed", "failed", "skipped")]
+            cells.append(Cell(" / ".join(f"{row.value:,.0f}" for row in counts), tuple(counts)))
+        differ = [f"`{row.metric.removeprefix('differs: ')}`: {row.note}" for row in of_run if row.value is None]
+        lines.append(line(*cells, "; ".join(differ) or "none"))
+    return markdown(
+        ("tests of", "sources", "torch", "fastload", "different"), lines, about="Passed / failed / skipped."
+    )
+
+
 def gpu(rows: Rows) -> str:
     lines = []
     for row in rows.suite("gpu"):

@@ -1,0 +1,186 @@
+"""Runs other projects' own tests with torch's DataLoader, and again with fastload in its place; says what differs.
+
+    uv run -m benchmarks.conformance --rows benchmarks/rows/conformance.csv --torch-tests data-e640e6f --timm-tests DIR
+
+and then ``python -m benchmarks.figures`` writes the table of docs/figures.md. Nothing is fetched: an option gives a
+folder with a project's sources. Its name is noted, so it should contain the commit, as in GitHub's archives. The tests
+run in a copy, and find the installed package, not the sources beside them. On fastload's side ``fastload run``
+runs pytest; tests of images and tables also run as a worker runs a sample (``as_samples.py``). A test whose results
+differ runs once more with both, alone, before it counts. A difference that DIFFERENCES does not explain makes the exit
+status 1.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.figures.rows import Row, append_rows
+from benchmarks.report import look_around, progress, stamp
+from benchmarks.versions import ROOT, results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Tests of another project, in a folder of its sources."""
+
+    package: str
+    """What is tested: its installed version is noted. The rows' case."""
+    copied: tuple[str, ...]
+    """Folders and files of the sources that the tests need."""
+    tests: tuple[str, ...]
+    """What pytest is given."""
+    as_samples: bool = False
+    """Whether each test runs as a worker runs a sample."""
+    swapped: Mapping[str, str] | None = None
+    """Texts of the tests, and what stands there instead."""
+
+
+SUITES: Mapping[str, Suite] = {
+    "--torch-tests": Suite(  # torch's, as torchdata has it for its own class: github.com/meta-pytorch/data
+        package="torch",
+        copied=("test/stateful_dataloader",),
+        tests=("test/stateful_dataloader/test_dataloader.py",),
+        swapped={
+            "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader": (
+                "from torch.utils.data import DataLoader"
+            )
+        },
+    ),
+    "--torchvision-tests": Suite(
+        package="torchvision",
+        copied=("test",),
+        # Of the 9,718 cases of version 2, which take half an hour, those of colors and crops.
+        tests=(
+            "test/test_transforms.py",
+            *(f"test/test_transforms_v2.py::Test{name}" for name in ("ColorJitter", "RgbToGrayscale", "CenterCrop")),
+        ),
+        as_samples=True,
+    ),
+    "--pillow-tests": Suite(  # of its 5,250 tests those of files that are decoded late, and of what is done to images
+        package="pillow",
+        copied=("Tests", "conftest.py"),
+        tests=tuple(
+            f"Tests/test_{name}.py"
+            for name in (
+                "file_jpeg",
+                "file_png",
+                "file_apng",
+                "file_mpo",
+                "image_convert",
+                "image_crop",
+                "image_draft",
+                "image_load",
+                "image_resize",
+                "image_transpose",
+                "imageops",
+                "numpy",
+                "pickle",
+            )
+        ),
+        as_samples=True,
+    ),
+    "--timm-tests": Suite(
+        package="timm",
+        copied=("tests",),
+        tests=("tests/test_data.py", "tests/test_naflex_dataset.py", "tests/test_scheduled_sampler.py"),
+    ),
+    "--datasets-tests": Suite(
+        package="datasets",
+        copied=("tests",),
+        tests=("tests/test_formatting.py", "tests/features/test_image.py"),
+        as_samples=True,
+    ),
+}
+DIFFERENCES: Mapping[str, str] = {}
+"""End of a test's name -> why its result is another with fastload."""
+SIDES = ("torch", "fastload")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=Path, help="the CSV file to which the rows are appended")
+    for name, suite in SUITES.items():
+        parser.add_argument(name, type=Path, metavar="DIR", dest=suite.package, help="a folder with its sources")
+    parser.add_argument("-k", metavar="EXPRESSION", default="", help="only these tests, as for pytest")
+    parser.add_argument("--seconds", type=float, default=120, help="that a test may take, on both sides")
+    parser.add_argument("--processes", type=int, default=0, help="of pytest; 0: the tests run in its own")
+    options = parser.parse_args(arguments)
+    folders = [(suite, folder) for suite in SUITES.values() if (folder := getattr(options, suite.package)) is not None]
+    surroundings = look_around(sys.argv[1:] if arguments is None else arguments, module="benchmarks.conformance")
+    advance, unexplained = progress(2 * len(folders)), 0
+    for suite, folder in folders:
+        found = {}
+        with tempfile.TemporaryDirectory() as copy:
+            take_copy(suite, folder, Path(copy))
+            for side in SIDES:
+                advance(f"{suite.package}, {side}")
+                words = ["--timeout", str(options.seconds), "-n", str(options.processes), "-k", options.k]
+                found[side] = run(suite, side, Path(copy), suite.tests, words)
+            if suspects := differing(found):
+                again = {side: run(suite, side, Path(copy), suspects, words[:2]) for side in SIDES}
+                found = {side: found[side] | again[side] for side in SIDES}
+        versions = {**surroundings.versions, suite.package: version(suite.package)}
+        sources = folder.resolve().name + (f", -k {options.k!r}" if options.k else "")
+        rows = told(suite, sources, found, stamp(surroundings, versions=versions))
+        append_rows(options.rows, rows)
+        for row in rows:
+            value = "" if row.value is None else f" {row.value:.0f}"
+            print(f"{suite.package}, {row.side}: {row.metric}{value}; {row.note}")
+        failed = [test for test, result in found["fastload"].items() if result == "failed"]
+        print(f"failed with fastload: {', '.join(failed) or 'none'}", flush=True)
+        unexplained += sum(row.metric.startswith("differs: ") and not row.note for row in rows)
+    return int(unexplained > 0)
+
+
+def take_copy(suite: Suite, folder: Path, copy: Path) -> None:
+    for name in suite.copied:
+        (shutil.copytree if (folder / name).is_dir() else shutil.copy)(folder / name, copy / name)
+    for old, new in (suite.swapped or {}).items():
+        for test in suite.tests:
+            text = (copy / test).read_text(encoding="utf-8")
+            if old not in text:
+                raise ValueError(f"{test} must contain {old!r}, but does not: give the sources that SUITES names")
+            (copy / test).write_text(text.replace(old, new), encoding="utf-8")
+
+
+def run(suite: Suite, side: str, folder: Path, tests: tuple[str, ...], words: list[str]) -> dict[str, str]:
+    """Run a suite's tests with a side's loader; return their results."""
+    command = [sys.executable, *(() if side == "torch" else ("-m", "fastload", "run")), "-m", "pytest", *words]
+    command += ["-p", "no:cacheprovider"]
+    if side == "fastload" and suite.as_samples:
+        command += ["-p", "benchmarks.as_samples"]
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
+    return results(command, tests, folder, environment)
+
+
+def differing(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    names = sorted({name for of_side in found.values() for name in of_side})
+    return tuple(name for name in names if len({of_side.get(name) for of_side in found.values()}) > 1)
+
+
+def told(suite: Suite, sources: str, found: Mapping[str, Mapping[str, str]], common: dict[str, str]) -> list[Row]:
+    """Return the rows of a suite: how many tests had which result, and which had another with fastload."""
+    rows = []
+    for side, of_side in found.items():
+        counts, n = Counter(of_side.values()), len(of_side)
+        rows += [
+            Row(case=suite.package, side=side, metric=metric, value=counts[metric], n=n, note=sources, **common)
+            for metric in ("passed", "failed", "skipped")
+        ]
+    for test in differing(found):
+        why = next((why for end, why in DIFFERENCES.items() if test.endswith(end)), "")
+        here = f"differs: {test}, {' -> '.join(found[side].get(test, 'absent') for side in SIDES)}"
+        rows.append(Row(case=suite.package, side="fastload", metric=here, note=why, **common))
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())
