@@ -69,7 +69,7 @@ def arranged(pixels: Tensor, form: str) -> Tensor:
     return image
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_all_colors_are_those_of_torchvision() -> None:
     number = torch.arange(1 << 24)
