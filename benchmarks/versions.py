@@ -10,7 +10,7 @@ index, gets a row that says so. As ``pytest`` does without names, it runs a part
 Tests that fail run once more, alone, before they count: a busy machine makes some of them late. Packages stay in uv's
 cache, where each torch with its CUDA packages has some 5 GB.
 
-``.ci/run`` runs the same :data:`TESTS` with a second Python.
+``.ci/run`` runs :data:`SOON`, most of these tests, with a second Python.
 """
 
 import argparse
@@ -44,6 +44,8 @@ TESTS = (
     *("tests/workers/test_sample_threads.py", "tests/workers/test_spawn_start.py", "tests/workers/test_threads.py"),
     "tests/workers/test_video_decoders.py",
 )
+SOON = ("tests/base", "tests/keys", "tests/late", "tests/tables", "tests/workers/test_routing.py")
+"""What ``.ci/run`` has time for: the contract alone takes as long as all others."""
 SIDE = "fastload"
 TOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["versions"]
 PRINT_VERSIONS = """

@@ -24,7 +24,7 @@ LEAST_VALUES = 10_000
 """Smallest PNG, in values, worth deferring; Pillow decodes smaller ones faster."""
 TOO_OLD = "Pillow is older than 10.1, or changed since 13"
 """A reason of :func:`unavailable_reason`."""
-_FILE = {"_close_exclusive_fp_after_loading", "_exclusive_fp"}
+_FILE = "_close_exclusive_fp_after_loading", "_exclusive_fp"
 
 
 def unavailable_reason() -> str | None:
@@ -60,7 +60,12 @@ class _Opener(SampleOverride):
 def _opened(image: Any) -> Any:
     """Make an image late that was opened in a sample, if that pays; return it."""
     scope = thread.scope
-    if scope is None or type(image) not in OPENED or not vars(image).keys() >= _FILE or PATCH_GUARD.replaced():
+    if (
+        scope is None
+        or type(image) not in OPENED
+        or not all(hasattr(image, name) for name in _FILE)
+        or PATCH_GUARD.replaced()
+    ):
         return image
     if getattr(image, CORE) is not None or not image.tile or image.tile[0][0] in Image.DECODERS:
         return image  # another opener has loaded it, or another decoder is to do it
