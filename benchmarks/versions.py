@@ -1,13 +1,16 @@
-"""Runs tests with pairs of Python, torch and NumPy that have wheels, each in an environment of its own.
+"""Runs the tests that depend on other packages' code with sets of versions, each in an environment of its own.
 
-    uv run -m benchmarks.versions --rows benchmarks/rows/versions.csv                         # every pair of PAIRS
-    uv run -m benchmarks.versions --rows benchmarks/rows/versions.csv --pair 3.11:2.6.0:1.26  # those that are named
+    uv run -m benchmarks.versions --rows benchmarks/rows/versions.csv                             # every set of SETS
+    uv run -m benchmarks.versions --rows benchmarks/rows/versions.csv --set 3.12:2.6.0:1.26:10.1  # those that are named
 
-and then ``python -m benchmarks.figures`` writes the table of docs/install.md. A pair is PYTHON:TORCH:NUMPY. TORCH is a
-version, ``newest`` or ``nightly`` (the index that UV_INDEX names); NUMPY is the beginning of a version, or
-``newest``; torchvision is the one that wants this torch. What cannot be had here, a Python, a wheel or an index, gets a
-row that says so. Tests that fail run once more, alone, before they count: a busy machine makes some of them late.
-Packages stay in uv's cache, where each torch with its CUDA packages has some 5 GB.
+and then ``python -m benchmarks.figures`` writes the table of docs/install.md. A set is PYTHON:TORCH:NUMPY:PILLOW.
+TORCH is a version, ``newest`` or ``nightly`` (the index that UV_INDEX names); NUMPY and PILLOW are the beginning of a
+version, or ``newest``; torchvision is the one that wants this torch. What cannot be had here, a Python, a wheel or an
+index, gets a row that says so. As ``pytest`` does without names, it runs a part of the cases; ``--whole``: all of them.
+Tests that fail run once more, alone, before they count: a busy machine makes some of them late. Packages stay in uv's
+cache, where each torch with its CUDA packages has some 5 GB.
+
+``.ci/run`` runs :data:`SOON`, most of these tests, with a second Python.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,21 +30,25 @@ from benchmarks.report import look_around, progress, stamp
 ROOT = Path(__file__).parents[1]
 UV = os.environ.get("UV", "uv")  # set by "uv run"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
-PAIRS = (
-    *(f"{python}:{torch}:newest" for torch in ("2.6.0", "2.13.0", "newest") for python in PYTHONS),
-    *(f"{python}:{torch}:1.26" for torch in ("2.6.0", "2.13.0", "newest") for python in PYTHONS[:2]),
-    "3.11:nightly:newest",
+SETS = (
+    *(f"{python}:{torch}:newest:newest" for torch in ("2.6.0", "2.13.0", "newest") for python in PYTHONS),
+    *(f"{python}:{torch}:1.26:10.1" for torch in ("2.6.0", "2.13.0", "newest") for python in PYTHONS[:2]),
+    "3.11:nightly:newest:newest",
 )
-# What depends on the packages' own code: the functions that collate, and the bits of fused
-# samples, of all decoders and of late images.
+# What depends on the packages' own code: all that replaces, or reads, their private names, and the bits of samples.
 TESTS = (
-    "tests/contract/test_contract_collate.py",
-    "tests/fusion/test_fusion_equality.py",
-    "tests/images/test_images_decoders.py",
-    "tests/late/test_late_images.py",
+    *("tests/base", "tests/buffers/test_layout.py", "tests/buffers/test_packing.py", "tests/contract"),
+    *("tests/fusion/test_fusion_equality.py", "tests/images/test_images_decoders.py", "tests/keys", "tests/late"),
+    *("tests/native/test_native_generators.py", "tests/profiling/test_profiling_hooks.py", "tests/run/test_install.py"),
+    *("tests/sampling/test_sampler_generators.py", "tests/tables", "tests/transforms/test_equality.py"),
+    *("tests/transforms/test_resize.py", "tests/workers/test_iterable.py", "tests/workers/test_routing.py"),
+    *("tests/workers/test_sample_threads.py", "tests/workers/test_spawn_start.py", "tests/workers/test_threads.py"),
+    "tests/workers/test_video_decoders.py",
 )
+SOON = ("tests/base", "tests/keys", "tests/late", "tests/tables", "tests/workers/test_routing.py")
+"""What ``.ci/run`` has time for: the contract alone takes as long as all others."""
 SIDE = "fastload"
-TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
+TOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["versions"]
 PRINT_VERSIONS = """
 import platform, PIL, numpy, torch, torchvision
 print(f"Python {platform.python_version()}, torch {torch.__version__}, torchvision {torchvision.__version__}, "
@@ -49,24 +57,25 @@ print(f"Python {platform.python_version()}, torch {torch.__version__}, torchvisi
 
 
 class NotHereError(Exception):
-    """The pair cannot be run on this machine; says what is missing."""
+    """The versions cannot be run on this machine; says what is missing."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, help="the CSV file to which the rows are appended")
-    parser.add_argument("--pair", action="append", default=[], metavar="PYTHON:TORCH:NUMPY")
+    parser.add_argument("--set", action="append", default=[], metavar="PYTHON:TORCH:NUMPY:PILLOW")
     parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH", help="in place of TESTS")
     parser.add_argument("--processes", type=int, default=0, help="of pytest; 0: the tests run in its own")
+    parser.add_argument("--whole", action="store_true", help="all cases of tests that have many")
     options = parser.parse_args()
     failed = []
-    pairs = options.pair or PAIRS
-    advance = progress(len(pairs))
-    for pair in pairs:
-        advance(pair)
-        rows, failures = tried(pair, options.tests, options.processes)
+    sets = options.set or SETS
+    advance = progress(len(sets))
+    for one in sets:
+        advance(one)
+        rows, failures = tried(one, options.tests, options.processes, options.whole)
         append_rows(options.rows, rows)
-        print(f"{pair}: {', '.join(told(row) for row in rows)}", *failures, sep="\n    ", flush=True)
+        print(f"{one}: {', '.join(told(row) for row in rows)}", *failures, sep="\n    ", flush=True)
         failed += failures
     return int(bool(failed))
 
@@ -75,34 +84,39 @@ def told(row: Row) -> str:
     return f"{row.metric}: {row.note}" if row.value is None else f"{row.value:.0f} {row.metric}"
 
 
-def tried(pair: str, tests: Sequence[str], processes: int) -> tuple[list[Row], list[str]]:
-    """Run the tests with one pair; return its rows, and the names of tests that failed twice."""
-    common = stamp(look_around(["--tests", *tests], module="benchmarks.versions"))
+def tried(versions: str, tests: Sequence[str], processes: int, whole: bool) -> tuple[list[Row], list[str]]:
+    """Run the tests with one set of versions; return its rows, and the names of tests that failed twice."""
+    given = [*(["--whole"] if whole else []), *(["--tests", *tests] if tests is not TESTS else [])]
+    common = stamp(look_around(given, module="benchmarks.versions"))
     try:
-        environment = prepared(*pair.split(":"))
+        environment = prepared(*versions.split(":"))
         common["versions"] = uv(*environment, "python", "-c", PRINT_VERSIONS).strip()
     except NotHereError as error:
         common["versions"] = ""
-        return [Row(case=pair, side=SIDE, metric="not run", note=str(error), **common)], []
-    passed, skipped, suspects = counted(environment, tests, processes)
+        return [Row(case=versions, side=SIDE, metric="not run", note=str(error), **common)], []
+    chosen = tests if whole else ["-o", f"testpaths={' '.join(tests)}"]
+    passed, skipped, suspects = counted(environment, chosen, processes)
     failed = counted(environment, suspects, 0)[2] if suspects else []
     passed += len(suspects) - len(failed)
     again = f"{len(suspects)} failed at first, and ran once more, alone" if suspects else ""
     counts = {"passed": passed, "failed": len(failed), "skipped": skipped}
     rows = [
-        Row(case=pair, side=SIDE, metric=metric, value=value, n=sum(counts.values()), note=again, **common)
+        Row(case=versions, side=SIDE, metric=metric, value=value, n=sum(counts.values()), note=again, **common)
         for metric, value in counts.items()
     ]
     return rows, failed
 
 
-def prepared(python: str, torch: str, numpy: str) -> list[str]:
+def prepared(python: str, torch: str, numpy: str, pillow: str) -> list[str]:
     try:
         uv("python", "find", "--no-project", "--no-python-downloads", python)
     except NotHereError:
         raise NotHereError(f"no Python {python} here") from None
     packages = ["torch" if torch in ("newest", "nightly") else f"torch=={torch}", "torchvision"]
-    packages.append("numpy" if numpy == "newest" else f"numpy=={numpy}.*")
+    asked_for = {"numpy": numpy, "pillow": pillow}
+    packages += [name if one == "newest" else f"{name}=={one}.*" for name, one in asked_for.items()]
+    # pyarrow names no NumPy, and refuses to be imported with an older one.
+    packages += [*TOOLS, *(["pyarrow<20"] if numpy.startswith("1.") else [])]
     if torch == "nightly" and "UV_INDEX" not in os.environ:
         raise NotHereError("UV_INDEX names no index of nightly builds")
     words = ["--prerelease", "allow"] if torch == "nightly" else []
@@ -116,8 +130,7 @@ def prepared(python: str, torch: str, numpy: str) -> list[str]:
             if "No solution found" in str(error):
                 raise NotHereError(f"no wheels of {' and '.join(packages)} for this Python") from None
             raise NotHereError("the index of the packages cannot be reached") from error
-    pinned = [line for line in found.split() if line.startswith(("torch==", "torchvision==", "numpy==", "pillow=="))]
-    withs = [word for one in (*pinned, *TOOLS) for word in ("--with", one)]
+    withs = [word for line in found.splitlines() if "==" in line for word in ("--with", line)]
     return ["run", "--no-project", "--isolated", "--python", python, *words, "--with", ".", *withs]
 
 

@@ -106,8 +106,8 @@ def versions(rows: Rows) -> str:
         # The pair's last run counts, whether the tests ran or something was missing.
         last = rows.all_of("versions", pair)[-1]
         if last.value is None:
-            python, torch, numpy = pair.split(":")
-            lines.append(line(python, torch, "", numpy, "", Cell(f"not run: {last.note}", (last,)), "", ""))
+            python, torch, numpy, pillow = [*pair.split(":"), "newest"][:4]
+            lines.append(line(python, torch, "", numpy, pillow, Cell(f"not run: {last.note}", (last,)), "", ""))
             continue
         counts = [rows.beside("versions", last, metric=metric) for metric in ("passed", "failed", "skipped")]
         named = dict(text.split(" ", 1) for text in last.versions.split(", "))

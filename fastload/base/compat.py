@@ -28,18 +28,20 @@ from . import overrides
 TorchDataLoader = DataLoader
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
-RecordFunctionFast: Any = torch._C._profiler._RecordFunctionFast
+RecordFunctionFast: Any = getattr(torch._C._profiler, "_RecordFunctionFast", torch.profiler.record_function)
+# Where torch does not tell, one may record.
+profiler_enabled: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: True)
 ITERABLE: Any = _DatasetKind.Iterable
 
 
 def is_next_plain() -> bool:
     """Return True if no profiler records and torch's ``__next__`` was not replaced, so it need not be called."""
     written_in = getattr(_BaseDataLoaderIter.__next__, "__globals__", None)
-    return written_in is _torch_names and not torch._C._autograd._profiler_enabled()
+    return written_in is _torch_names and not profiler_enabled()
 
 
 _torch_names = vars(dataloader)
-set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
+set_worker_signal_handlers: Callable[[], None] = getattr(torch._C, "_set_worker_signal_handlers", lambda: None)
 
 _collate_map: dict[Any, Callable[..., Any]] = _collate.default_collate_fn_map
 _torch_collate_map = dict(_collate_map)

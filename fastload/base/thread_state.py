@@ -30,7 +30,10 @@ class ThreadState:
         self._float_errors = np.geterr(), np.geterrcall()  # no context variables in NumPy 1
         self._gradients = torch.is_grad_enabled()
         self._inference = torch.is_inference_mode_enabled()
-        accelerator = torch.accelerator.current_accelerator()
+        try:
+            accelerator = torch.accelerator.current_accelerator()
+        except RuntimeError:  # torch 2.6 where there is none
+            accelerator = None
         self._autocast = [
             (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
             for kind in {"cpu", "cpu" if accelerator is None else accelerator.type}

@@ -29,7 +29,7 @@ from .layout import ALIGNMENT, Buffer
 # As torch's workers, up to Python 3.13: what arrives of read-only arrays can be written to.
 _BY_VALUE = pickle.DEFAULT_PROTOCOL < 5
 
-_reducers: dict[Any, Any] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # stub lacks it
+_reducers: dict[Any, Any] = getattr(ForkingPickler, "_extra_reducers", {})
 _copyreg_table: dict[Any, Any] = copyreg.dispatch_table
 
 BytesLike = bytes | memoryview | Buffer

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from ..base.compat import profiler_enabled
+
 _OFF: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 # A build without CUDA has no NVTX: nothing could read it.
 _to_nvtx = os.environ.get("FASTLOAD_NVTX", "0") == "1" and hasattr(torch._C, "_nvtx")
@@ -22,6 +24,6 @@ def stage(name: str) -> contextlib.AbstractContextManager[Any]:
     Under torch's profiler it is ``record_function``. With ``FASTLOAD_NVTX=1`` in the environment when fastload is
     imported it is a range of NVTX otherwise.
     """
-    if torch._C._autograd._profiler_enabled():
+    if profiler_enabled():
         return torch.profiler.record_function(f"fastload.{name}")
     return torch.cuda.nvtx.range(f"fastload.{name}") if _to_nvtx else _OFF

@@ -107,6 +107,6 @@ def _replaced() -> str | None:
     if opener is not None and not is_written_in(opener[0], *_PACKAGES):
         return "Pillow's opener of JPEG files was replaced"
     hooks = nn.modules.module
-    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
+    if any(getattr(hooks, name, True) for name in ("_global_forward_hooks", "_global_forward_pre_hooks")):
         return "all modules have hooks (torch.nn.modules.module)"
     return None

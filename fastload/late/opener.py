@@ -17,21 +17,24 @@ from ..native import jpeg, png
 from .geometry import Geometry
 from .image import CORE, OPENED, PATCH_GUARD, TO_RGB, made_late, make_late
 from .patch_guard import SampleOverride
-from .scope import thread
+from .scope import UNKNOWN, thread
 from .source import PACKED, FileSource
 
 LEAST_VALUES = 10_000
 """Smallest PNG, in values, worth deferring; Pillow decodes smaller ones faster."""
-TOO_OLD = "Pillow is older than 10.1"
+TOO_OLD = "Pillow is older than 10.1, or changed since 13"
 """A reason of :func:`unavailable_reason`."""
+_FILE = "_close_exclusive_fp_after_loading", "_exclusive_fp"
 
 
 def unavailable_reason() -> str | None:
     """Return why late decoding is off in this process; None where it is on."""
     if not overrides.ON:
         return f"{overrides.VARIABLE}=0"
-    if "_mode" not in vars(Image.Image()):
+    if not vars(Image.Image()).keys() >= {"_mode", CORE}:
         return TOO_OLD
+    if UNKNOWN is not None:
+        return UNKNOWN
     if PATCH_GUARD.replaced() is not None:
         return "methods of Pillow's images were replaced"
     return jpeg.why_not_as_pillow()
@@ -57,7 +60,12 @@ class _Opener(SampleOverride):
 def _opened(image: Any) -> Any:
     """Make an image late that was opened in a sample, if that pays; return it."""
     scope = thread.scope
-    if scope is None or type(image) not in OPENED or PATCH_GUARD.replaced() is not None:
+    if (
+        scope is None
+        or type(image) not in OPENED
+        or not all(hasattr(image, name) for name in _FILE)
+        or PATCH_GUARD.replaced()
+    ):
         return image
     if getattr(image, CORE) is not None or not image.tile or image.tile[0][0] in Image.DECODERS:
         return image  # another opener has loaded it, or another decoder is to do it

@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..base.overrides import Override, is_written_in, unwrapped
-from .scope import run_outside_sample, thread
+from .scope import UNKNOWN, run_outside_sample, thread
 
 
 class SampleOverride(Override):
     """An override that acts while a sample is made, in the thread that makes it."""
+
+    def unavailable_reason(self) -> str | None:
+        return UNKNOWN or super().unavailable_reason()
 
     def is_active(self) -> bool:
         return thread.scope is not None

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from types import NoneType, TracebackType
 from typing import Any, ClassVar, TypeVar
 
@@ -207,6 +208,18 @@ def _forget() -> None:
 if hasattr(os, "register_at_fork"):
     # A process that a sample's code forks makes no samples.
     os.register_at_fork(after_in_child=_forget)
+
+
+UNKNOWN: str | None = None
+"""Reason why nothing is late or replaced in samples: this version of torch lacks a private name. None: it has all."""
+try:
+    attrgetter(
+        *("_C._get_tracing_state", "_C._get_function_stack_at", "_C._len_torch_function_stack"),
+        *("_C._len_torch_dispatch_stack", "_C._are_functorch_transforms_active", "Tensor._make_wrapper_subclass"),
+        *("nn.modules.module._global_forward_hooks", "nn.modules.module._global_forward_pre_hooks"),
+    )(torch)
+except AttributeError as error:
+    UNKNOWN = f"in this version of torch {error}"
 
 
 def is_tracing() -> bool:

@@ -296,6 +296,8 @@ class TableReader:
 
         self._made_from = now
         self._columns, self._others, self._tried = {}, None, False
+        if not vars(self._dataset).keys() >= set(OF_A_DATASET):  # another version's
+            return
         data, indices, info, format_type, format_columns, format_kwargs, output_all = now
         formatter = type(get_formatter(format_type, features=info.features, **(format_kwargs or {})))
         self._kind = _FORMATTERS.get(f"{formatter.__module__}.{formatter.__qualname__}", "")

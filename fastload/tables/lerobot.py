@@ -102,7 +102,7 @@ def _table_of(dataset: Any) -> _Table | None:
     if type(dataset) is not sys.modules[_LIBRARY].Dataset:
         return None
     own = vars(dataset)
-    if own.get("_format_type") != "custom":  # soon told, as each dataset comes here
+    if own.get("_format_type") != "custom" or not own.keys() >= set(OF_A_DATASET):  # soon told, as each comes here
         return None
     now = [own.get(name) for name in OF_A_DATASET]
     table = _tables.get(dataset)

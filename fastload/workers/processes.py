@@ -262,7 +262,7 @@ _pools: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 def _disown_in_child() -> None:
     """Let a child of the user's end as it likes: multiprocessing would end our workers with it, as if they were its."""
     for pool in list(_pools):
-        multiprocessing.process._children.difference_update(pool.workers)  # type: ignore[attr-defined]  # private
+        getattr(multiprocessing.process, "_children", set()).difference_update(pool.workers)
 
 
 if hasattr(os, "register_at_fork"):

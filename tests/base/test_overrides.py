@@ -92,7 +92,7 @@ def test_where_a_self_test_fails_the_original_is_called(library, test):
     assert overrides.results == {("made_library.doubled",): False}
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is")
 def test_threads_that_install_it_at_once_install_it_once(library, monkeypatch):
     override, original, put_back = doubled(), library.doubled, Override._put_back
     is_tried, is_installed = threading.Event(), threading.Event()
@@ -116,7 +116,7 @@ def test_threads_that_install_it_at_once_install_it_once(library, monkeypatch):
     assert library.doubled is original
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is")
 def test_a_replacement_is_read_and_scripted_as_the_original(library):
     original, override = library.doubled, doubled()
     override.install()

@@ -36,15 +36,19 @@ class OnesAreTwos(TorchFunctionMode):
 @contextlib.contextmanager
 def speaking(name):
     token = language.set(name)
-    yield
-    language.reset(token)
+    try:
+        yield
+    finally:
+        language.reset(token)
 
 
 @contextlib.contextmanager
 def default_device(name):
     torch.set_default_device(name)
-    yield
-    torch.set_default_device(None)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
 
 
 def told(loader_class, tell, **arguments):
@@ -54,6 +58,16 @@ def told(loader_class, tell, **arguments):
 
 def product():
     return (torch.ones(1, 1) @ torch.ones(1, 1)).dtype, torch.is_autocast_cache_enabled()
+
+
+with torch.device("cpu:0"):
+    # Not in torch 2.6, which tells the device that this thread has set alone.
+    sees_modes = str(torch.get_default_device()) == "cpu:0"
+on_device = [
+    (begin, lambda: str(torch.get_default_device()), "cpu:0")
+    for begin in (lambda: default_device("cpu:0"), lambda: torch.device("cpu:0"))
+    if sees_modes
+]
 
 
 # Each as a context, what tells in a sample whether it holds, and what that says then; in two groups, for some would be
@@ -66,12 +80,12 @@ STATES = [
         (lambda: np.printoptions(precision=2), lambda: str(np.array([1 / 3])), "[0.33]"),
         (torch.no_grad, torch.is_grad_enabled, False),
         (lambda: torch.autocast("cpu", torch.float16, cache_enabled=False), product, (torch.float16, False)),
-        (lambda: default_device("cpu:0"), lambda: str(torch.get_default_device()), "cpu:0"),
+        *on_device[:1],
         (OnesAreTwos, lambda: torch.ones(1).item(), 2.0),
     ],
     [
         (torch.inference_mode, lambda: torch.ones(1).is_inference(), True),
-        (lambda: torch.device("cpu:0"), lambda: str(torch.get_default_device()), "cpu:0"),
+        *on_device[1:],
     ],
 ]
 
@@ -121,3 +135,11 @@ def test_what_a_sample_sets_is_seen_by_the_next_one_of_its_worker(arguments):
     loader_class = TorchLoader if arguments is None else DataLoader
     assert told(loader_class, longer, **(arguments or {})) == ["none!", "none!!", "none!!!", "none!!!!"]
     assert language.get() == "none"
+
+
+def test_where_torch_raises_for_want_of_an_accelerator_worker_threads_start(monkeypatch):
+    def as_in_torch_2_6():
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", as_in_torch_2_6)
+    assert told(DataLoader, language.get, worker_method="thread") == ["none"] * 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 from torchvision.transforms.v2.functional import _utils
@@ -17,6 +18,7 @@ TABLE = [
     for module, one in overrides.table()
     if module in {*itertools.chain(*overrides.MODULES.values()), *overrides.OTHER_MODULES[:2]}
     and one.library != "torchcodec.decoders"
+    and find_spec(one.package) is not None
 ]
 """The overrides that are installed in a worker process, or for Pillow's files."""
 WATCHED = [one for one in TABLE if one.library not in ("cv2", "torchvision.io", "PIL.Image")]

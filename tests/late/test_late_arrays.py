@@ -259,7 +259,7 @@ USES: list[tuple[Callable[[Path], Any], dict[str, int]]] = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is")
 @pytest.mark.parametrize(("use", "decoded"), USES)
 def test_however_they_are_used_functions_give_what_they_give_elsewhere(
     folder: Path, tmp_path: Path, use: Callable[[Path], Any], decoded: dict[str, int]

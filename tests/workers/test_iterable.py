@@ -236,6 +236,7 @@ def test_a_resumed_epoch_is_the_rest_and_later_ones_are_whole(make, workers, bat
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warnings.filterwarnings("ignore", "This DataLoader will create")  # torch's, with one core
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded")  # Python's, with libraries' threads
             assert [batches(loader) for _ in range(3)] == [expected[0][step:], *expected[1:]]
         told = [str(warning.message) for warning in caught]
         if make is FailsAtOnce and not workers and step < len(expected[0]):
