@@ -171,7 +171,7 @@ class VerifyReport:
                 below.setdefault(f"{check.verdict}: {check.reason}", []).append(words)
         below["notes"] = self.notes
         if any(check.culprit for check in self.checks):
-            below["what to do"] = ["the page "Verify" of the documentation has the usual causes, and what helps"]
+            below["what to do"] = ["the documentation of `fastload verify` has the usual causes, and what helps"]
         sections = [part for title, lines in below.items() if lines for part in ("", section(title, lines))]
         result = Text(self.summary(), "bold green" if self.ok else "bold red")
         parts = [Text(self.subject, "bold"), Text(""), rows, *sections, Text(""), result]

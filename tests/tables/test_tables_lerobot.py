@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import re
 import sys
 import types
@@ -13,7 +15,11 @@ from kit.comparison import difference
 from torch.utils.data import Dataset
 
 import fastload
-from fastload.tables.lerobot import OVERRIDES, _Table
+from fastload.base import overrides
+from fastload.tables import lerobot
+from fastload.tables.lerobot import _Table
+
+OVERRIDES = lerobot.OVERRIDES[:2]
 
 pa = pytest.importorskip("pyarrow")
 datasets = pytest.importorskip("datasets", minversion="4.0", reason="datasets is older than 4.0, which has Column")
@@ -191,3 +197,75 @@ def test_batches_are_torchs_in_each_way(transform, options):
     dataset.set_transform(transform)
     expected = list(torch.utils.data.DataLoader(Chunks(dataset), 4))
     assert difference(list(fastload.DataLoader(Chunks(dataset), 4, **options)), expected) is None
+
+
+VIDEO = """
+import torch
+
+def decode_video_frames_torchcodec(
+    video_path, timestamps, tolerance_s, log_loaded_timestamps=False, decoder_cache=None, return_uint8=False
+):
+    decoder = (decoder_cache or _default_decoder_cache).get_decoder(str(video_path))
+    found = decoder.get_frames_at(indices=[round(time * decoder.metadata.average_fps) for time in timestamps])
+    distances = (torch.tensor(timestamps)[:, None] - found.pts_seconds.float()).abs()
+    if not (distances.min(1).values < tolerance_s).all():
+        raise ValueError("too far")
+    frames = torch.stack([found.data[place] for place in distances.argmin(1)])
+    return frames if return_uint8 else (frames / 255.0).type(torch.float32)
+"""
+
+
+class Decoder:
+    """As torchcodec's: ten frames a second, bytes with the channels last; also LeRobot's cache of decoders."""
+
+    metadata = types.SimpleNamespace(average_fps=10)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def get_decoder(self, path: str) -> Decoder:
+        assert path == "a.mp4"
+        return self
+
+    def get_frames_at(self, indices: list[int]) -> Any:
+        self.calls += 1
+        draw = torch.Generator().manual_seed(1)
+        frames = torch.randint(0, 256, (12, 5, 7, 3), dtype=torch.uint8, generator=draw)[indices]
+        times = torch.tensor(indices, dtype=torch.float64) / 10
+        return types.SimpleNamespace(data=frames.permute(0, 3, 1, 2), pts_seconds=times)
+
+
+@pytest.fixture
+def video(transform, monkeypatch, tmp_path):
+    """LeRobot's module of videos, whose function is known by its source; and the decoder."""
+    path = tmp_path / "video_utils.py"
+    path.write_text(VIDEO)
+    module = types.ModuleType(lerobot._VIDEO)
+    exec(compile(VIDEO, path, "exec"), vars(module))
+    module._default_decoder_cache = Decoder()  # type: ignore[attr-defined]
+    for name in ("lerobot.datasets", lerobot._VIDEO):
+        monkeypatch.setitem(sys.modules, name, module if name == lerobot._VIDEO else types.ModuleType(name))
+    source = inspect.getsource(getattr(module, lerobot._DECODE))
+    monkeypatch.setattr(lerobot, "_SOURCES", {hashlib.sha256(source.encode()).hexdigest()[:16]})
+    monkeypatch.setattr(overrides, "results", {})
+    yield module
+    lerobot._FRAMES.undo()
+
+
+@pytest.mark.parametrize("named", [{}, {"return_uint8": True}])
+@pytest.mark.parametrize("times", [[0.3], [0.0, 0.0, 0.1], [1.1, 0.2]])
+def test_frames_of_videos_are_lerobots_with_their_strides_after_a_comparison(video, times, named):
+    theirs = getattr(video, lerobot._DECODE)("a.mp4", times, 0.01, **named)
+    lerobot._FRAMES.install()
+    for _ in range(2):
+        assert difference(getattr(video, lerobot._DECODE)("a.mp4", times, 0.01, **named), theirs) is None
+    assert video._default_decoder_cache.calls == 1 + 2 + 1
+
+
+def test_a_frame_that_is_too_far_is_lerobots_error_and_another_function_stays(video, monkeypatch):
+    lerobot._FRAMES.install()
+    with pytest.raises(ValueError, match="too far"):
+        getattr(video, lerobot._DECODE)("a.mp4", [0.34], 0.01)
+    lerobot._FRAMES.undo()
+    monkeypatch.setattr(lerobot, "_SOURCES", set())
+    assert "is another one than in LeRobot 0.4 to 0.6" in str(lerobot._FRAMES.unavailable_reason())
