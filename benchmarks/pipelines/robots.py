@@ -12,7 +12,7 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from benchmarks.pipelines.source import Source
 
 _FPS, _HEIGHT, _WIDTH, _JOINTS = 30, 480, 640, 14
-_EPISODES, _FRAMES = 4, 100
+_EPISODES, _FRAMES = 8, 100
 _FIFTY = {"action": [step / _FPS for step in range(50)]}
 
 
