@@ -363,6 +363,7 @@ def test_switched_off_nothing_is_replaced_or_decoded_late_and_worker_threads_can
     monkeypatch.setattr(shared._process, "asked", None)  # of other tests' loaders; put back behind this one
     explained = " ".join(str(fastload.DataLoader(Made(1, own), num_workers=1, cache="auto").explain()).split())
     assert "FASTLOAD_OVERRIDES=0: no name of another library is replaced" in explained
+    assert "decoded whole by Pillow: FASTLOAD_OVERRIDES=0" in explained
     assert "auto: nothing is kept, since Pillow decodes whole images" in explained
     with pytest.raises(ConfigError, match="FASTLOAD_OVERRIDES=0, but worker threads that draw need generators"):
         next(iter(fastload.DataLoader(Made(2, own), None, num_workers=1, worker_method="thread", seed=1)))

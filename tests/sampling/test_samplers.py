@@ -202,6 +202,7 @@ BY_BOTH = [
     ({"seed": 2**63, "order": "torch"}, "seed must be an integer of at most 64 bits"),
     ({"block_size": 0}, "block_size must be an integer of at least 1, got block_size=0"),
     ({"num_draws": 5}, "num_draws needs weights"),
+    ({"weights": [1.0] * 10, "num_draws": 0}, "num_draws must be an integer of at least 1, got num_draws=0"),
     ({"weights": [1.0] * 9}, "9 weights for 10 samples"),
     ({"weights": [1.0] * 10, "shuffle": False}, "need shuffle=True"),
     ({"weights": [1.0] * 10, "order": "block"}, "order='keyed'"),
