@@ -49,7 +49,7 @@ def facts_of(decisions: Decisions, runtime: LoaderRuntime) -> list[tuple[str, st
     for number, words in enumerate(facts.images()):
         lines.append(("" if number else "images", words))
     for library in ("torchcodec.decoders", "decord"):
-        if library in sys.modules and asked.resident is None:
+        if library in sys.modules and asked.resident is None and not facts.is_fused:
             words = f"frames that samples decode by {library} are decoded as with torch's loader"
             lines.append(("video", f"{words}; `fastload profile --level 2` measures their share, and says what helps"))
     if asked.device is not None:

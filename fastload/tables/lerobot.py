@@ -1,4 +1,4 @@
-"""What takes LeRobot's samples most time: rows of its tables, as a chunk of actions, and copies of decoded frames.
+"""LeRobot's rows, as chunks of actions, read from Arrow's memory; and the frames of its videos, copied once.
 
 A ``LeRobotDataset`` has its numbers in a ``datasets.Dataset`` with the transform ``hf_transform_to_torch``, which makes
 a tensor of each value. It asks that for ``dataset[key][rows]`` and ``dataset[rows][key]``, and ``datasets`` makes
