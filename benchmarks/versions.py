@@ -45,7 +45,7 @@ TESTS = (
     *("tests/workers/test_sample_threads.py", "tests/workers/test_spawn_start.py", "tests/workers/test_threads.py"),
     "tests/workers/test_video_decoders.py",
 )
-SOON = ("tests/base", "tests/keys", "tests/late", "tests/tables", "tests/workers/test_routing.py")
+SOON = ("tests/base", "tests/late/test_late_images.py", "tests/late/test_late_overrides.py", "tests/tables")
 """What ``.ci/run`` has time for: the contract alone takes as long as all others."""
 SIDE = "fastload"
 TOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["versions"]
