@@ -10,7 +10,7 @@ index, gets a row that says so. As ``pytest`` does without names, it runs a part
 Tests that fail run once more, alone, before they count: a busy machine makes some of them late. Packages stay in uv's
 cache, where each torch with its CUDA packages has some 5 GB.
 
-``.ci/run`` runs :data:`SOON`, most of these tests, with a second Python.
+``.ci/run`` runs :data:`SOON`, a part of these tests, with a second Python.
 """
 
 import argparse
@@ -46,7 +46,7 @@ TESTS = (
     "tests/workers/test_video_decoders.py",
 )
 SOON = ("tests/base", "tests/late/test_late_images.py", "tests/late/test_late_overrides.py", "tests/tables")
-"""What ``.ci/run`` has time for: the contract alone takes as long as all others."""
+"""What ``.ci/run`` has time for: the tests of each override and of each private name among them."""
 SIDE = "fastload"
 TOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["versions"]
 PRINT_VERSIONS = """

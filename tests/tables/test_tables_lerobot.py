@@ -269,3 +269,17 @@ def test_a_frame_that_is_too_far_is_lerobots_error_and_another_function_stays(vi
     lerobot._FRAMES.undo()
     monkeypatch.setattr(lerobot, "_SOURCES", set())
     assert "is another one than in LeRobot 0.4 to 0.6" in str(lerobot._FRAMES.unavailable_reason())
+
+
+def test_where_frames_differ_or_torch_makes_other_tensors_lerobots_function_alone_decodes(video, monkeypatch):
+    lerobot._FRAMES.install()
+    decoder, decode = video._default_decoder_cache, getattr(video, lerobot._DECODE)
+    with monkeypatch.context() as patch:
+        patch.setattr(lerobot, "alike", lambda *both: False)
+        decode("a.mp4", [0.3], 0.01)
+    assert decoder.calls == 3
+    decode("a.mp4", [0.3], 0.01)
+    assert decoder.calls == 4
+    monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
+    decode("a.mp4", [0.3, 0.4], 0.01)
+    assert decoder.calls == 5
