@@ -258,13 +258,9 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _become(program: list[str], environment: dict[str, str]) -> NoReturn:
-    """Replace this process by ``program``; Windows cannot, so wait there for its exit status."""
+    """Replace this process by ``program``."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if sys.platform == "win32":
-        import subprocess
-
-        sys.exit(subprocess.call(program, env=environment))
     # Python ignores SIGPIPE, and exec keeps that: a shell pipeline would not end as it should.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execvpe(program[0], program, environment)

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import mmap
 import os
 import stat
-import sys
 import threading
 import time
 import zlib
@@ -32,11 +32,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 RECORDS, INDEX = "records", "index"
 """Names of the files."""
@@ -132,7 +127,7 @@ class RecordFile:
             self._size = os.fstat(self._files[0]).st_size
             if end > self._size:
                 return None
-        data = _pread(self._files[0], length, place)
+        data = os.pread(self._files[0], length, place)
         return memoryview(data) if len(data) == length and checksum_of(data) == checksum else None
 
     def view(self, place: int, length: int) -> memoryview | None:
@@ -165,7 +160,7 @@ class RecordFile:
         end = os.fstat(self._files[1]).st_size // LINE.itemsize - 1  # without the header
         while first < end:
             length = min(end - first, _LINES_A_READ) * LINE.itemsize
-            data = _pread(self._files[1], length, (first + 1) * LINE.itemsize)
+            data = os.pread(self._files[1], length, (first + 1) * LINE.itemsize)
             lines = np.frombuffer(data, LINE, len(data) // LINE.itemsize)
             if not len(lines):  # it is being cut
                 return
@@ -226,7 +221,7 @@ class RecordFile:
             self._forget_lock()
         with self._lock:
             until = time.monotonic() + _WAIT_S
-            while fcntl is not None:
+            while True:
                 try:
                     fcntl.lockf(self._files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError as error:
@@ -240,9 +235,8 @@ class RecordFile:
             try:
                 yield
             finally:
-                if fcntl is not None:
-                    with contextlib.suppress(OSError):
-                        fcntl.lockf(self._files[-1], fcntl.LOCK_UN)
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(self._files[-1], fcntl.LOCK_UN)
 
     def _forget_lock(self) -> None:
         self._lock, self._pid = threading.Lock(), os.getpid()
@@ -280,31 +274,14 @@ def open_files(folder: str, *, create: bool = False, is_private: bool = False) -
         with found._locked():
             if os.fstat(index).st_size < len(HEADER):  # it is new, or its writer was killed
                 _write(index, HEADER, 0)
-    if _pread(index, len(HEADER), 0) != HEADER:
+    if os.pread(index, len(HEADER), 0) != HEADER:
         raise OtherFormatError(INDEX)
     return found
-
-
-if sys.platform == "win32":
-    _seeking = threading.Lock()
-
-    def _pread(file: int, length: int, place: int) -> bytes:
-        with _seeking:
-            os.lseek(file, place, os.SEEK_SET)
-            return os.read(file, length)
-
-    def _pwrite(file: int, data: memoryview, place: int) -> int:
-        with _seeking:
-            os.lseek(file, place, os.SEEK_SET)
-            return os.write(file, data)
-
-else:
-    _pread, _pwrite = os.pread, os.pwrite
 
 
 def _write(file: int, data: bytes, place: int) -> None:
     """Write all of the data. Raises OSError: not all of it could be written."""
     view = memoryview(data)
     while view:
-        written = _pwrite(file, view, place)
+        written = os.pwrite(file, view, place)
         view, place = view[written:], place + written

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -26,9 +26,6 @@ from .description import FILE, NAMES, Description, read_description
 from .encoding import encode
 from .listing import Listing, list_images, refuse_pipe
 from .options import PackOptions
-
-if sys.platform != "win32":
-    import fcntl
 
 _SHOWN = 20
 _AT_ONCE = 32  # images for each thread, in memory
@@ -119,10 +116,7 @@ def pack(
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Lock a folder that is written to, where the system has locks. Raises PackError: another process has locked it."""
-    if sys.platform == "win32":
-        yield
-        return
+    """Lock a folder, where its file system has locks. Raises PackError: another process has locked it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

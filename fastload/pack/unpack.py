@@ -73,9 +73,7 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
 def _path(destination: str, name: str, pack: str) -> str:
     """Return where an image is written. Raises PackError: that would be outside of the destination."""
     parts = PurePosixPath(name).parts
-    # On Windows a part may have a drive, or separators.
-    strange = [part for part in parts if part == ".." or os.path.basename(part) != part or os.path.splitdrive(part)[0]]
-    if strange or not parts:
+    if not parts or any(part == ".." or "/" in part for part in parts):
         raise PackError(f"the name {name!r} in {pack} leads out of the folder: the pack was changed; pack again")
     return os.path.join(destination, *parts)
 

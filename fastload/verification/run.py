@@ -196,8 +196,6 @@ class _Run:
             return "workers of this kind timed out before"
         if "ray" in methods and find_spec("ray") is None:
             return "Ray is not installed: pip install ray"
-        if sys.platform == "win32" and "fork" in methods:
-            return "this system cannot fork"
         if "spawn" in methods and subject.why_not_spawned is not None:
             return subject.why_not_spawned
         if setting.world_size > 1 and subject.arguments["on_error"] == "skip":
