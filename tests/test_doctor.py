@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -268,12 +269,17 @@ def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):
     assert "one of plain, avx2, avx512" in found.words
 
 
-def test_a_missing_library_names_what_building_it_wants(monkeypatch):
+@pytest.mark.parametrize("in_clone", [True, False])
+def test_a_missing_library_names_what_building_it_wants(monkeypatch, tmp_path, in_clone):
     monkeypatch.delenv("FASTLOAD_NATIVE", raising=False)
     monkeypatch.setattr(native, "unavailable_reason", lambda: "it was not built")
+    monkeypatch.setattr(packages, "__file__", str(tmp_path / "fastload/doctor/packages.py"))
+    if in_clone:
+        (tmp_path / "setup.py").touch()
     found = one(probes.native_library())
     assert (found.state, found.words) == ("costs", "it was not built")
-    assert found.remedy.endswith(f"--force-reinstall --no-deps --no-cache-dir -e {native.LIBRARY.parents[2]}")
+    place = f"-e {shlex.quote(str(tmp_path))}" if in_clone else "PATH_OF_THE_CLONE"
+    assert found.remedy.endswith(f"--force-reinstall --no-deps --no-cache-dir {place}")
 
 
 @pytest.mark.parametrize(("quota", "state", "remedy"), [(2.5, "costs", "num_workers=2"), (8.0, "ok", "")])

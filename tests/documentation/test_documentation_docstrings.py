@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documentation_blocks import ROOT
 
 import fastload
 
+PACKAGE = Path(fastload.__file__).parent
 SETUPS = Path(__file__).parent / "setups"
 _BLOCK = re.compile(r"(?ms)^ *```python\n(.*?)^ *```$")
 
@@ -29,7 +29,7 @@ def docstrings_of(path: Path) -> list[str]:
 
 DOCSTRINGS = {
     path: docstrings_of(path)
-    for path in sorted((ROOT / "fastload").glob("**/*.py"))
+    for path in sorted(PACKAGE.glob("**/*.py"))
     if re.search(r">>> |```python", path.read_text(encoding="utf-8"))  # to parse all takes a second
 }
 WITH_PROMPTS = [path for path, texts in DOCSTRINGS.items() if any(">>> " in text for text in texts)]
@@ -44,7 +44,7 @@ BLOCKS = [
 
 @pytest.mark.parametrize("path", WITH_PROMPTS, ids=lambda path: path.stem)
 def test_the_examples_of_a_module_give_what_is_written_there(path: Path) -> None:
-    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    module = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
     failed, tried = doctest.testmod(module)
     assert tried > 0
     assert failed == 0
