@@ -209,6 +209,7 @@ def test_images_are_late_within_the_samples_of_a_loader_without_fuse_false_alone
 
     loaders = [DataLoader(Photos(folder, is_plain), 9, fuse=fuse) for fuse in (False, "auto")]
     assert [next(iter(loader))[0].all() for loader in loaders] == [True, False]
+    assert "are decoded when their pixels are needed" in " ".join(str(loaders[1].explain()).split())
     with Image.open(folder / "0.jpg") as image:
         assert type(image) is JpegImagePlugin.JpegImageFile
 
