@@ -155,6 +155,17 @@ def test_notes_that_fastload_did_not_write_are_an_error_that_names_the_folder(tm
         read_trace(recording(tmp_path, TWO_PASSES, [line]))
 
 
+def test_a_note_that_a_process_could_not_end_is_left_out_and_another_that_is_no_json_is_an_error(tmp_path):
+    read_trace(recording(tmp_path, TWO_PASSES, THEIR_NOTES))
+    notes = tmp_path / "7-1.jsonl"
+    text = notes.read_text()
+    notes.write_text(text + '{"kind": "epo')
+    assert read_trace(str(tmp_path))
+    notes.write_text('{"kind": "epo\n' + text)
+    with pytest.raises(TraceError, match=r"7-1.jsonl, line 1, is not JSON: .*; record again"):
+        read_trace(str(tmp_path))
+
+
 # -- tasks of workers on other machines --------------------------------------------------------------------------------
 
 

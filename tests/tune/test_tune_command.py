@@ -10,6 +10,16 @@ from typing import Any
 
 import pytest
 
+from fastload import cli
+
+FAILS = """
+from fastload import DataLoader
+
+def broken(index):
+    raise KeyError("my words")
+
+loader = DataLoader([0, 1], collate_fn=broken)
+"""
 TRAIN = """
 import sys, time
 import torch
@@ -61,3 +71,9 @@ def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(tmp_path: Path)
     # How fast they are is the machine's business; what is recommended was faster each time, or as good as.
     assert (found["best"] is None) == (found["recommended"] == {})
     assert found["best"] is None or found["best"]["gain"]["low"] > 1.0
+
+
+def test_a_loader_that_fails_is_told_with_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(FAILS)
+    assert cli.main(["tune", f"{tmp_path / 'mine.py'}:loader"]) == 1
+    assert "fastload tune: the loader fails as it is: KeyError: 'my words'" in capsys.readouterr().err
