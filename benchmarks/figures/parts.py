@@ -122,8 +122,9 @@ def conformance(rows: Rows) -> str:
     for case in dict.fromkeys(row.case for row in rows.suite("conformance")):
         last = rows.all_of("conformance", case)[-1]
         of_run = [row for row in rows.all_of("conformance", case) if row.run == last.run]
-        package = next(text for text in last.versions.split(", ") if text.lower().startswith(f"{case} "))
-        cells: list[str | Cell] = [package, of_run[0].note]
+        name, *part = case.split("-")
+        package = next(text for text in last.versions.split(", ") if text.lower().startswith(f"{name} "))
+        cells: list[str | Cell] = [", ".join((package, *part)), of_run[0].note]
         for side in ("torch", "fastload"):
             counts = [rows.beside("conformance", last, side, metric) for metric in ("passed", "failed", "skipped")]
             cells.append(Cell(" / ".join(f"{row.value:,.0f}" for row in counts), tuple(counts)))
