@@ -40,8 +40,8 @@ class Suite:
     """What it is given behind ``-k``."""
     as_samples: bool = False
     """Whether each test runs as a worker runs a sample."""
-    swapped: Mapping[str, str] | None = None
-    """Texts of the tests, and what stands there instead."""
+    swapped: Mapping[str, tuple[str, str]] | None = None
+    """File -> a text of it, and what stands there instead."""
 
 
 SUITES: Mapping[str, Suite] = {
@@ -50,8 +50,9 @@ SUITES: Mapping[str, Suite] = {
         copied=("test/stateful_dataloader",),
         tests=("test/stateful_dataloader/test_dataloader.py",),
         swapped={
-            "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader": (
-                "from torch.utils.data import DataLoader"
+            "test/stateful_dataloader/test_dataloader.py": (
+                "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader",
+                "from torch.utils.data import DataLoader",
             )
         },
     ),
@@ -74,6 +75,14 @@ SUITES: Mapping[str, Suite] = {
             )
         ),
         as_samples=True,
+        swapped={  # Pillow's images come from files, so fastload decodes them late
+            "test/common_utils.py": (
+                "    return to_pil_image(make_image(*args, **kwargs))",
+                "    from io import BytesIO\n\n"
+                "    to_pil_image(make_image(*args, **kwargs)).save(file := BytesIO(), 'PNG')\n"
+                "    return PIL.Image.open(file).copy()",
+            )
+        },
     ),
     "--pillow-tests": Suite(package="pillow", copied=("Tests", "conftest.py"), tests=("Tests",), as_samples=True),
     "--timm-tests": Suite(
@@ -133,12 +142,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def take_copy(suite: Suite, folder: Path, copy: Path) -> None:
     for name in suite.copied:
         (shutil.copytree if (folder / name).is_dir() else shutil.copy)(folder / name, copy / name)
-    for old, new in (suite.swapped or {}).items():
-        for test in suite.tests:
-            text = (copy / test).read_text(encoding="utf-8")
-            if old not in text:
-                raise ValueError(f"{test} must contain {old!r}, but does not: give the sources that SUITES names")
-            (copy / test).write_text(text.replace(old, new), encoding="utf-8")
+    for file, (old, new) in (suite.swapped or {}).items():
+        text = (copy / file).read_text(encoding="utf-8")
+        if old not in text:
+            raise ValueError(f"{file} must contain {old!r}, but does not: give the sources that SUITES names")
+        (copy / file).write_text(text.replace(old, new), encoding="utf-8")
 
 
 def run(suite: Suite, side: str, folder: Path, tests: tuple[str, ...], words: list[str]) -> dict[str, str]:
