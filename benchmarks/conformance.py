@@ -12,6 +12,7 @@ status 1.
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -36,8 +37,6 @@ class Suite:
     """Folders and files of the sources that the tests need."""
     tests: tuple[str, ...]
     """What pytest is given."""
-    chosen: str = ""
-    """What it is given behind ``-k``."""
     as_samples: bool = False
     """Whether each test runs as a worker runs a sample."""
     swapped: Mapping[str, tuple[str, str]] | None = None
@@ -66,14 +65,6 @@ SUITES: Mapping[str, Suite] = {
         package="torchvision",
         copied=("test",),
         tests=("test/test_transforms_v2.py", "test/test_transforms_v2_utils.py"),
-        # Of 9,757 cases 2,900: fastload replaces nothing that the others call, and they take most of half an hour.
-        chosen=" and ".join(
-            f"not {word}"
-            for word in (
-                *("kernel", "bounding_box", "keypoints", "make_params_bounds"),
-                *("Affine", "Rotate", "Perspective", "Elastic", "GaussianBlur"),
-            )
-        ),
         as_samples=True,
         swapped={  # Pillow's images come from files, so fastload decodes them late
             "test/common_utils.py": (
@@ -81,7 +72,11 @@ SUITES: Mapping[str, Suite] = {
                 "    from io import BytesIO\n\n"
                 "    to_pil_image(make_image(*args, **kwargs)).save(file := BytesIO(), 'PNG')\n"
                 "    return PIL.Image.open(file).copy()",
-            )
+            ),
+            "test/test_transforms_v2.py": (  # torch 2.15 deprecates torch.jit.script
+                'filterwarnings("error")',
+                'filterwarnings("error"), pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")',
+            ),
         },
     ),
     "--pillow-tests": Suite(package="pillow", copied=("Tests", "conftest.py"), tests=("Tests",), as_samples=True),
@@ -97,8 +92,15 @@ SUITES: Mapping[str, Suite] = {
         as_samples=True,
     ),
 }
-DIFFERENCES: Mapping[str, str] = {}
-"""End of a test's name -> why its result is another with fastload."""
+DIFFERENCES: Mapping[str, str] = {
+    r"v2.py::TestErase::test_(functional\[make_image_pil|transform\[cpu-make_)"
+    r"|v2.py::TestPermuteChannels::test_functional\[make_image_pil"
+    r"|v2.py::TestRandomPhotometricDistort::test_transform\[cpu-"
+    r"|v2.py::TestAutoAugmentTransforms::test_transform_smoke\[cpu-.*make_image_pil": (
+        "inside a sample the type of a late image is a subclass of Pillow's, and the test compares types"
+    )
+}
+"""Pattern of tests' names -> why their results are others with fastload."""
 SIDES = ("torch", "fastload")
 
 
@@ -116,12 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     advance, unexplained = progress(2 * len(folders)), 0
     for name, folder in folders:
         suite, case, found = SUITES[name], name.removeprefix("--").removesuffix("-tests"), {}
-        chosen = " and ".join(f"({text})" for text in (suite.chosen, options.k) if text)
         with tempfile.TemporaryDirectory() as copy:
             take_copy(suite, folder, Path(copy))
             for side in SIDES:
                 advance(f"{case}, {side}")
-                words = ["--timeout", str(options.seconds), "-n", str(options.processes), "-k", chosen]
+                words = ["--timeout", str(options.seconds), "-n", str(options.processes), "-k", options.k]
                 found[side] = run(suite, side, Path(copy), suite.tests, words)
             if suspects := differing(found):
                 again = {side: run(suite, side, Path(copy), suspects, words[:2]) for side in SIDES}
@@ -175,7 +176,7 @@ def told(case: str, sources: str, found: Mapping[str, Mapping[str, str]], common
             for metric in ("passed", "failed", "skipped")
         ]
     for test in differing(found):
-        why = next((why for end, why in DIFFERENCES.items() if test.endswith(end)), "")
+        why = next((why for names, why in DIFFERENCES.items() if re.search(names, test)), "")
         here = f"differs: {test}, {' -> '.join(found[side].get(test, 'absent') for side in SIDES)}"
         rows.append(Row(case=case, side="fastload", metric=here, note=why, **common))
     return rows
