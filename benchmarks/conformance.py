@@ -12,6 +12,7 @@ status 1.
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -31,15 +32,15 @@ class Suite:
     """Tests of another project, in a folder of its sources."""
 
     package: str
-    """What is tested: its installed version is noted. The rows' case."""
+    """What is tested: its installed version is noted."""
     copied: tuple[str, ...]
     """Folders and files of the sources that the tests need."""
     tests: tuple[str, ...]
     """What pytest is given."""
     as_samples: bool = False
     """Whether each test runs as a worker runs a sample."""
-    swapped: Mapping[str, str] | None = None
-    """Texts of the tests, and what stands there instead."""
+    swapped: Mapping[str, tuple[str, str]] | None = None
+    """File -> a text of it, and what stands there instead."""
 
 
 SUITES: Mapping[str, Suite] = {
@@ -48,44 +49,37 @@ SUITES: Mapping[str, Suite] = {
         copied=("test/stateful_dataloader",),
         tests=("test/stateful_dataloader/test_dataloader.py",),
         swapped={
-            "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader": (
-                "from torch.utils.data import DataLoader"
+            "test/stateful_dataloader/test_dataloader.py": (
+                "from torchdata.stateful_dataloader import StatefulDataLoader as DataLoader",
+                "from torch.utils.data import DataLoader",
             )
         },
     ),
     "--torchvision-tests": Suite(
         package="torchvision",
         copied=("test",),
-        # Of the 9,718 cases of version 2, which take half an hour, those of colors and crops.
-        tests=(
-            "test/test_transforms.py",
-            *(f"test/test_transforms_v2.py::Test{name}" for name in ("ColorJitter", "RgbToGrayscale", "CenterCrop")),
-        ),
+        tests=("test/test_image.py", "test/test_transforms.py"),
         as_samples=True,
     ),
-    "--pillow-tests": Suite(  # of its 5,250 tests those of files that are decoded late, and of what is done to images
-        package="pillow",
-        copied=("Tests", "conftest.py"),
-        tests=tuple(
-            f"Tests/test_{name}.py"
-            for name in (
-                "file_jpeg",
-                "file_png",
-                "file_apng",
-                "file_mpo",
-                "image_convert",
-                "image_crop",
-                "image_draft",
-                "image_load",
-                "image_resize",
-                "image_transpose",
-                "imageops",
-                "numpy",
-                "pickle",
-            )
-        ),
+    "--torchvision-v2-tests": Suite(
+        package="torchvision",
+        copied=("test",),
+        tests=("test/test_transforms_v2.py", "test/test_transforms_v2_utils.py"),
         as_samples=True,
+        swapped={  # Pillow's images come from files, so fastload decodes them late
+            "test/common_utils.py": (
+                "    return to_pil_image(make_image(*args, **kwargs))",
+                "    from io import BytesIO\n\n"
+                "    to_pil_image(make_image(*args, **kwargs)).save(file := BytesIO(), 'PNG')\n"
+                "    return PIL.Image.open(file).copy()",
+            ),
+            "test/test_transforms_v2.py": (  # torch 2.15 deprecates torch.jit.script
+                'filterwarnings("error")',
+                'filterwarnings("error"), pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")',
+            ),
+        },
     ),
+    "--pillow-tests": Suite(package="pillow", copied=("Tests", "conftest.py"), tests=("Tests",), as_samples=True),
     "--timm-tests": Suite(
         package="timm",
         copied=("tests",),
@@ -98,29 +92,36 @@ SUITES: Mapping[str, Suite] = {
         as_samples=True,
     ),
 }
-DIFFERENCES: Mapping[str, str] = {}
-"""End of a test's name -> why its result is another with fastload."""
+DIFFERENCES: Mapping[str, str] = {
+    r"v2.py::TestErase::test_(functional\[make_image_pil|transform\[cpu-make_)"
+    r"|v2.py::TestPermuteChannels::test_functional\[make_image_pil"
+    r"|v2.py::TestRandomPhotometricDistort::test_transform\[cpu-"
+    r"|v2.py::TestAutoAugmentTransforms::test_transform_smoke\[cpu-.*make_image_pil": (
+        "inside a sample the type of a late image is a subclass of Pillow's, and the test compares types"
+    )
+}
+"""Pattern of tests' names -> why their results are others with fastload."""
 SIDES = ("torch", "fastload")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, help="the CSV file to which the rows are appended")
-    for name, suite in SUITES.items():
-        parser.add_argument(name, type=Path, metavar="DIR", dest=suite.package, help="a folder with its sources")
+    for name in SUITES:
+        parser.add_argument(name, type=Path, metavar="DIR", dest=name, help="a folder with the sources")
     parser.add_argument("-k", metavar="EXPRESSION", default="", help="only these tests, as for pytest")
     parser.add_argument("--seconds", type=float, default=120, help="that a test may take, on both sides")
     parser.add_argument("--processes", type=int, default=0, help="of pytest; 0: the tests run in its own")
     options = parser.parse_args(arguments)
-    folders = [(suite, folder) for suite in SUITES.values() if (folder := getattr(options, suite.package)) is not None]
+    folders = [(name, folder) for name in SUITES if (folder := getattr(options, name)) is not None]
     surroundings = look_around(sys.argv[1:] if arguments is None else arguments, module="benchmarks.conformance")
     advance, unexplained = progress(2 * len(folders)), 0
-    for suite, folder in folders:
-        found = {}
+    for name, folder in folders:
+        suite, case, found = SUITES[name], name.removeprefix("--").removesuffix("-tests"), {}
         with tempfile.TemporaryDirectory() as copy:
             take_copy(suite, folder, Path(copy))
             for side in SIDES:
-                advance(f"{suite.package}, {side}")
+                advance(f"{case}, {side}")
                 words = ["--timeout", str(options.seconds), "-n", str(options.processes), "-k", options.k]
                 found[side] = run(suite, side, Path(copy), suite.tests, words)
             if suspects := differing(found):
@@ -128,11 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 found = {side: found[side] | again[side] for side in SIDES}
         versions = {**surroundings.versions, suite.package: version(suite.package)}
         sources = folder.resolve().name + (f", -k {options.k!r}" if options.k else "")
-        rows = told(suite, sources, found, stamp(surroundings, versions=versions))
+        rows = told(case, sources, found, stamp(surroundings, versions=versions))
         append_rows(options.rows, rows)
         for row in rows:
             value = "" if row.value is None else f" {row.value:.0f}"
-            print(f"{suite.package}, {row.side}: {row.metric}{value}; {row.note}")
+            print(f"{case}, {row.side}: {row.metric}{value}; {row.note}")
         failed = [test for test, result in found["fastload"].items() if result == "failed"]
         print(f"failed with fastload: {', '.join(failed) or 'none'}", flush=True)
         unexplained += sum(row.metric.startswith("differs: ") and not row.note for row in rows)
@@ -142,12 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def take_copy(suite: Suite, folder: Path, copy: Path) -> None:
     for name in suite.copied:
         (shutil.copytree if (folder / name).is_dir() else shutil.copy)(folder / name, copy / name)
-    for old, new in (suite.swapped or {}).items():
-        for test in suite.tests:
-            text = (copy / test).read_text(encoding="utf-8")
-            if old not in text:
-                raise ValueError(f"{test} must contain {old!r}, but does not: give the sources that SUITES names")
-            (copy / test).write_text(text.replace(old, new), encoding="utf-8")
+    for file, (old, new) in (suite.swapped or {}).items():
+        text = (copy / file).read_text(encoding="utf-8")
+        if old not in text:
+            raise ValueError(f"{file} must contain {old!r}, but does not: give the sources that SUITES names")
+        (copy / file).write_text(text.replace(old, new), encoding="utf-8")
 
 
 def run(suite: Suite, side: str, folder: Path, tests: tuple[str, ...], words: list[str]) -> dict[str, str]:
@@ -166,19 +166,19 @@ def differing(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     return tuple(name for name in names if len({of_side.get(name) for of_side in found.values()}) > 1)
 
 
-def told(suite: Suite, sources: str, found: Mapping[str, Mapping[str, str]], common: dict[str, str]) -> list[Row]:
+def told(case: str, sources: str, found: Mapping[str, Mapping[str, str]], common: dict[str, str]) -> list[Row]:
     """Return the rows of a suite: how many tests had which result, and which had another with fastload."""
     rows = []
     for side, of_side in found.items():
         counts, n = Counter(of_side.values()), len(of_side)
         rows += [
-            Row(case=suite.package, side=side, metric=metric, value=counts[metric], n=n, note=sources, **common)
+            Row(case=case, side=side, metric=metric, value=counts[metric], n=n, note=sources, **common)
             for metric in ("passed", "failed", "skipped")
         ]
     for test in differing(found):
-        why = next((why for end, why in DIFFERENCES.items() if test.endswith(end)), "")
+        why = next((why for names, why in DIFFERENCES.items() if re.search(names, test)), "")
         here = f"differs: {test}, {' -> '.join(found[side].get(test, 'absent') for side in SIDES)}"
-        rows.append(Row(case=suite.package, side="fastload", metric=here, note=why, **common))
+        rows.append(Row(case=case, side="fastload", metric=here, note=why, **common))
     return rows
 
 

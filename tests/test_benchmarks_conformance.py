@@ -40,7 +40,7 @@ def test_results_of_both_sides_are_rows_and_a_difference_that_nothing_explains_f
     (folder / "tests" / "test_made_up.py").write_text(MADE_UP)
     suite = Suite(
         package="torch", copied=("tests",), tests=("tests/test_made_up.py",), as_samples=True,
-        swapped={"from other": "from torch.utils.data"},
+        swapped={"tests/test_made_up.py": ("from other", "from torch.utils.data")},
     )  # fmt: skip
     monkeypatch.setattr(conformance, "SUITES", {"--torch-tests": suite})
     monkeypatch.setattr(conformance, "DIFFERENCES", {"::test_scope": "only samples have a scope"})

@@ -1,5 +1,6 @@
 """Tables of what a loader is made of, and of other work: each a function of the rows that returns Markdown."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.figures.layout import Cell, digits, line, markdown, rate, ratio_cell, value_cell
@@ -122,12 +123,14 @@ def conformance(rows: Rows) -> str:
     for case in dict.fromkeys(row.case for row in rows.suite("conformance")):
         last = rows.all_of("conformance", case)[-1]
         of_run = [row for row in rows.all_of("conformance", case) if row.run == last.run]
-        package = next(text for text in last.versions.split(", ") if text.lower().startswith(f"{case} "))
-        cells: list[str | Cell] = [package, of_run[0].note]
+        name, *part = case.split("-")
+        package = next(text for text in last.versions.split(", ") if text.lower().startswith(f"{name} "))
+        cells: list[str | Cell] = [", ".join((package, *part)), of_run[0].note]
         for side in ("torch", "fastload"):
             counts = [rows.beside("conformance", last, side, metric) for metric in ("passed", "failed", "skipped")]
             cells.append(Cell(" / ".join(f"{row.value:,.0f}" for row in counts), tuple(counts)))
-        differ = [f"`{row.metric.removeprefix('differs: ')}`: {row.note}" for row in of_run if row.value is None]
+        reasons = Counter(row.note for row in of_run if row.value is None)
+        differ = [f"{count}: {why or 'not explained'}" for why, count in reasons.items()]
         lines.append(line(*cells, "; ".join(differ) or "none"))
     return markdown(
         ("tests of", "sources", "torch", "fastload", "different"), lines, about="Passed / failed / skipped."
