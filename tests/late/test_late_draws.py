@@ -179,6 +179,17 @@ def test_an_unusual_default_dtype_at_first_decides_nothing(request):
 
 
 @pytest.mark.usefixtures("compared")
+def test_the_usual_boxes_are_drawn_without_torchvision(monkeypatch):
+    found, drawn = [], draws._drawn
+    monkeypatch.setattr(draws, "_drawn", lambda *arguments: found.append(drawn(*arguments)) or found[-1])
+    for seed in range(5):
+        assert_equal(of_boxes(v2.RandomIoUCrop()), seed=seed)
+    assert draws.OVERRIDES[0].agrees()
+    assert len(found) >= 5
+    assert None not in found
+
+
+@pytest.mark.usefixtures("compared")
 def test_where_both_ways_differ_the_original_keeps_boxes(monkeypatch):
     monkeypatch.setattr(draws, "_most_overlap", lambda *edges: 0.95)
     for seed in range(5):
