@@ -7,8 +7,9 @@ and then ``python -m benchmarks.figures`` writes the table of docs/install.md. A
 TORCH is a version, ``newest`` or ``nightly`` (the index that UV_INDEX names); NUMPY and PILLOW are the beginning of a
 version, or ``newest``; torchvision is the one that wants this torch. What cannot be had here, a Python, a wheel or an
 index, gets a row that says so. As ``pytest`` does without names, it runs a part of the cases; ``--whole``: all of them.
-Tests that fail run once more, alone, before they count: a busy machine makes some of them late. Packages stay in uv's
-cache, where each torch with its CUDA packages has some 5 GB.
+Tests that fail run once more, alone, before they count: a busy machine makes some of them late. Those that then pass
+are printed: what another test left makes tests fail too. Packages stay in uv's cache, where each torch with its CUDA
+packages has some 5 GB.
 
 ``.ci/run`` runs :data:`SOON`, a part of these tests, with a second Python.
 """
@@ -97,6 +98,8 @@ def tried(versions: str, tests: Sequence[str], processes: int, whole: bool) -> t
     chosen = tests if whole else ["-o", f"testpaths={' '.join(tests)}"]
     passed, skipped, suspects = counted(environment, chosen, processes)
     failed = counted(environment, suspects, 0)[2] if suspects else []
+    for name in sorted({*suspects} - {*failed}):
+        print(f"passed alone: {name}", flush=True)
     passed += len(suspects) - len(failed)
     again = f"{len(suspects)} failed at first, and ran once more, alone" if suspects else ""
     counts = {"passed": passed, "failed": len(failed), "skipped": skipped}

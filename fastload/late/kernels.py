@@ -19,10 +19,19 @@ from ..base.overrides import is_written_in
 from .deferred import DeferredTensor
 from .transform_lists import registry
 
+
+def _takes_words() -> bool:
+    try:
+        functional.resize(torch.empty((1, 2, 2), device="cpu"), [1], "bilinear")
+    except ValueError:  # torchvision 0.26 and earlier
+        return False
+    return True
+
+
 _RESAMPLINGS: dict[Any, Image.Resampling] = {
     mode: one
     for one in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
-    for mode in (InterpolationMode(one.name.lower()), one.name.lower(), int(one))
+    for mode in (InterpolationMode(one.name.lower()), *([one.name.lower()] if _takes_words() else []), int(one))
 }
 """Values, by the forms in which torchvision takes them."""
 

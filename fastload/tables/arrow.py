@@ -50,7 +50,7 @@ class ArrowColumn:
         self._size: int | None = 1
         if self.is_list:
             self._size = kind.list_size if pyarrow.types.is_fixed_size_list(kind) else None
-        ends = torch.tensor([len(chunk) for chunk in self._chunks], dtype=torch.int64).cumsum(0)
+        ends = torch.tensor([len(chunk) for chunk in self._chunks], dtype=torch.int64, device="cpu").cumsum(0)
         width = 8 if pyarrow.types.is_large_list(kind) else 4
         self._column = NativeColumn(ends, np.dtype(_NUMBERS[self.number]), self._size, width)
 

@@ -210,8 +210,8 @@ class TableReader:
         self._tried = False
 
     def read(self, indices: Any) -> TableBatch | None:
-        """Return a batch; None: `datasets` has to load it."""
-        if type(indices) is not list or not indices:
+        """Return a batch; None: `datasets` has to load it, which makes tensors on torch's default device."""
+        if type(indices) is not list or not indices or not torch.empty(0).is_cpu:
             return None
         try:
             for subset in self._subsets:

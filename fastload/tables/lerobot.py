@@ -45,7 +45,8 @@ def _is_lerobots(transform: Any) -> bool:
 
 def _makes_other_tensors() -> bool:
     """Return True if ``torch.tensor`` makes other tensors than by default."""
-    return torch.get_default_dtype() != torch.float32 or torch.get_default_device().type != "cpu"
+    made = torch.empty(0)  # before 2.10 get_default_device() fails after set_default_device(None)
+    return made.dtype != torch.float32 or made.device.type != "cpu"
 
 
 class _Table:

@@ -226,6 +226,7 @@ RARE: dict[str, Make] = {
     "a resized crop to floats": lambda: [v2.RandomResizedCrop((16, 20)), v2.RandomResizedCrop((16.0, 20))],
     "an interpolation of a float": lambda: [v2.Resize(16, interpolation=2.0)],
     "an interpolation of a list": lambda: [v2.Resize(16, interpolation=[2])],
+    "an interpolation in words": lambda: [v2.Resize(16, interpolation="bilinear")],
     "an interpolation in capitals": lambda: [v2.Resize(16, interpolation="BILINEAR")],
     "a size too large": lambda: [v2.Resize((3, 33000))],
     "no other": list,

@@ -17,6 +17,7 @@ from kit.outcomes import outcomes
 from kit.resuming import assert_resumes
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
+from torch_settings import default_device
 
 import fastload
 from fastload import native
@@ -206,6 +207,20 @@ def test_what_is_not_known_is_left_to_datasets(change, monkeypatch):
     assert is_table(dataset)
     CHANGES[change](dataset, monkeypatch)
     assert not is_table(dataset) or TableReader(dataset).read([0, 1]) is None
+
+
+@pytest.mark.parametrize("first", ["meta", "cpu"])
+def test_on_another_default_device_datasets_makes_tensors_and_memory_is_read_on_the_host(first):
+    dataset, rows = tokens().with_format("torch"), [0, 1]
+    reader = TableReader(dataset)
+    with default_device(first):
+        assert (reader.read(rows) is None) == (first == "meta")
+        column = ArrowColumn(dataset.data.column("ids"))
+    with default_device("meta"):
+        assert reader.read(rows) is None
+        numbers, _ = column.take(torch.tensor([1], device="cpu"))
+    assert numbers.tolist() == dataset.with_format(None)[1]["ids"]
+    assert difference(reader.read(rows).samples(), dataset.__getitems__(rows)) is None
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

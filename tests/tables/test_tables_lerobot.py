@@ -13,6 +13,7 @@ import pytest
 import torch
 from kit.comparison import difference
 from torch.utils.data import Dataset
+from torch_settings import default_device, default_dtype
 
 import fastload
 from fastload.base import overrides
@@ -162,6 +163,17 @@ def test_what_is_not_known_is_left_to_datasets(installed, read_here, case):
     assert not read_here
 
 
+@pytest.mark.parametrize("device", [default_device, torch.device])
+def test_rows_are_made_on_the_default_device_and_read_from_memory_after_it(installed, read_here, device):
+    dataset = table(["index"])
+    dataset.set_transform(installed)
+    with device("meta"):
+        assert dataset["index"][[3]][0].is_meta
+    assert not read_here
+    assert dataset["index"][[3]] == [torch.tensor(3)]
+    assert read_here == ["index"]
+
+
 def test_a_transform_that_gives_something_else_is_found_at_the_first_rows(installed, monkeypatch):
     made = sys.modules[installed.__module__]
     original = made.hf_transform_to_torch
@@ -280,6 +292,6 @@ def test_where_frames_differ_or_torch_makes_other_tensors_lerobots_function_alon
     assert decoder.calls == 3
     decode("a.mp4", [0.3], 0.01)
     assert decoder.calls == 4
-    monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
-    decode("a.mp4", [0.3, 0.4], 0.01)
+    with default_dtype(torch.float64):
+        decode("a.mp4", [0.3, 0.4], 0.01)
     assert decoder.calls == 5
