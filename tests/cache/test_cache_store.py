@@ -61,7 +61,7 @@ def test_a_store_for_which_the_system_has_no_memory_is_full_and_asks_again_later
     taken = kept.files.size()
     with monkeypatch.context() as patch:
         if what == "records":
-            patch.setattr(record_file, "_pwrite", refused)
+            patch.setattr(record_file.os, "pwrite", refused)
         else:
             kept.where[2] = os.open(os.devnull, os.O_RDONLY)
             assert not put_lines(kept, 1_000_000)  # what the system has given is used

@@ -200,7 +200,7 @@ class OfSampler(Dataset[int]):
         self.sampler = sampler
 
 
-@pytest.mark.parametrize("way", ["inline", "processes"])
+@pytest.mark.parametrize("way", ["inline", "processes", "kept threads"])
 def test_with_the_global_generator_restored_all_goes_on_as_it_would_have(way):
     def make() -> DataLoader[Any]:
         return DataLoader(Drawing(LENGTH), 8, shuffle=True, seeding="sample", **WAYS[way])
