@@ -37,7 +37,7 @@ from .survival import how_it_died
 
 _SEED = 0
 _NOTHING_KEPT = "no JPEG file of its samples can be kept"
-# Batches that are compared in each slice, if they take no more than this fraction of it; and in the long comparison.
+# Batches that are compared in each slice, at least, if they take at most this fraction of it; and in the long one.
 _COMPARED = 4
 _COMPARING = 0.25
 _CHECKED = 64
@@ -150,7 +150,8 @@ class Runner:
                 raise ConfigError(
                     "the loader returns no batch: is its dataset empty, or smaller than a batch that drop_last drops?"
                 )
-            hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
+            number = max(_COMPARED, self._present.num_workers + 1)
+            hashes = self._hashed(itertools.chain([batch], iterator), number, _COMPARING * self._slice_s)
             rows = self._rows or 1
             rate = self._timed(twin, iterator)
             held = memory()
@@ -288,6 +289,9 @@ class Runner:
             difference = difference or "the order, which the seed shuffles too"
         if then.keyed_by is None:
             because = "each worker has a random stream of its own, as in torch"
+            # Each worker's first batch is the same with more of them: only later ones tell.
+            if min(len(self._reference), len(hashes)) <= min(self._present.num_workers, setting.num_workers):
+                difference = difference or "too few batches were compared to tell"
             return Compared(augmentation=difference, because=because, as_torch=now.keyed_by is None)
         if difference and not is_fused:
             # Workers may do more to samples than give them other random numbers.

@@ -23,6 +23,7 @@ import fastload
 from fastload.cache import shared, store
 from fastload.errors import ConfigError
 from fastload.late import opener
+from fastload.tune import runner as runner_module
 from fastload.tune.report import Compared
 from fastload.tune.runner import Runner, left_out, setting_of
 from fastload.tune.survival import how_it_died
@@ -90,6 +91,18 @@ def test_without_a_seed_another_number_of_workers_gives_torchs_batches_and_keys_
             assert (said.differs, said.as_torch) == ("", False)
             assert said.augmentation.startswith(OTHERS)
             assert said.because.startswith("seed=1" if asks is keyed else asks)
+
+
+def test_where_only_the_first_batch_of_each_worker_was_compared_nothing_is_called_the_same(monkeypatch):
+    monkeypatch.setattr(runner_module, "_COMPARED", 1)
+    loader = fastload.DataLoader(Noisy(), batch_size=8, num_workers=2)
+    runner, present = runner_of(loader), setting_of(loader)
+    runner.measure(present)
+    assert runner.measure(present.having(num_workers=3)).found.augmentation.startswith(OTHERS)
+    monkeypatch.setattr(runner_module, "_COMPARING", 0)  # a batch alone
+    found = runner.measure(present.having(num_workers=3)).found
+    assert (found.differs, found.as_torch) == ("", True)
+    assert found.augmentation == "too few batches were compared to tell"
 
 
 def test_a_seed_has_an_order_of_its_own_for_a_loader_that_shuffles():
