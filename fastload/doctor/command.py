@@ -43,14 +43,19 @@ def examine(only_overrides: bool = False) -> list[Finding]:
     found = [*own(), *required()]
     if any(finding.state == "broken" for finding in found):
         return found
+    from ..base.terminal_bar import TerminalBar
     from .probes import PROBES
 
-    for probe in PROBES:
-        try:
-            found += probe()
-        except Exception as error:  # whatever it meets: the other probes run all the same
+    with TerminalBar() as bar:
+        bar.begin(len(PROBES))
+        for probe in PROBES:
             name = probe.__name__.replace("_", " ")
-            found.append(Finding(name, "costs", f"could not be checked: {one_line(error)}"))
+            bar.describe(name)
+            try:
+                found += probe()
+            except Exception as error:  # whatever it meets: the other probes run all the same
+                found.append(Finding(name, "costs", f"could not be checked: {one_line(error)}"))
+            bar.advance()
     return found
 
 
