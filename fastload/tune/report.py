@@ -270,7 +270,7 @@ def _batches(trial: Trial) -> str:
         return "differ"
     if trial.found.augmentation:
         return f"torch's {_with_workers(trial)}" if trial.found.as_torch else OTHER_AUGMENTATION
-    return "same: nothing random" if trial.found.because else "same"
+    return "same, not random" if trial.found.because else "same"
 
 
 def _with_batches(best: Trial) -> str:

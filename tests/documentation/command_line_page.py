@@ -47,7 +47,7 @@ ENVIRONMENT = """\
 | `FASTLOAD_INSTALL=1` | set by `fastload run`: fastload's loader is put in place of torch's |
 | `FASTLOAD_LOADER=fuse=true,seed=1` | defaults of fastload's own arguments |
 | `FASTLOAD_REPORT=1` | as `fastload run --report` |
-| `FASTLOAD_OVERRIDES=0` | [nothing of other libraries](how-it-works.md#functions-of-other-libraries) is replaced |
+| `FASTLOAD_OVERRIDES=0` | [no function](how-it-works.md#functions-of-other-libraries) of another library is replaced |
 | `FASTLOAD_NATIVE=0` | the C library is left aside |
 | `FASTLOAD_NATIVE=avx2` | ... or uses no newer instructions: `plain`, `avx2`, `avx512`, with the same results |
 | `FASTLOAD_TRITON=0` | the Triton kernel is left aside |
