@@ -110,7 +110,7 @@ def _by_key() -> Made:
     return Made(4, lambda key: {"key": str(key), "type": type(key).__name__})
 
 
-_DATASETS: dict[str, Callable[[], Any]] = {
+DATASETS: dict[str, Callable[[], Any]] = {  # an entry is compared with torch, with a seed, and after a resume
     "list": lambda: [3, 1, 4, 1, 5, 9],
     "range": lambda: range(3, 9),
     "text": lambda: "abcdefg",
@@ -154,10 +154,10 @@ _DATASETS: dict[str, Callable[[], Any]] = {
 _AS_THEY_ARE = ["list", "batched", "batched, as a tuple", "batched, one too few", "batched, one too many", "tensors"]
 _AS_THEY_ARE += ["subset", "subset of a batched one", "subclass of subset", "stack of batched ones"]
 
-LOADERS = _each("dataset", _DATASETS, batch_size=3)
+LOADERS = _each("dataset", DATASETS, batch_size=3)
 LOADERS |= _each(
     "dataset",
-    {name: _DATASETS[name] for name in _AS_THEY_ARE},
+    {name: DATASETS[name] for name in _AS_THEY_ARE},
     ", to a collate function",
     collate_fn=list,
     batch_size=3,
@@ -165,7 +165,7 @@ LOADERS |= _each(
 )
 LOADERS |= _each(
     "dataset",
-    {name: _DATASETS[name] for name in ("list", "subset", "subclass of subset", "tensors")},
+    {name: DATASETS[name] for name in ("list", "subset", "subclass of subset", "tensors")},
     ", without batches",
     batch_size=None,
 )

@@ -11,6 +11,10 @@ from contract_datasets import FailingInTurn, Range, Squares, divide_range, init_
 from contract_harness import as_in_torch, assert_same_as_torch, consume, outcome, trained
 from contract_samples import SamplesOfManyKinds
 from contract_ways import Workers
+from kit.comparison import difference
+from kit.outcomes import outcomes
+
+import fastload
 
 LEFT = 3
 """Batches after which a loop is left."""
@@ -74,6 +78,24 @@ def test_a_loader_whose_samples_draw_nothing_gives_what_torchs_gives(workers, na
         assert_same_as_torch(case, workers, view=_without_draws)
     else:
         assert_same_as_torch(case, workers)
+
+
+@pytest.mark.parametrize("name", loaders.DATASETS)
+def test_with_a_seed_any_dataset_gives_the_same_with_any_workers_and_after_a_resume(name):
+    def rest(loader: Any) -> list[Any]:
+        found = outcomes(iter(loader))  # a worker's errors have its traceback in their text
+        return [type(one) if isinstance(one, Exception) else one for one in found]
+
+    def loader(**arguments: Any) -> Any:
+        return fastload.DataLoader(loaders.DATASETS[name](), 2, seed=1, **arguments)
+
+    threads = loader(num_workers=2, worker_method="thread")
+    expected = [rest(one) for one in [loader()] * 2]
+    assert difference([rest(threads), rest(threads)], expected) is None
+    stopped, resumed = loader(), loader(num_workers=1)
+    outcome(lambda: next(iter(stopped)))
+    resumed.load_state_dict(stopped.state_dict())
+    assert difference([rest(resumed), rest(resumed)], [expected[0][1:], expected[1]]) is None
 
 
 @as_in_torch(pytest.mark.parametrize(("workers", "name"), _of_each(loaders.DRAWING, _PROCESSES)))
