@@ -201,7 +201,6 @@ def test_a_slip_in_writing_is_answered_by_what_was_meant_and_no_word_by_the_list
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None:
     code = """
     import sys

@@ -94,8 +94,7 @@ def set_thread_name(name: str) -> None:
 
 pipe_lock = threading.RLock()
 """Held while torch finds the parts of a DataPipe, which it does by a hook in the class: one thread at a time can."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=pipe_lock.acquire, after_in_parent=pipe_lock.release, after_in_child=pipe_lock.release)
+os.register_at_fork(before=pipe_lock.acquire, after_in_parent=pipe_lock.release, after_in_child=pipe_lock.release)
 
 
 def seed_iter_data_pipe(dataset: Any, shared_seed: int | None) -> Any:

@@ -40,7 +40,7 @@ def is_resident(spans: Iterable[tuple[int, int]]) -> bool:
     """
     try:
         mincore = ctypes.CDLL(None).mincore
-    except (OSError, AttributeError, TypeError):  # Windows has none
+    except (OSError, AttributeError):
         return False
     mincore.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
     size, vector = mmap.PAGESIZE, ctypes.c_ubyte()

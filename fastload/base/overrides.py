@@ -110,8 +110,7 @@ def compared(compare: Callable[..., bool]) -> Callable[..., bool]:
 _MISSING: Any = object()
 _changing = threading.RLock()
 """Held while a name is replaced, by one of several threads, and during a fork: a child has none half replaced."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_changing.release)
+os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_changing.release)
 
 
 @dataclass(eq=False)

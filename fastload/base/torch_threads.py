@@ -8,8 +8,8 @@ import threading
 import torch
 
 _lock = threading.Lock()
-if hasattr(os, "register_at_fork"):  # a child has no thread that could release it
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+# A child has no thread that could release it.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def use_one_torch_thread() -> None:

@@ -393,5 +393,4 @@ def let_go_in_worker(own: object) -> None:
             pool.memory.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=_after_fork_in_parent)
+os.register_at_fork(after_in_parent=_after_fork_in_parent)

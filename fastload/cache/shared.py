@@ -46,8 +46,7 @@ def _begin_in_child() -> None:
     _process.lock = threading.Lock()  # a thread that the fork has not taken along may hold it
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def check(cache: Any, cache_size: Any = None) -> CacheRequest:

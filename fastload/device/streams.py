@@ -156,8 +156,7 @@ def _after_fork_in_child() -> None:
     _kept_in_child.extend(vars(holder).copy() for holder in list(_holders))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def device_of(device: torch.device | str | int) -> torch.device:

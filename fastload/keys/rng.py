@@ -61,8 +61,7 @@ def _forget() -> None:
     _of_process = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)  # torch has seeded a worker otherwise than its parent
+os.register_at_fork(after_in_child=_forget)  # torch has seeded a worker otherwise than its parent
 
 
 def rng() -> np.random.Generator:

@@ -38,8 +38,7 @@ RNG, RNG_BATCH, RNG_WORKER, RNG_PROCESS = 6, 7, 8, 9
 
 place: ContextVar[list[Any] | None] = ContextVar("fastload_place", default=None)
 """Whose generator ``fastload.rng()`` returns here, see :mod:`.rng`; None, or None as its iterator: nobody loads."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=functools.partial(place.set, None))
+os.register_at_fork(after_in_child=functools.partial(place.set, None))
 
 
 def fixed_place(seed: int, epoch: int, domain: int, identity: int) -> list[Any]:

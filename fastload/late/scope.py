@@ -205,9 +205,8 @@ def _forget() -> None:
     LateSamples.making.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    # A process that a sample's code forks makes no samples.
-    os.register_at_fork(after_in_child=_forget)
+# A process that a sample's code forks makes no samples.
+os.register_at_fork(after_in_child=_forget)
 
 
 UNKNOWN: str | None = None

@@ -265,8 +265,7 @@ def _disown_in_child() -> None:
         getattr(multiprocessing.process, "_children", set()).difference_update(pool.workers)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_in_child)
+os.register_at_fork(after_in_child=_disown_in_child)
 
 
 def _pidfd(process: BaseProcess) -> int | None:
