@@ -8,7 +8,7 @@ TORCH is a version, ``newest`` or ``nightly`` (the index that UV_INDEX names); N
 version, or ``newest``; torchvision is the one that wants this torch. What cannot be had here, a Python, a wheel or an
 index, gets a row that says so. As ``pytest`` does without names, it runs a part of the cases; ``--whole``: all of them.
 Tests that fail run once more, alone, before they count: a busy machine makes some of them late. Those that then pass
-are printed: what another test left makes tests fail too. Packages stay in uv's cache, where each torch with its CUDA
+are printed: they may have failed by what another test left. Packages stay in uv's cache, where each torch with its CUDA
 packages has some 5 GB.
 
 ``.ci/run`` runs :data:`SOON`, a part of these tests, with a second Python.

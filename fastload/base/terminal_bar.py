@@ -19,9 +19,8 @@ class TerminalBar:
             progress.TimeElapsedColumn(),
             progress.TextColumn("{task.description}"),
         )
-        self._bar = progress.Progress(
-            *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-        )
+        on_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True, disable=not on_terminal)
         self._task = self._bar.add_task("", total=None)
 
     def __enter__(self) -> Self:

@@ -21,9 +21,9 @@ from .transform_lists import registry
 
 
 def _takes_words() -> bool:
-    try:
-        functional.resize(torch.empty((1, 2, 2), device="cpu"), [1], "bilinear")
-    except ValueError:  # torchvision 0.26 and earlier
+    try:  # the kernel: who has replaced the public function is not to be called
+        functional.resize_image(torch.empty((1, 2, 2), device="cpu"), [1], "bilinear")
+    except Exception:  # torchvision 0.26 and earlier
         return False
     return True
 

@@ -73,7 +73,7 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
 def _path(destination: str, name: str, pack: str) -> str:
     """Return where an image is written. Raises PackError: that would be outside of the destination."""
     parts = PurePosixPath(name).parts
-    if not parts or any(part == ".." or "/" in part for part in parts):
+    if not parts or ".." in parts or parts[0].startswith("/"):
         raise PackError(f"the name {name!r} in {pack} leads out of the folder: the pack was changed; pack again")
     return os.path.join(destination, *parts)
 

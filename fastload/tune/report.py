@@ -48,7 +48,7 @@ class Compared:
     differs: str = ""
     """Place where batches differ for no known reason; empty: nowhere."""
     augmentation: str = ""
-    """Place where batches differ because other random numbers are drawn, or why that is not known; empty: nowhere."""
+    """Place where batches differ because other random numbers are drawn; empty: nowhere."""
     because: str = ""
     """Why other random numbers are drawn, if any are; empty: the setting draws the same."""
     as_torch: bool = False
@@ -270,7 +270,7 @@ def _batches(trial: Trial) -> str:
         return "differ"
     if trial.found.augmentation:
         return f"torch's {_with_workers(trial)}" if trial.found.as_torch else OTHER_AUGMENTATION
-    return "same, not random" if trial.found.because else "same"
+    return "same so far" if trial.found.because else "same"
 
 
 def _with_batches(best: Trial) -> str:

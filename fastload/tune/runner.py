@@ -37,7 +37,7 @@ from .survival import how_it_died
 
 _SEED = 0
 _NOTHING_KEPT = "no JPEG file of its samples can be kept"
-# Batches that are compared in each slice, at least, if they take at most this fraction of it; and in the long one.
+# Batches that are compared in each slice, if they take no more than this fraction of it; and in the long comparison.
 _COMPARED = 4
 _COMPARING = 0.25
 _CHECKED = 64
@@ -106,6 +106,8 @@ class Runner:
         size = getattr(loader.batch_sampler, "batch_size", None)
         self._rows = size if isinstance(size, int) else None
         """Samples in a batch; None: not known."""
+        # With fewer, other numbers of workers would seem to draw the same: each one's first batch is the same.
+        self._compared = max(_COMPARED, self._present.num_workers + 1)
         self._slice_s, self._check_s, self._read_s = slice_s, check_s, read_s
         self._rate = 0.0
         self._reference: list[Hashes] = []
@@ -150,8 +152,7 @@ class Runner:
                 raise ConfigError(
                     "the loader returns no batch: is its dataset empty, or smaller than a batch that drop_last drops?"
                 )
-            number = max(_COMPARED, self._present.num_workers + 1)
-            hashes = self._hashed(itertools.chain([batch], iterator), number, _COMPARING * self._slice_s)
+            hashes = self._hashed(itertools.chain([batch], iterator), self._compared, _COMPARING * self._slice_s)
             rows = self._rows or 1
             rate = self._timed(twin, iterator)
             held = memory()
@@ -256,12 +257,12 @@ class Runner:
     # -- what is compared ---------------------------------------------------------------------------------------------
 
     def _hashed(self, batches: Iterator[Any], number: int, seconds: float) -> list[Hashes]:
-        """Hash up to ``number`` batches within some seconds, at least one."""
+        """Hash up to ``number`` batches within some seconds; one more than there are workers in any case."""
         begun = time.perf_counter()
         hashes = []
         for batch in itertools.islice(batches, number):
             hashes.append(hashed(batch))
-            if time.perf_counter() - begun > seconds:
+            if len(hashes) > self._present.num_workers and time.perf_counter() - begun > seconds:
                 break
         return hashes
 
@@ -289,9 +290,6 @@ class Runner:
             difference = difference or "the order, which the seed shuffles too"
         if then.keyed_by is None:
             because = "each worker has a random stream of its own, as in torch"
-            # Each worker's first batch is the same with more of them: only later ones tell.
-            if min(len(self._reference), len(hashes)) <= min(self._present.num_workers, setting.num_workers):
-                difference = difference or "too few batches were compared to tell"
             return Compared(augmentation=difference, because=because, as_torch=now.keyed_by is None)
         if difference and not is_fused:
             # Workers may do more to samples than give them other random numbers.
@@ -313,7 +311,7 @@ class Runner:
         """
         ahead = twin.statistics().slots_in_flight
         try:
-            short = len(twin) < 2 * ahead + 2 * _COMPARED
+            short = len(twin) < 2 * ahead + 2 * self._compared
         except TypeError:  # a stream
             short = False
         if not short:
