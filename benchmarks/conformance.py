@@ -93,9 +93,8 @@ SUITES: Mapping[str, Suite] = {
     ),
 }
 DIFFERENCES: Mapping[str, str] = {
-    r"v2.py::TestErase::test_(functional\[make_image_pil|transform\[cpu-make_)"
-    r"|v2.py::TestPermuteChannels::test_functional\[make_image_pil"
-    r"|v2.py::TestRandomPhotometricDistort::test_transform\[cpu-"
+    r"v2.py::Test(Erase|Elastic|GaussianBlur|PermuteChannels)::test_(functional\[make_image_pil|transform\[.*cpu-)"
+    r"|v2.py::TestRandomPhotometricDistort::test_transform\[cpu-|v2.py::TestGetKernel::test_pil_image_subclass"
     r"|v2.py::TestAutoAugmentTransforms::test_transform_smoke\[cpu-.*make_image_pil": (
         "inside a sample the type of a late image is a subclass of Pillow's, and the test compares types"
     )
