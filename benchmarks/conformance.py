@@ -176,7 +176,7 @@ def told(case: str, sources: str, found: Mapping[str, Mapping[str, str]], common
         ]
     for test in differing(found):
         became = " -> ".join(found[side].get(test, "absent") for side in SIDES)
-        known = DIFFERENCES.items() if became == "passed -> failed" else ()
+        known = () if "absent" in became else DIFFERENCES.items()
         why, here = next((why for names, why in known if re.search(names, test)), ""), f"differs: {test}, {became}"
         rows.append(Row(case=case, side="fastload", metric=here, note=why, **common))
     return rows
