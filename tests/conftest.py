@@ -111,7 +111,7 @@ _MANY_CASES = 4
 def _thin_out(items: list[pytest.Item]) -> None:
     """Mark cases of tests that have many as thorough.
 
-    Of a test with more than four a quarter stays as it is; of a slow test an eighth, and at least one. They differ in a
+    Of a test with more than four a fifth stays as it is; of a slow test an eighth, and at least one. They differ in a
     few arguments, and took more than a third of the time that a user waits for the README's command. A checksum of its
     name chooses a case: the same ones in each run and process. What is named on the command line runs whole.
     """
@@ -125,7 +125,7 @@ def _thin_out(items: list[pytest.Item]) -> None:
         for item in slow[(len(slow) + 7) // 8 :]:
             item.add_marker(pytest.mark.thorough)
         if len(of_test) > _MANY_CASES:
-            for item in quick[(len(quick) + 3) // 4 :]:
+            for item in quick[(len(quick) + 4) // 5 :]:
                 item.add_marker(pytest.mark.thorough)
 
 
