@@ -133,7 +133,7 @@ def attack(folder: Path, rng: np.random.Generator) -> None:
     [
         (False, 30),
         (True, 15),
-        pytest.param(False, 600, marks=pytest.mark.slow),
+        pytest.param(False, 600, marks=pytest.mark.thorough),
         pytest.param(True, 100, marks=pytest.mark.slow),
     ],
 )

@@ -191,7 +191,7 @@ def test_a_limit_on_the_size_of_files_does_not_stop_loading(kind, launcher):
     user.ends_as(0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @kinds.everywhere
 @pytest.mark.parametrize("persistent", [False, True])
 def test_hundreds_of_epochs_leave_the_process_as_it_was(kind, persistent, launcher):

@@ -115,7 +115,7 @@ def test_the_command_packs_and_unpacks_and_says_what_has_no_coefficients(source,
     assert capsys.readouterr().out.startswith(f"13 files in {files}, ")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_without_the_library_the_error_says_so(source, images, tmp_path):
     code = """
 import sys, fastload
