@@ -257,7 +257,7 @@ class Runner:
     # -- what is compared ---------------------------------------------------------------------------------------------
 
     def _hashed(self, batches: Iterator[Any], number: int, seconds: float) -> list[Hashes]:
-        """Hash up to ``number`` batches within some seconds; one more than there are workers in any case."""
+        """Hash up to ``number`` batches within some seconds, but always one more than the present workers."""
         begun = time.perf_counter()
         hashes = []
         for batch in itertools.islice(batches, number):

@@ -371,12 +371,7 @@ def test_the_json_says_the_same(found):
             "torch's with 4 processes",
         ),
         (STREAMS, 0, ", with torch's batches without workers: the augmentation", "torch's without workers"),
-        (
-            NONE_DRAWN,
-            4,
-            "; the batches that were compared are equal and draw nothing, others may",
-            "same so far",
-        ),
+        (NONE_DRAWN, 4, "; the batches that were compared are equal and draw nothing, others may", "same so far"),
     ],
 )
 def test_which_batches_a_recommended_setting_gives_is_said(drawn, number, verdict, word, capsys, monkeypatch):
